@@ -18,6 +18,8 @@ WANTED = "gpu:vllm_watch_server_gpu_info:unread"
 """The recorded series of the GPUs that are wanted: those of servers whose daemon does not read them."""
 UNCOUNTED = "gpu:vllm_watch_server_gpu_info:uncounted"
 """The recorded series of the GPUs whose Xid errors are wanted: the daemon counts those of the others."""
+SHOWN_BY = "gpu:vllm_watch_gpu_info:shown_by"
+"""The recorded series of which exporter shows a GPU: one that is gone does not say that its GPUs are."""
 INFO_LABELS = ("index", "name", "pci_bus_id", "driver_version", "vendor", "mig")
 
 _HEAD = """\
@@ -81,7 +83,8 @@ def rendered_gpu_rules() -> dict[str, str]:
 
 def _file(exporter: Exporter) -> str:
     head = _HEAD.format(name=exporter.name, known=exporter.known, file=exporter.file, wanted=WANTED)
-    rules = [_rule("gpu_info", _info(exporter)), *(_reading(exporter, each) for each in exporter.readings)]
+    identity = (_shown_by(exporter), _rule("gpu_info", _info(exporter)))
+    rules = [*identity, *(_reading(exporter, each) for each in exporter.readings)]
     xids = "" if exporter.xids is None else _xids(exporter, exporter.xids)
     return head + "".join(rules) + xids
 
@@ -116,6 +119,14 @@ def _info(exporter: Exporter) -> str:
     labels = ", ".join(INFO_LABELS)
     found = "\nor on (gpu)\n".join(_identity(exporter, each) for each in exporter.identities)
     return f"{WANTED}\n* on (gpu) group_left ({labels}) (\n{_indented(found)}\n)"
+
+
+def _shown_by(exporter: Exporter) -> str:
+    """Return the rule of which exporter shows a GPU, by the address that it is scraped at."""
+    labels = (Label("exporter", "$1", "instance", "(.+)"), *exporter.keys)
+    found = "\nor\n".join(_labelled(each.selector, labels) for each in exporter.identities)
+    shown = f"group by (gpu, exporter) (\n{_indented(found)}\n)\nand on (gpu) {WANTED}"
+    return f"      - record: {SHOWN_BY}\n        expr: |-\n{_indented(shown, 10)}\n"
 
 
 def _identity(exporter: Exporter, identity: Identity) -> str:

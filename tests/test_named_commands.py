@@ -121,7 +121,7 @@ def test_each_command_that_is_named_is_there(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         text = unwrapped(text)
-    elif path.suffix in {".yml", ".yaml"}:
+    elif path.suffix in {".yml", ".yaml"} and path.parent.name != "templates":  # Helm's are no YAML yet.
         text = "\n".join([text, *scalars(load_all_yaml(text))])  # Comments, and sentences without their breaks.
 
     assert wrong(text) == []

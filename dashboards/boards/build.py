@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from boards import capacity, fleet, load_test, server, sources, spec_decode
+from boards import capacity, fleet, kv_transfer, load_test, server, sources, spec_decode
 from boards.kit.texts import LANGUAGES
 
 
@@ -22,7 +22,7 @@ JSON = Path(__file__).parents[1] / "json"
 _INDENT = 0
 """Spaces: with any, the largest dashboard is larger than what ``kubectl apply`` keeps of a ConfigMap (256 KiB)."""
 
-BOARDS = (fleet, server, spec_decode, capacity, sources, load_test)
+BOARDS = (fleet, server, spec_decode, capacity, kv_transfer, sources, load_test)
 
 
 def built(language: str) -> dict[str, str]:

@@ -262,7 +262,7 @@ def _latency(t: Texts) -> list[Column]:
 
 
 def _info() -> str:
-    return f"max without (model_name, engine_generation) ({promql.of_model('server_info')})"
+    return f"max without (model_name, engine_generation, pd_role) ({promql.of_model('server_info')})"
 
 
 def _state(t: Texts) -> Panel:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
+from vllm_watch_parsers.kv_transfer import KvKey
+
 
 AGGREGATED = "aggregated"
 """The `engine` of a statistics line that sums over all engines of a server."""
@@ -102,6 +104,21 @@ class SpecDecoding(NamedTuple):
     accepted_tokens_cumulative: int | None = None
     drafted_tokens_cumulative: int | None = None
     emitted_tokens_cumulative: int | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
+class KvTransfers(NamedTuple):
+    """
+    One periodic line on the KV blocks that a server's connectors have moved.
+
+    `counts` are those of the line's interval, `gauges` its last values, both under the names of `kv_transfer`. Bytes
+    and seconds of a pair of servers are means times numbers, as exact as the line's three decimals. `unknown_fields`
+    are the names that no connector is known to print.
+    """
+
+    engine: str | None = None
+    counts: tuple[tuple[KvKey, float], ...] = ()
+    gauges: tuple[tuple[KvKey, float], ...] = ()
     unknown_fields: tuple[str, ...] = ()
 
 
@@ -234,6 +251,7 @@ class Notice(NamedTuple):
 Event = (
     EngineStats
     | SpecDecoding
+    | KvTransfers
     | StartupFact
     | StartupDetail
     | Lifecycle

@@ -111,6 +111,18 @@ _NCCL_WATCHDOG = re.compile(
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: (?P<gpu>CUDA error: ))"
 )
 
+ROCR_STARTS = (b"Memory access fault by GPU node-", b"HW Exception by GPU node-")
+"""How the lines of AMD's runtime (ROCr) start, with which it ends the process; it prints them without vLLM's prefix."""
+
+_ROCR_AGENT = r"GPU node-\d{1,6} \(Agent handle: 0x[0-9a-f]{1,16}\)"
+_ROCR_CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (
+        re.compile(rf"Memory access fault by {_ROCR_AGENT} on address (?:0x[0-9a-f]{{1,16}}|\(nil\))\. Reason: "),
+        "cuda_illegal_access",
+    ),
+    (re.compile(rf"HW Exception by {_ROCR_AGENT} reason ?:"), "cuda_launch_failure"),
+)
+
 
 def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
     """Parse the first line of a record: a failure, or its cause."""
@@ -155,6 +167,11 @@ def _parse_gpu_cause(text: str) -> tuple[Event, ...]:
         if pattern.match(text):
             return (Failure(kind),)
     return ()
+
+
+def parse_rocr(message: str) -> tuple[Event, ...]:
+    """Parse a line of AMD's runtime on an error after which it ends the process."""
+    return tuple(Failure(kind) for pattern, kind in _ROCR_CAUSES if pattern.match(message))
 
 
 def parse_nccl_watchdog(message: str) -> tuple[Event, ...]:

@@ -2,8 +2,8 @@
 """
 /metrics of other programs, recognized by their names.
 
-Some have vLLM's names: Ray's, where series of dead workers stay and each counter is there twice, and those of routers,
-which repeat the values of several engines. None of them is read as an engine.
+Routers have vLLM's names too, and repeat under them the values of several engines. None of these pages is read as an
+engine. Those on which Ray or KServe show vLLM's own series are read: see `front_ends`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 
-ForeignProgram = Literal["ray", "router", "sglang", "text_generation_inference", "tensorrt_llm", "other_program"]
+ForeignProgram = Literal[
+    "ray", "router", "llm_d", "dynamo", "litellm", "sglang", "text_generation_inference", "tensorrt_llm", "triton",
+    "llama_cpp", "ollama", "lmcache", "other_program",
+]  # fmt: skip
 FOREIGN_PROGRAMS: tuple[ForeignProgram, ...] = get_args(ForeignProgram)
 
 _PREFIXES: tuple[tuple[ForeignProgram, tuple[str, ...]], ...] = (
-    ("ray", ("ray_vllm:", "ray_vllm_", "ray_sglang")),
-    ("sglang", ("sglang:", "sglang_")),
+    ("sglang", ("sglang:", "sglang_", "ray_sglang")),
+    ("ray", ("ray_",)),
     ("text_generation_inference", ("tgi_",)),
     ("tensorrt_llm", ("trtllm_", "trtllm:")),
-    ("router", ("dynamo_", "inference_pool_", "inference_objective_", "litellm_", "llm_d_epp_", "router_")),
-    ("other_program", ("llamacpp:", "lmcache:", "lmcache_mp_", "node_", "nv_inference_", "ollama_", "vllm_watch_")),
+    ("llm_d", ("inference_extension_", "inference_model_", "inference_objective_", "inference_pool_", "llm_d_")),
+    ("dynamo", ("dynamo_",)),
+    ("litellm", ("litellm_",)),
+    ("router", ("router_", "sgl_router_", "smg_", "vllm_router_")),
+    ("triton", ("nv_inference_",)),
+    ("llama_cpp", ("llamacpp:",)),
+    ("ollama", ("ollama_",)),
+    ("lmcache", ("lmcache:", "lmcache_mp_", "lmcache_mp:")),
+    ("other_program", ("node_", "vllm_watch_")),
 )
 _OF_ROUTERS = frozenset({"vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total"})
 _Labels = tuple[tuple[str, str], ...]
@@ -39,7 +49,7 @@ def foreign_program(foreign_names: Collection[str], series: Mapping[str, Collect
     if own:
         return "router" if _is_router(foreign_names, own) else None
     for kind, prefixes in _PREFIXES:
-        if any(name.startswith(prefixes) for name in foreign_names):
+        if any(name.startswith(prefixes) for name in (*foreign_names, *series)):
             return kind
     return "router" if not _OF_ROUTERS.isdisjoint(foreign_names) else None
 

@@ -133,6 +133,10 @@ XID_CODES: tuple[KernelCode, ...] = (
 BY_CODE: Mapping[str, KernelCode] = {each.code: each for each in XID_CODES}
 
 
+SWITCH_CODES = frozenset({"sxid_fatal", "sxid"})
+"""Those of an NVSwitch, which links all GPUs of a machine."""
+
+
 class GpuError(NamedTuple):
     """
     A line about an error.

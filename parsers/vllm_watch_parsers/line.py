@@ -18,12 +18,15 @@ from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
+    ROCR_STARTS,
     SHM_TIMEOUT_START,
     heads_failure,
     parse_cause,
     parse_failure,
     parse_nccl_watchdog,
+    parse_rocr,
 )
+from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
 from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import (
     STATS_SITES,
@@ -45,13 +48,14 @@ _MAX_UVICORN = 80
 _MAX_CACHED = 256
 
 _UVICORN_START = ACCESS_START.decode()
-_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, WORK_START))
+_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START))
 _START_LETTERS = 4
 _NEWS = frozenset(
     start[:_START_LETTERS]
     for start in (
         *STARTS,
         *_STATISTICS_STARTS,
+        *ROCR_STARTS,
         SHM_TIMEOUT_START,
         b"GPU KV cache size",
         b"INFO ",
@@ -238,6 +242,8 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
 def _parse_statistics(message: str) -> tuple[Event, ...]:
     if message.startswith(SPEC_STARTS):
         return parse_spec_decoding(message)
+    if message.startswith(KV_START):
+        return parse_kv_transfers(message)
     return parse_work(message) or parse_stats(message) or parse_startup(message)
 
 
@@ -274,7 +280,7 @@ def _is_statistics(text: bytes) -> bool:
     if not text.startswith(_STATISTICS_STARTS):
         return False
     message = text.decode("utf-8", "backslashreplace")
-    return bool(parse_work(message) or parse_stats(message) or parse_spec_decoding(message))
+    return bool(_parse_statistics(message))
 
 
 def _still_in(record: Record | None, line: LogLine) -> LogLine:
@@ -317,6 +323,8 @@ def _parse_text(head: Head) -> LogLine:
         return _parse_uvicorn(head.process, message)
     if message.startswith(b"[rank"):
         return LogLine(parse_nccl_watchdog(message.decode("utf-8", "backslashreplace")), "", head.process)
+    if message.startswith(ROCR_STARTS):
+        return LogLine(parse_rocr(message.decode("utf-8", "backslashreplace")), "", head.process)
     if message.find(b"Error", 0, MAX_ERROR_NAME) < 0:
         return NOTHING
     return LogLine(parse_cause(message.decode("utf-8", "backslashreplace")), "", head.process, is_bare=True)

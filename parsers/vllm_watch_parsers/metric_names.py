@@ -8,6 +8,7 @@ newest counts (adding them up would double it).
 
 from __future__ import annotations
 
+from vllm_watch_parsers.kv_transfer import KV_NAMES
 from vllm_watch_parsers.server_families import SERVER_HISTOGRAMS, SERVER_VALUES
 
 
@@ -146,12 +147,13 @@ _OTHERS = (
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
-WANTED: frozenset[str] = frozenset(
+VLLM_NAMES: frozenset[str] = frozenset(
     [name for table in (GAUGES, COUNTERS) for names in table.values() for name in names]
     + [name + part for names in (*HISTOGRAMS.values(), SERVER_HISTOGRAMS) for name in names for part in HISTOGRAM_PARTS]
     + list(_OTHERS)
+    + list(KV_NAMES)
 )
-"""All sample names that are read."""
+"""All sample names that are read, as vLLM itself writes them; `front_ends` has the spellings of others."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "requests_running": GAUGES["requests_running"],

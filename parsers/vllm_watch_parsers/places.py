@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Layout
+from vllm_watch_parsers.front_ends import OWN_PREFIX, Indexes, Labels, page_of
 from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
 from vllm_watch_parsers.server_families import SERVER_HISTOGRAMS, SERVER_VALUES, ServerSeries
 
@@ -28,9 +29,7 @@ DEFAULT_ENGINE = "0"
 MAX_KEPT = 4096
 """The places of so many series in several layouts are kept, for bodies that are read once each, as in a recording."""
 
-Labels = tuple[tuple[str, str], ...]
 Key = TypeVar("Key")
-_Indexes = Mapping[Labels, int]
 
 _BUCKET, _SUM, _ = HISTOGRAM_PARTS
 _OF_SERVER = frozenset([*SERVER_VALUES, *(name + part for name in SERVER_HISTOGRAMS for part in HISTOGRAM_PARTS)])
@@ -75,15 +74,18 @@ class Places:
         found: dict[str, dict[Labels, int]] = defaultdict(dict)
         for index, (name, labels) in enumerate(series for layout in layouts for series in layout.series):
             found[name][labels] = index  # Of a series that is there twice the last value counts.
-        self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(indexes) for name, indexes in found.items()}
-        """The label sets of each name."""
-        self.has_engines = any(name.startswith("vllm:") and name not in _OF_SERVER for name in found)
+        page = page_of(found)
+        self.page = page._replace(found={})
+        """Whose names the series bore, and whether they can be read."""
+        self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(each) for name, each in page.found.items()}
+        """The label sets of each of vLLM's names."""
+        self.has_engines = any(name.startswith(OWN_PREFIX) and name not in _OF_SERVER for name in page.found)
         """Whether there is any series of an engine; those of an API server are there without statistics, too."""
-        self.histograms = tuple(_histograms(found))
+        self.histograms = tuple(_histograms(page.found))
         """The histograms by quantity and engine; `None` for one whose buckets or sum are not sound."""
-        self.server_histograms = tuple(_server_histograms(found))
+        self.server_histograms = tuple(_server_histograms(page.found))
         """Those of the whole server."""
-        self._others = {name: indexes for name, indexes in found.items() if name not in _OF_HISTOGRAMS}
+        self._others = {name: indexes for name, indexes in page.found.items() if name not in _OF_HISTOGRAMS}
 
     def series(self, values: Sequence[float]) -> dict[str, dict[Labels, float]]:
         """Return the values of all series but those of histograms, by name and labels."""
@@ -127,7 +129,7 @@ def real_number(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
+def _histograms(found: Mapping[str, Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
     """Yield each quantity's histograms by the newest name that there is."""
     for quantity, names in HISTOGRAMS.items():
         name = next((name for name in names if name + _BUCKET in found), None)
@@ -136,7 +138,7 @@ def _histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[str, EngineKey,
                 yield quantity, key, place
 
 
-def _server_histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[ServerSeries, HistogramPlace | None]]:
+def _server_histograms(found: Mapping[str, Indexes]) -> Iterator[tuple[ServerSeries, HistogramPlace | None]]:
     """Yield the histograms of the whole server."""
     for name, family in SERVER_HISTOGRAMS.items():
         if name + _BUCKET in found:
@@ -144,7 +146,7 @@ def _server_histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[ServerSe
 
 
 def _places_of(
-    found: Mapping[str, _Indexes], name: str, key_of: Callable[[Labels], Key]
+    found: Mapping[str, Indexes], name: str, key_of: Callable[[Labels], Key]
 ) -> Iterator[tuple[Key, HistogramPlace | None]]:
     """Yield the histograms of one family by what their labels say they are about."""
     sums: dict[Key, list[int]] = defaultdict(list)
@@ -154,7 +156,7 @@ def _places_of(
         yield key, _histogram_place(by_bound, sums[key])
 
 
-def _buckets(indexes: _Indexes, key_of: Callable[[Labels], Key]) -> dict[Key, dict[float, list[int]]]:
+def _buckets(indexes: Indexes, key_of: Callable[[Labels], Key]) -> dict[Key, dict[float, list[int]]]:
     """Return the places of the buckets by key and bound; a bound that is no number is NaN."""
     buckets: dict[Key, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for labels, index in indexes.items():

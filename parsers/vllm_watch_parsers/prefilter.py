@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from vllm_watch_parsers.achieved_work import WORK_START
 from vllm_watch_parsers.engine_stats import STATS_STARTS
-from vllm_watch_parsers.failures import MAX_ERROR_NAME, SHM_TIMEOUT_START
+from vllm_watch_parsers.failures import MAX_ERROR_NAME, ROCR_STARTS, SHM_TIMEOUT_START
+from vllm_watch_parsers.kv_transfer_line import KV_START
 from vllm_watch_parsers.spec_decode import SPEC_STARTS
 from vllm_watch_parsers.startup import STARTS
 
@@ -25,7 +26,7 @@ _STARTS = frozenset(
     for start in (
         *STARTS,
         SHM_TIMEOUT_START,
-        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, WORK_START)),
+        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START)),
     )
 )
 _FIRST_SIGNS = b" 0123456789#"
@@ -48,7 +49,11 @@ def is_irrelevant(line: bytes) -> bool:
         return False  # The colours must be removed first.
     at = line.find(_HEAD_END, 0, _MAX_HEAD)
     if at < 0:
-        return line[:1] not in _NO_RECORDS and line.find(b"Error", 0, MAX_ERROR_NAME) < 0
+        return (
+            line[:1] not in _NO_RECORDS
+            and line.find(b"Error", 0, MAX_ERROR_NAME) < 0
+            and not line.startswith(ROCR_STARTS)
+        )
     level = line.find(b"INFO ", 0, at)
     if level < 0:
         level = line.find(b"WARNING ", 0, at)

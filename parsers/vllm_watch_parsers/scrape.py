@@ -18,6 +18,9 @@ from weakref import WeakKeyDictionary
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
+from vllm_watch_parsers.front_ends import WANTED, EngineKind, Labels, PageProblem
+from vllm_watch_parsers.kv_page import read_kv_page
+from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -33,14 +36,12 @@ from vllm_watch_parsers.metric_names import (
     V0_EMITTED_TOKENS,
     V0_SWAPPED,
     WAITING_BY_REASON,
-    WANTED,
 )
 from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.places import (
     DEFAULT_ENGINE,
     EngineKey,
     HistogramPlace,
-    Labels,
     Places,
     engine_key,
     places_of,
@@ -77,27 +78,39 @@ class Histogram(NamedTuple):
     """
     A histogram at one moment.
 
-    `bounds` are the buckets' upper bounds, ascending and ending in infinity; `counts` are cumulative.
+    `bounds` are the buckets' upper bounds, ascending and ending in infinity; `counts` are cumulative. `is_estimate` is
+    whether `sum` was estimated from the buckets, so that no mean follows from it.
     """
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
     sum: float
+    is_estimate: bool = False
 
     @property
     def observations(self) -> float:
         """How many values were observed."""
         return self.counts[-1]
 
+    @property
+    def mean(self) -> float | None:
+        """The mean of what was observed; `None` if nothing was, or if the sum is an estimate."""
+        return None if self.is_estimate or not self.counts[-1] else self.sum / self.counts[-1]
+
 
 class EngineReading(NamedTuple):
-    """One engine in one scrape, keys as in `metric_names`. `position_accepted` counts tokens by draft position."""
+    """
+    One engine in one scrape, keys as in `metric_names`.
+
+    `position_accepted` counts tokens by draft position; `kv` is what its KV connectors show.
+    """
 
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
     histograms: Mapping[str, Histogram]
     requests_finished: Mapping[str, float]
     position_accepted: tuple[float, ...]
+    kv: KvReading = NO_KV
 
 
 class HttpRequests(NamedTuple):
@@ -115,9 +128,11 @@ class MetricsReading(NamedTuple):
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
     `max_concurrency` are facts from `vllm:cache_config_info`, `flags` the flags among its labels. `out_of_range` counts
     values out of range, by quantity, `dropped` the engines and values of labels that were over the limit, `long_lines`
-    the lines that were skipped for their length. `is_before_first_request` is whether there are no engines yet because
-    there was no request. `server_values` and `server_histograms` are about the whole server, by series; a number of
-    active LoRA adapters is among them only of a lone engine in one process.
+    the lines that were skipped for their length. There are no engines yet if there was no request
+    (`is_before_first_request`), or if nobody can tell which of several runs (`is_undecided`). `kind` is whose names the
+    page bears, and `process` tells one server from another on a page that may have several: empty where none does.
+    `server_values` and `server_histograms` are about the whole server, by series; a number of active LoRA adapters is
+    among them only of a lone engine in one process.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -130,20 +145,25 @@ class MetricsReading(NamedTuple):
     dropped: int = 0
     long_lines: int = 0
     is_before_first_request: bool = False
+    is_undecided: bool = False
     flags: Flags = ()
+    kind: EngineKind = "vllm"
+    process: Labels = ()
     server_values: Mapping[ServerSeries, float] = MappingProxyType({})
     server_histograms: Mapping[ServerSeries, Histogram] = MappingProxyType({})
 
     @property
-    def reason(self) -> Literal["ok", "no_requests_yet"]:
-        """``ok``, or why there is nothing in it yet."""
+    def reason(self) -> Literal["ok", "no_requests_yet", "ray_idle"]:
+        """``ok``, or why there is nothing in it."""
+        if self.is_undecided:
+            return "ray_idle"
         return "no_requests_yet" if self.is_before_first_request else "ok"
 
 
 class Unreadable(NamedTuple):
     """Why a body is no reading of a vLLM server."""
 
-    reason: Problem | ForeignProgram | Literal["stats_disabled"]
+    reason: Problem | ForeignProgram | PageProblem | Literal["stats_disabled"]
 
 
 def read_metrics(body: bytes) -> MetricsReading | Unreadable:
@@ -162,15 +182,16 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     if exposition.problem is not None:
         return Unreadable(exposition.problem)
     places = places_of(tuple([group.layout for group in exposition.groups]))
-    foreign = _foreign_program(places, exposition.foreign_names)
-    if foreign is not None:
-        return Unreadable(foreign)
+    page = places.page
+    refused = page.problem or (None if page.is_undecided else _foreign_program(places, exposition.foreign_names))
+    if refused is not None:
+        return Unreadable(refused)
     groups = exposition.groups
     values = groups[0].values if len(groups) == 1 else [value for group in groups for value in group.values]
     reading = _SeriesReader(places, values).read()._replace(long_lines=exposition.long_lines)
     reading = _with_lora(reading, exposition, is_v0=V0_SWAPPED in places.label_sets)
-    if places.has_engines:
-        return reading
+    if places.has_engines or page.is_undecided:
+        return reading._replace(is_undecided=page.is_undecided)
     if _is_before_first_request(exposition, reading):
         return reading._replace(is_before_first_request=True)
     return Unreadable("stats_disabled" if values or exposition.foreign_names else "not_metrics")
@@ -239,6 +260,7 @@ class _SeriesReader:
         found = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))
         ordered = found[:MAX_ENGINES]
         self._dropped += len(found) - len(ordered)
+        kv = self._kv(ordered)
         engines = {
             key: EngineReading(
                 gauges.get(key, {}),
@@ -246,6 +268,7 @@ class _SeriesReader:
                 histograms.get(key, {}),
                 finished.get(key, {}),
                 positions.get(key, ()),
+                kv.get(key, NO_KV),
             )
             for key in ordered
         }
@@ -262,6 +285,8 @@ class _SeriesReader:
             out_of_range=dict(self._out_of_range),
             dropped=self._dropped,
             flags=cache_flags(dict(next(iter(self._series.get(CACHE_CONFIG, {})), ()))),
+            kind=self._places.page.kind,
+            process=self._places.page.process,
         )
 
     def _newest(self, names: Iterable[str]) -> Mapping[Labels, float]:
@@ -337,6 +362,15 @@ class _SeriesReader:
         by_position = self._by_label(ACCEPTED_PER_POSITION, "position", "position_accepted")
         return {key: _in_order(counts) for key, counts in by_position.items()}
 
+    def _kv(self, keys: Sequence[EngineKey]) -> Mapping[EngineKey, KvReading]:
+        """Return what the KV connectors of the engines show."""
+        if KV_NAMES.isdisjoint(self._series):
+            return {}
+        page = read_kv_page(self._series, keys)
+        for series, count in page.out_of_range.items():
+            self._out_of_range[series] += count
+        return page.engines
+
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
         """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""
         engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
@@ -345,7 +379,8 @@ class _SeriesReader:
             if histogram is None:
                 self._out_of_range[quantity] += 1
             else:
-                engines[key][quantity] = histogram
+                is_estimate = self._places.page.has_estimated_sums
+                engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
         return engines
 
     def _server_values(self) -> dict[ServerSeries, float]:

@@ -73,6 +73,8 @@ INCIDENTS = (
         quiet=((0, 89),),
     ),
     Incident(RECORDINGS / "dp1", "two engines under a light load", quiet=((0, 600),)),
+    Incident(RECORDINGS / "prefill", "computes twenty prompts for another server, from 10 to 90", quiet=((0, 130),)),
+    Incident(RECORDINGS / "decode", "takes their KV blocks and generates the answers", quiet=((0, 130),)),
     Incident(RECORDINGS / "vl", "a vision model under a light load", quiet=((0, 600),)),
     Incident(
         RECORDINGS / "adapters.jsonl.xz",

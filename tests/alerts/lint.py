@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import promql_parser as promql
 
-from tests.alerts.shapes import CONFIGURED, Judge, Shape, branches, carrier, selectors, shown_series
+from tests.alerts.shapes import CONFIGURED, NAMESPACE, Judge, Shape, branches, carrier, selectors, shown_series
 
 
 TEMPLATE_FUNCTIONS = frozenset(
@@ -36,6 +36,9 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ),
     ("VllmServerNotWatched", "and matches samples that differ in instance, job"): "any daemon that is there will do",
     ("VllmServerNotWatched", "unless matches samples that differ in (configured)"): "labels change with a reload",
+    ("VllmServersImbalanced", "and matches samples that differ in (configured), instance, job, server"): (
+        "it is about another server of the same model"
+    ),
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
@@ -44,9 +47,22 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("GpuMemoryFailing", "vllm_watch_gpu_ecc_errors_total is a counter and stands bare"): (
         "all errors since the driver was loaded count, until the GPU is reset"
     ),
+    **{
+        ("pair:vllm_watch_time_to_first_token_seconds:mean5m", fault): "it is of several servers, by their model"
+        for fault in (
+            "and matches samples that differ in model_name",
+            "sum names a label that is not there: pair",
+            "sum drops labels of the server: (configured), instance, job, server",
+            "loses server",
+            "loses (configured)",
+            "loses engine",
+            "loses instance",
+        )
+    },
 }
 """Findings that are meant, and why."""
 
+_DROPPED = re.compile(r"drops labels of the server")
 _ACTION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`')
 _WORD = re.compile(r"(?<![.$\w])[A-Za-z_]\w*")
@@ -101,9 +117,18 @@ def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> I
             if name in _names(expr) and not _hand_on(name, expr, shapes):
                 faults.append("is recorded from itself")
             shape = Judge(shapes, faults.append).whole(expr)
-            faults += _survival(expr, shapes, of_servers=name.startswith("server:"))
+            if name.startswith("model:"):
+                faults = [*_of_a_model(shape), *(fault for fault in faults if not _DROPPED.search(fault))]
+            else:
+                faults += _survival(expr, shapes, of_servers=name.startswith("server:"))
             shapes[name] = shape._replace(name=name, fixed=frozenset(), is_past=False)
             yield from (ReportLine(name, fault) for fault in faults)
+
+
+def _of_a_model(shape: Shape) -> Iterator[str]:
+    """Yield what is wrong with the labels of a series of which each model has one."""
+    if shape.possible != {NAMESPACE, "model_name"}:
+        yield f"a model has several of it, by {', '.join(sorted(shape.possible))}"
 
 
 def _hand_on(name: str, text: str, shapes: dict[str, Shape]) -> bool:

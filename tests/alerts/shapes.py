@@ -28,6 +28,12 @@ CONFIGURED = "(configured)"
 
 TARGET = frozenset({"job", "instance"})
 
+SHOWN_BY = "gpu:vllm_watch_gpu_info:shown_by"
+"""What the rules of each exporter of GPUs record beside the daemon's own series."""
+
+NAMESPACE = "namespace"
+"""A label of what is scraped in Kubernetes."""
+
 LABEL_VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("vllm_watch_engine_state", "state"): frozenset(ENGINE_STATES),
     ("vllm_watch_log_events_total", "event"): frozenset({*FAILURE_KINDS, GPU_XID}),
@@ -103,8 +109,8 @@ class Shape(NamedTuple):
 
 
 def shown_series() -> dict[str, Shape]:
-    """Return the shape of every series that the daemon shows, and of those that Prometheus makes."""
-    shapes = {"up": _vector(TARGET, "gauge", "1")}
+    """Return the shape of every series that the daemon shows, and of those that Prometheus makes or others' rules."""
+    shapes = {"up": _vector(TARGET, "gauge", "1"), SHOWN_BY: _vector({"gpu", "exporter"}, "gauge", "1")}
     for series in SERIES.values():
         labels = TARGET | set(series.labels) | ({CONFIGURED} if "server" in series.labels else set())
         if series.type == "histogram":
@@ -117,7 +123,7 @@ def shown_series() -> dict[str, Shape]:
 
 
 def _vector(labels: frozenset[str], kind: str, unit: str | None) -> Shape:
-    return Shape(frozenset(labels), frozenset(labels), kind=kind, units=frozenset({unit}))
+    return Shape(frozenset(labels), frozenset(labels | {NAMESPACE}), kind=kind, units=frozenset({unit}))
 
 
 def selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:

@@ -7,7 +7,7 @@ import re
 import urllib.parse
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,8 +31,9 @@ RULES = {path.stem: path for path in sorted((ALERTS / "gpu-exporters").glob("*.y
 BODIES = Path(__file__).parent / "gpu_bodies"
 ALL_BODIES = sorted(path.relative_to(BODIES).as_posix() for path in BODIES.glob("*/*.prom"))
 SERIES = {series.full_name: series for series in GPUS.series}
-WANTED = ("gpu:vllm_watch_server_gpu_info:unread", "gpu:vllm_watch_server_gpu_info:uncounted")
-"""What the rules record for themselves: the GPUs that are wanted."""
+SHOWN_BY = "gpu:vllm_watch_gpu_info:shown_by"
+WANTED = ("gpu:vllm_watch_server_gpu_info:unread", "gpu:vllm_watch_server_gpu_info:uncounted", SHOWN_BY)
+"""What the rules record for themselves and for the alerts: the GPUs that are wanted, and which exporter shows them."""
 GROWN = {"dcgm-exporter": "vllm_watch_gpu_xid_last_timestamp_seconds"}
 """What is recorded when something changes, and not of one body."""
 NOT_SAID = {"driver_version", "pci_bus_id"}
@@ -154,13 +155,24 @@ def test_the_document_says_what_is_not_recorded():
 @pytest.mark.needs_tool("prometheus")
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", RULES)
-def test_a_prometheus_records_what_the_exporter_has(exporter, tmp_path):
+def test_a_prometheus_records_what_the_exporter_has(exporter, prometheuses):
     """Of the bodies of all exporters, scraped at once, those of the one whose file is loaded are recorded, exactly."""
-    with StandIn(pieces) as bodies, a_prometheus(tmp_path, f"127.0.0.1:{bodies.port}", RULES[exporter]) as url:
-        until(lambda: recorded(url) == expected(exporter), 20, lambda: difference(recorded(url), expected(exporter)))
-        (group,) = get_json(f"{url}/api/v1/rules")["data"]["groups"]
+    url = prometheuses[exporter]
+    until(lambda: recorded(url) == expected(exporter), 20, lambda: difference(recorded(url), expected(exporter)))
+    (group,) = get_json(f"{url}/api/v1/rules")["data"]["groups"]
 
     assert {"ok"} == {rule["health"] for rule in group["rules"]}
+
+
+@pytest.fixture(scope="module")
+def prometheuses(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """Run a Prometheus for each exporter's file, all at once: each needs some seconds. Give their URLs."""
+    with ExitStack() as stack:
+        address = f"127.0.0.1:{stack.enter_context(StandIn(pieces)).port}"
+        yield {
+            exporter: stack.enter_context(a_prometheus(tmp_path_factory.mktemp(exporter), address, rules))
+            for exporter, rules in RULES.items()
+        }
 
 
 def pieces(head: str) -> Iterator[bytes]:
@@ -265,6 +277,35 @@ def test_the_power_of_a_server_is_that_of_its_gpus(exporter, tmp_path):
             ('{instance="a:9468",server="code"}', 300),
             ('{instance="b:9468",server="chat"}', 300),
         ),
+    )
+
+
+THERE = {
+    "dcgm-exporter": 'DCGM_FI_DEV_GPU_TEMP{instance="x:9400",gpu="0",UUID="GPU-%s"%s}',
+    "nvidia_gpu_exporter": 'nvidia_smi_gpu_info{instance="x:9400",uuid="%s"%s}',
+    "amd-device-metrics-exporter": 'gpu_used_vram{instance="x:9400",serial_number="%s"%s}',
+}
+"""What tells that a GPU is there, and of which machine."""
+
+
+@pytest.mark.needs_tool("promtool")
+@pytest.mark.parametrize("exporter", RULES)
+def test_an_exporter_that_is_gone_is_no_missing_gpu(exporter, tmp_path):
+    """One that is scraped and shows a GPU no more is told; the address at which each GPU is shown tells them apart."""
+    gpu = POWER[exporter][2].partition("-")[0] + "-%s"
+    series = [
+        {"series": THERE[exporter] % ("0a", ""), "values": "50x100"},
+        {"series": THERE[exporter] % ("0b", ""), "values": "50x20 stale"},
+        {"series": (THERE[exporter] % ("0c", ',pod="p"')).replace("x:9400", "y:9400"), "values": "50x20 stale"},
+        *(used("chat", gpu % number) for number in ("0a", "0b", "0c")),
+    ]
+    shown = [
+        (f'{SHOWN_BY}{{gpu="{gpu % n}",exporter="{x}:9400"}}', 1) for n, x in (("0a", "x"), ("0b", "x"), ("0c", "y"))
+    ]
+    firing = (f'{{alertname="GpuMissing",server="chat",gpu="{gpu % "0b"}"}}', 1)
+
+    assert_true(
+        tmp_path, exporter, series, asked(SHOWN_BY, "4m", *shown), asked(FIRING, "9m", firing), beside="alerts.yml"
     )
 
 

@@ -49,6 +49,9 @@ UNUSED = {
 NO_GPUS = "no GPUs are read"
 OF_GPUS = {alert for alert in alert_needs() if alert.startswith("Gpu")}
 NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
+OF_KV = {alert for alert in alert_needs() if alert.startswith("VllmKv") and not alert.startswith("VllmKvCache")}
+NO_KV = "no KV connector shows it"
+NO_KV_ALERTS = {NO_KV: OF_KV}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,11 @@ def a_page(release="0.33.0"):
     """Return a release's recorded page, of its first engine."""
     page = gzip.decompress((CORPUS / release / "metrics_1.txt.gz").read_bytes())
     return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
+
+
+def _written(path, text):
+    path.write_text(text)
+    return path
 
 
 def report(folder, *options, page=None):
@@ -164,6 +172,9 @@ class TestCheck:
             "the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
             NO_GPUS: OF_GPUS,
+            NO_KV: OF_KV - {"VllmKvFetchDoesNotStart", "VllmKvTransfersFailOften"},
+            f"{NO_KV} and {NO_METRICS}": {"VllmKvTransfersFailOften"},
+            f"{NO_KV} and the log has no requests_deferred": {"VllmKvFetchDoesNotStart"},
         }
         assert able > 20
 
@@ -177,6 +188,7 @@ class TestCheck:
             NO_SLO: OF_OBJECTIVES,
             **UNUSED,
             **ONE_ENGINE,
+            **NO_KV_ALERTS,
             NO_GPUS: OF_GPUS - {"GpuMemoryShort"},
             f"{NO_GPUS} and {NO_LOG}": {"GpuMemoryShort"},
         }
@@ -191,13 +203,14 @@ class TestCheck:
             **UNUSED,
             **ONE_ENGINE,
             **NO_GPU_ALERTS,
+            **NO_KV_ALERTS,
         }
 
     def test_everything(self, tmp_path):
-        """With objectives and a probe as well, all can fire but what takes several engines, or GPUs."""
+        """With objectives and a probe as well, all can fire but what takes several engines, GPUs, or a KV connector."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
 
-        assert silent == {**UNUSED, **ONE_ENGINE, **NO_GPU_ALERTS}
+        assert silent == {**UNUSED, **ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS}
 
     def test_log_with_slo(self, tmp_path):
         """Objectives without a page to hold against them are of no use, and that is said."""
@@ -245,6 +258,18 @@ class TestCheck:
         assert "VllmPreemptionStorm" in silent["/metrics cannot be read"]
         assert {"VllmKvCacheSaturated", "VllmQueueGrowing"} <= silent["/metrics cannot be read"]
 
+    def test_the_log_of_another_program(self, tmp_path):
+        """However much traffic there is, nothing comes of a log that is not vLLM's: its alerts cannot fire."""
+        other = tmp_path / "other.log"
+        other.write_text("root:x:0:0:root:/root:/bin/bash\n" * 1000)
+        server = load_config(str(_written(tmp_path / "config.yml", f"servers: [{{name: a, log: {str(other)!r}}}]\n")))
+        (silent,) = [finding.text for finding in check(server) if "not vLLM's, so" in finding.text][:1]
+        lines = [finding.text.strip() for finding in check(server)]
+
+        assert silent == "    no metrics are configured and the log is not vLLM's, so these cannot:"
+        assert any(line.startswith("VllmCapacityExhausted:") for line in lines)
+        assert any(line.startswith("VllmQueueGrowing:") for line in lines)
+
     def test_with_gpus(self):
         """Of a server whose GPU is read all can fire but what this GPU does not report."""
         page = next(snapshot for second, snapshot in snapshots("day") if second >= 500)
@@ -256,14 +281,17 @@ class TestCheck:
         lost = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=None),))
         config = ServerConfig(name="day", log="/vllm.log", metrics="http://127.0.0.1:1/metrics")
         silent = [
-            {each.alert: each.reason for each in silent_alerts(config, shown, shown)}
-            for shown in (whole, geforce, lost)
+            {each.alert: each.reason for each in silent_alerts(config, shown, shown, has_kernel_log=has_kernel_log)}
+            for shown, has_kernel_log in ((whole, True), (geforce, True), (lost, True), (whole, False))
         ]
 
         assert {alert for alert, reason in silent[0].items() if "GPU" in reason} == {"GpuSourceStuck"}
         assert silent[1]["GpuMemoryFailing"] == "its GPUs have no gpu_ecc_errors_total"
         assert not silent[1].keys() & {"GpuBusyNoTokens", "GpuXid", "GpuMissing"}
         assert silent[2]["GpuBusyNoTokens"] == NO_GPUS
+        assert silent[3].items() - silent[0].items() == {
+            (alert, "the kernel's log is not read") for alert in ("GpuXid", "GpuXidMinor")
+        }
 
     def test_the_probe_is_made_once(self, tmp_path):
         """`check` asks for one token where a probe is configured, and says how long that took."""

@@ -42,6 +42,7 @@ TARGET = {"job", "instance"}
 
 VLLM_FLAGS = {
     "--api-server-count",
+    "--block-size",
     "--data-parallel-size",
     "--disable-custom-all-reduce",
     "--disable-log-stats",
@@ -51,6 +52,8 @@ VLLM_FLAGS = {
     "--enforce-eager",
     "--gpu-memory-utilization",
     "--kv-cache-dtype",
+    "--kv-offloading-size",
+    "--kv-transfer-config",
     "--long-prefill-token-threshold",
     "--limit-mm-per-prompt",
     "--max-lora-rank",
@@ -95,6 +98,8 @@ VLLM_VARIABLES = {
 NOT_IN_THE_CORPUS = {
     "Free memory on device": "0.9.1 and later; vllm/v1/worker/utils.py of 0.32.0",
     "To serve at least one request": "vllm/v1/core/kv_cache_utils.py of 0.32.0",
+    "Releasing expired KV blocks": "0.11.0 and later; the NIXL connector of 0.32.0",
+    "NIXL transfer failure": "0.15 and later; the NIXL connector of 0.32.0",
     "RPC call to": "0.6.5 and later; vllm/v1/executor/multiproc_executor.py of 0.32.0",
 }
 """Lines that no log of the tests has, and where their words were read."""

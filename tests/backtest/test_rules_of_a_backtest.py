@@ -17,10 +17,14 @@ from vllm_watch.backtest.expressions import (
     reads_calendar,
     selected_names,
 )
+from vllm_watch.backtest.judgement import not_judged
 from vllm_watch.backtest.promtool import promtool
 from vllm_watch.backtest.rule_check import check_rules
 from vllm_watch.backtest.rule_set import rule_set, shipped_rules, users_rules
+from vllm_watch.backtest.series_grid import SeriesGrid
+from vllm_watch.backtest.subject import Subject
 from vllm_watch.backtest.thresholds import read_thresholds, rendered, shipped_thresholds
+from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.support.errors import ConfigError
 
 
@@ -185,3 +189,23 @@ class TestUsersRules:
         assert found[0].startswith("mine.yml:4: A: could not parse expression: ")
         assert found[1].startswith('mine.yml:6: B: annotation "description": ')
         assert found[1].endswith('function "nofunc" not defined')
+
+
+class TestJudgement:
+    """What of a backtest says that an alert did not fire."""
+
+    @pytest.mark.parametrize("has_gpus", [False, True])
+    def test_alerts_of_gpus_have_one_reason_where_none_was_read(self, has_gpus):
+        """Without GPUs all their alerts lack the same; with them each lacks what its GPU does not report."""
+        names = ['vllm_watch_source_up{source="metrics"}', "vllm_watch_engine_state"]
+        names += ["vllm_watch_server_gpu_info", "vllm_watch_gpu_busy_ratio"] if has_gpus else []
+        subject = Subject("day", SeriesGrid(0.0, 100, {name: ["1"] * 100 for name in names}), 15.0)
+        found = not_judged(shipped_rules("shipped", SHIPPED), subject, (), is_shipped=True)
+        reasons = {each.alertname: each.reason for each in found if each.alertname.startswith("Gpu")}
+
+        if has_gpus:
+            assert reasons["GpuMissing"] == "there is no series vllm_watch_gpu_info"
+            assert "GpuOneRankIdle" not in reasons
+        else:
+            assert all("no GPUs were read" in reason and "vllm_watch_gpu" not in reason for reason in reasons.values())
+            assert reasons.keys() == {each for each in alert_needs() if each.startswith("Gpu")}

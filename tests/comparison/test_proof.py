@@ -55,9 +55,9 @@ POOL = number_of(60, 200, "VLLM_WATCH_RUNS")
 """Runs of each configuration; half of the processor's time is to simulate them."""
 PAIRS = sample(60, 200)
 DRAWN = {
-    2: number_of(150, 3_000, "VLLM_WATCH_PAIRS"),
-    3: number_of(150, 2_000, "VLLM_WATCH_PAIRS"),
-    5: number_of(150, 2_000, "VLLM_WATCH_PAIRS"),
+    2: number_of(150, 1_500, "VLLM_WATCH_PAIRS"),
+    3: number_of(150, 1_000, "VLLM_WATCH_PAIRS"),
+    5: number_of(150, 1_000, "VLLM_WATCH_PAIRS"),
 }
 """
 Pairs of which the share that holds the truth is counted, by runs a side.

@@ -14,9 +14,12 @@ _PROCESS = "of the Python interpreter of the API server, whose memory and proces
 _HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
 _SIZE = "bytes of JSON with all its names; the tokens are shown"
 _SAME = "V0's own rate of a counter whose rate is shown"
+_DETAIL = "a detail of single transfers; bytes, times and failures are shown"
+_HELD = "a part of the tier's use, which is shown"
+_RESIDENCY = "of a hundredth of the blocks in the host's memory; those of the device are shown"
+_KVCR = "named by the package kvcr, which vLLM's sources do not have"
 
 FIELDS: dict[str, str] = {
-    "EngineStats.kv_fetch": "KV transfers are not shown yet; deferred requests are",
     "StartupFact.gpu": _REPORT,
     "Lifecycle.rank": "several ranks' starts are one of the server: the reader of lines tells them apart by it",
     "Failure.engine": "failures are counted for the server: the log of a crash rarely says whose it was first",
@@ -36,5 +39,39 @@ FAMILIES: dict[str, str] = {
     "python_*": _PROCESS,
     "vllm:avg_generation_throughput_toks_per_s": _SAME,
     "vllm:avg_prompt_throughput_toks_per_s": _SAME,
+    "vllm:hisparse_pending_page_transfers": "of pages that go both ways, with no direction",
+    "vllm:kv_offload_cpu_allocation_size": _DETAIL,
+    "vllm:kv_offload_cpu_cache_*_usage_perc": _HELD,
+    "vllm:kv_offload_tiering_backpressure_blocks_dropped_total": "the stores that are dropped are shown",
+    "vllm:kv_offload_tiering_backpressure_store_latency_ema": _DETAIL,
+    "vllm:kv_offload_tiering_lookup_*_delay_seconds": "a part of the lookups' time, which is shown",
+    "vllm:kv_offload_tiering_primary_*_usage_perc": _HELD,
+    "vllm:mooncake_num_descriptors": _DETAIL,
+    "vllm:mooncake_store_operation_*keys_total": _DETAIL,
+    "vllm:nixl_num_descriptors": _DETAIL,
+    "vllm:nixl_post_time_seconds": _DETAIL,
 }
 """Families of /metrics, by name or pattern."""
+
+CONSTRUCTED: dict[str, str] = {
+    "vllm:hisparse_host_block_*_seconds": _RESIDENCY,
+    "vllm:kv_offload_config_info": "the labels are those of the configured manager, without end",
+    "vllm:kv_offload_tiering_promotion_latency_seconds": _DETAIL,
+    "vllm:model_*_time_milliseconds": "V0's time of a step, only while it traces in detail; step times are shown",
+    "vllm:tokens_total": "V0's sum of prompt and generated tokens, which are shown",
+    "vllm:{DURATION_METRIC}": _KVCR,
+    "vllm:{STATE_METRIC}": _KVCR,
+    "vllm:{TRANSFER_B*_METRIC}_total": _KVCR,
+}
+"""Families that vLLM's sources construct and no recorded page has, by name or pattern; `tests/drift` looks for them."""
+
+LINES: dict[str, str] = {
+    "%sIteration(%d): *": "one line for each step (--enable-logging-iteration-details), for single requests' analysis",
+    "Corrupted: %d reqs": "always printed as 0",
+    "EC Transfer metrics: %s": "no connector of encoder caches that vLLM brings prints anything",
+    "KV Transfer metrics: %s": "the lines of the single connectors are known",
+    "KV Transfer metrics: {operation}_{key}={}": "UMBP's keys come together only: `tests/parsers` has its line",
+    "{self.settings_header *": "a table of CUDA graphs over several lines (--cudagraph-metrics), for tuning by hand",
+    "{} Engines Aggregated": "how many engines a line sums over: the configuration has it",
+}
+"""Statistics in vLLM's log, by format or pattern: whole lines, or parts of one. `tests/drift` looks for them."""

@@ -32,6 +32,7 @@ from vllm_watch_parsers.events import (
     EngineStats,
     Event,
     Failure,
+    KvTransfers,
     Lifecycle,
     Notice,
     SleepOrPause,
@@ -39,6 +40,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.kv_transfer import KvKey, KvReading
 from vllm_watch_parsers.lora import LORA_REQUESTS
 from vllm_watch_parsers.metric_names import (
     CACHE_SOURCES,
@@ -46,7 +48,7 @@ from vllm_watch_parsers.metric_names import (
     GAUGES,
     HISTOGRAMS,
     PROMPT_SOURCES,
-    WANTED,
+    VLLM_NAMES,
     WATERMARKED,
 )
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
@@ -67,6 +69,11 @@ VALUES = {
     "log_stats_disabled": (None, True),
     "is_rust": (None, True),
     "unknown_fields": ((), ("Later",)),
+    "counts": (
+        ((KvKey("kv_transfers_total", ("nixl", "in")), 3.0),),
+        ((KvKey("kv_transfers_total", ("nixl", "in")), 5.0),),
+    ),
+    "gauges": ((), ((KvKey("kv_offload_usage_ratio", ("hisparse", "cpu")), 0.5),)),
     "kv_fetch": (None, (1, 2, 3)),
     "position_acceptance_ratio": ((0.5,), (0.25,)),
     "phase": ("starting", "stopped"),
@@ -91,6 +98,7 @@ KINDS = {
 CONTEXTS = {
     "EngineStats": ([], STATS, []),
     "SpecDecoding": ([STATS], SPEC, []),
+    "KvTransfers": ([STATS], KvTransfers("0", ((KvKey("kv_transfers_total", ("nixl", "in")), 1.0),)), []),
     "StartupFact": ([Lifecycle("starting")], StartupFact(), [Lifecycle("ready")]),
     "StartupDetail": ([STATS, StartupFact(flags_of="engine")], StartupDetail(), []),
     "Lifecycle": ([], Lifecycle("ready"), []),
@@ -191,6 +199,8 @@ OTHER_PAGES = {
     "long_lines": 1,
     "server_values": {LORA_ACTIVE: 1.0},
     "server_histograms": {ServerSeries("websocket_connection_duration_seconds"): HISTOGRAM},
+    "is_undecided": True,
+    "kind": "ray_vllm",
 }
 
 
@@ -198,7 +208,7 @@ def shown_of_pages(*pages):
     """Return what is shown after some pages, read 10 s after each other."""
     state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
     for number, page in enumerate(pages):
-        state.apply_scrape(ScrapeResult(START + 10 * number, 0.0, page, "ok"))
+        state.apply_scrape(ScrapeResult(START + 10 * number, 0.0, page, page.reason))
     return flat(state.snapshot(START + 10 * len(pages) - 10))
 
 
@@ -218,6 +228,15 @@ def changed(engine, kind, name):
         return engine._replace(**{kind: {"stop": 2.0} if kind == "requests_finished" else (70.0,)})
     value = HISTOGRAM if kind == "histograms" else 0.0 if name == "awake" else getattr(engine, kind)[name] + 0.5
     return engine._replace(**{kind: {**getattr(engine, kind), name: value}})
+
+
+@pytest.mark.parametrize("kind", KvReading._fields)
+def test_what_kv_connectors_show_of_a_page_is_shown(kind):
+    """Two values of a connector's counter or gauge make two different pages."""
+    key = KvKey("kv_transfers_total" if kind == "counters" else "kv_transfers_pending", ("umbp", "in"))
+    pages = [page_of(ENGINE._replace(kv=KvReading()._replace(**{kind: {key: value}}))) for value in (1.0, 2.0)]
+
+    assert shown_of_pages(pages[0]) != shown_of_pages(pages[1])
 
 
 EVERY_QUANTITY = [
@@ -248,10 +267,21 @@ def test_a_page_before_the_first_request_is_told():
     assert shown_of_pages(PAGE) != shown_of_pages(PAGE._replace(is_before_first_request=True))
 
 
+def test_another_process_is_a_start():
+    """Without start times a page whose labels name another process than the one before is a start of the server."""
+    pages = [page_of(engine, process_start_seconds=None, process=(("pod", "a"),)) for engine in (ENGINE, LATER)]
+
+    assert shown_of_pages(*pages) != shown_of_pages(pages[0], pages[1]._replace(process=(("pod", "b"),)))
+
+
 @pytest.mark.parametrize(
     "field",
-    # The flags are in `vllm-watch report`, and are no series.
-    [field for field in MetricsReading._fields if field not in {"engines", "is_before_first_request", "flags"}],
+    # The flags are in `vllm-watch report`, and are no series; of the process only that it is another one is shown.
+    [
+        field
+        for field in MetricsReading._fields
+        if field not in {"engines", "is_before_first_request", "flags", "process"}
+    ],
 )
 def test_every_field_of_a_page_is_shown(field):
     """What is said of a whole server is shown, too."""
@@ -273,7 +303,8 @@ def families():
 
 def is_read(family):
     """Tell whether the samples of a family are read."""
-    return family == LORA_REQUESTS or not WANTED.isdisjoint({family, f"{family}_total", f"{family}_bucket"})
+    parts = ("", "_total", "_bucket", "_sum", "_count")
+    return family == LORA_REQUESTS or not VLLM_NAMES.isdisjoint(family + part for part in parts)
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

@@ -21,7 +21,9 @@ from vllm_watch.config.model import (
     CapacityConfig,
     Config,
     GpuConfig,
+    KubernetesConfig,
     MetricsConfig,
+    OtlpConfig,
     ProbeConfig,
     PrometheusConfig,
     ServerConfig,
@@ -100,6 +102,27 @@ MESSAGES = {
     ),
     "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
     "list_at_top": ":1: expected a mapping, got a list",
+    "kubernetes_label_twice": ':3: kubernetes.pod_labels.team: "team" is in labels, too',
+    "kubernetes_namespace": (':1: kubernetes.namespace: expected a namespace: small letters, digits and -, got "Vllm"'),
+    "kubernetes_no_selector": ':1: kubernetes: missing key "selector"',
+    "kubernetes_pod_label": (
+        ':1: kubernetes.pod_labels.role: expected the name of a pod\'s label such as llm-d.ai/role, got "a b"'
+    ),
+    "kubernetes_port": (
+        ':1: kubernetes.port: expected a port\'s number from 1 to 65535 or its name in the pod, got "70000"'
+    ),
+    "kubernetes_probe_url": (":3: kubernetes.probe.url: every pod would be probed at this one URL; leave it out"),
+    "kubernetes_reserved_label": ':1: kubernetes.pod_labels: "engine" is a label of vllm-watch itself',
+    "kubernetes_scheme": ':1: kubernetes.scheme: expected http or https, got "ftp"',
+    "kubernetes_selector_empty": (
+        ':1: kubernetes.selector: expected a label selector such as app=vllm,tier!=test or app in (chat, code), got ""'
+    ),
+    "kubernetes_selector_wrong": (
+        ":1: kubernetes.selector: expected a label selector such as app=vllm,tier!=test or app in (chat, code), "
+        'got "app in vllm"'
+    ),
+    "kubernetes_timeout": ":3: kubernetes.metrics.timeout: 6s is longer than the interval of 5s",
+    "kubernetes_url": ':1: kubernetes.metrics: unknown key "url"; known are interval, timeout, bearer_token_file, tls',
     "links_backslash": ":1: links.gpu: a URL must not contain blanks, backslashes or control characters",
     "links_changed_by_grafana": (
         ":1: links.logs: Grafana decodes %5C before it opens a link, so that the link would say something "
@@ -159,7 +182,7 @@ MESSAGES = {
     "name_with_blank": ':2: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
     "nested_too_deep": ":1: nested more than 20 deep",
     "no_name": ':2: servers[0]: missing key "name"',
-    "no_servers": ":1: needs servers, servers_dir or both",
+    "no_servers": ":1: needs servers, servers_dir or kubernetes",
     "no_source": ":2: servers[0]: needs log, metrics or both",
     "no_url": ':3: servers[0].metrics: missing key "url"',
     "not_utf8": ":3: not UTF-8 text",
@@ -204,6 +227,10 @@ MESSAGES = {
     "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
     "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
     "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
+    "otlp_endpoint_with_password": (
+        ":1: otlp.endpoint: a URL must not contain a user name or password; use headers_file"
+    ),
+    "otlp_timeout_longer_than_interval": ":1: otlp.timeout: 20s is longer than the interval of 10s",
     "two_documents": ":4: a second document; a configuration has only one",
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
@@ -334,6 +361,22 @@ class TestGoodFiles:
         config = load_config(write(tmp_path, "gpu: off\nservers: [{name: a, log: a.log}]\n"))
 
         assert (config.gpu.read, config.gpu.kernel_log) == ("never", "never")
+
+    def test_pods(self, tmp_path):
+        """Pods need a selector alone; there are none by default, and servers may stand beside them."""
+        text = "kubernetes: {selector: ' app in (a,b), !old ', port: http, metrics: {interval: 1s}, slo: chat}\n"
+        config = load_config(write(tmp_path, text))
+
+        assert config.servers == ()
+        assert config.kubernetes == KubernetesConfig(
+            selector="app in (a,b), !old",
+            port="http",
+            metrics=MetricsConfig(url="", interval=1.0, timeout=0.8),
+            slo=SLO_PRESETS["chat"],
+        )
+        both = load_config(write(tmp_path, f"{text}servers: [{{name: a, metrics: '{URL}'}}]\n"))
+        assert ["a"] == [server.name for server in both.servers]
+        assert load_config(str(GOOD / "minimal.yml")).kubernetes is None
 
     def test_capacity_in_a_file_of_its_own(self, tmp_path):
         """A capacity may be the path of a file, which starts in the configuration's folder."""
@@ -788,7 +831,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, prometheus, gpu, servers, servers_dir"
+            "links, prometheus, otlp, gpu, kubernetes, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):
@@ -1014,3 +1057,26 @@ class TestAnyFile:
             messages = error.messages
             assert messages
             assert all(message.isprintable() and message.startswith(path) for message in messages)
+
+
+class TestOtlp:
+    """Where the series are pushed."""
+
+    @staticmethod
+    def otlp(tmp_path, text):
+        """Return the section of a file."""
+        return load_config(write(tmp_path, f"otlp: {text}\nservers: [{{name: a, log: a.log}}]\n")).otlp
+
+    def test_the_url_alone(self, tmp_path):
+        """A URL without a path has that of OTLP's metrics; all else has its default."""
+        assert self.otlp(tmp_path, "http://h:4318") == OtlpConfig(endpoint="http://h:4318/v1/metrics")
+
+    def test_a_path_of_its_own(self, tmp_path):
+        """A receiver's own path stays, and the file of headers is found beside the configuration."""
+        found = self.otlp(tmp_path, "{endpoint: 'http://h/opentelemetry/v1/metrics', headers_file: headers}")
+
+        assert (found.endpoint, found.headers_file) == ("http://h/opentelemetry/v1/metrics", str(tmp_path / "headers"))
+
+    def test_the_usual_timeout_fits_a_short_interval(self, tmp_path):
+        """Where only the interval is given, and is shorter than the usual timeout, the timeout is as long."""
+        assert self.otlp(tmp_path, "{endpoint: 'http://h', interval: 5s}").timeout == 5.0

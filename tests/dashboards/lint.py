@@ -76,6 +76,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
         "vllm-watch-server",
         "D: vllm_watch_gpu_ecc_errors_total is a counter and stands bare",
     ): "all errors since the driver was loaded count, until the GPU is reset",
+    (
+        "vllm-watch-kv-transfer",
+        "C: names a label that the query has not: pair",
+    ): "it is a label that somebody may configure for the servers of a pair; without it nothing stands there",
 }
 """Findings that are meant, by dashboard and fault (a regular expression), and why."""
 

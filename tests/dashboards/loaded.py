@@ -5,9 +5,10 @@ A real Prometheus over the recordings, for what dashboards ask it.
 Each recording is a server of its own name, in its own stretch of time; in one more stretch, ``fleet``, all of them end
 together, and a second daemon watches one of the servers, too. Series are made as `vllm-watch backfill` makes them, with
 the labels that a scrape adds; the shipped rules are evaluated over them by promtool, and what they record is loaded,
-too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. Some servers are given GPUs that they did not have (`gpus`). What the
-daemon says of itself, and links of servers, come from one that runs while this is loaded: its page of one moment stands
-for all of them, so it has the right series and no course, but for its heartbeats.
+too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. Some servers are given GPUs that they did not have (`gpus`), and two a KV
+connector that measures what it does (`kv`). What the daemon says of itself, and links of servers, come from one that
+runs while this is loaded: its page of one moment stands for all of them, so it has the right series and no course, but
+for its heartbeats.
 
 Blocks made of files have no marks of staleness. A look back of 15 s instead of Prometheus' 5 min stands in for them: a
 series that ends is shown for so much longer than it would be.
@@ -36,6 +37,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.dashboards.gpus import gpu_series
+from tests.dashboards.kv import kv_series
 from tests.support.monitoring import get_text, process
 from tests.support.ports import free_port
 from tests.support.samples import sample
@@ -75,7 +77,7 @@ WITHOUT_LINKS = ("stall",)
 
 _LINKED = "vllm_watch_server_links_info"
 _OWN = frozenset(series.full_name for series in DAEMON.series) | {_LINKED}
-_RECORDED = '{__name__=~"ALERTS|ALERTS_FOR_STATE|(engine|server):.+"}'
+_RECORDED = '{__name__=~"ALERTS|ALERTS_FOR_STATE|(engine|pair|server):.+"}'
 
 
 class DataError(Exception):
@@ -237,9 +239,9 @@ def _fleet(watched: Mapping[str, Stretch], page: Page) -> Stretch:
 
 
 def _watched(name: str, recording: Recording) -> Stretch:
-    """Return a recording's series as its daemon shows them, with the GPUs that it is given."""
+    """Return a recording's series as its daemon shows them, with the GPUs and the KV connectors that it is given."""
     series, steps = replayed(recording.path, has_slo=True, has_log=True, has_metrics=True)
-    return Stretch(recording.started, steps, {**series, **gpu_series(name, steps)})
+    return Stretch(recording.started, steps, {**series, **gpu_series(name, steps), **kv_series(name, steps)})
 
 
 def _moved(stretch: Stretch, start: float) -> Stretch:

@@ -44,6 +44,7 @@ SHOWN = {
     "vllm-watch-capacity": 9,
     "vllm-watch-fleet": 10,
     "vllm-watch-sources": 16,
+    "vllm-watch-kv-transfer": 0,  # It has no KV connector: that no query fails is all.
 }
 """How many panels of each dashboard have data at least; others are of rules, objectives, faults, and the daemon."""
 

@@ -107,10 +107,10 @@ daemon=$!
 trap 'kill $daemon' EXIT
 for _ in $(seq 100); do
   if python=$PYTHON sh -c "$health" 2>/dev/null; then
-    ls "$state"
     trap - EXIT
     kill "$daemon"
     wait "$daemon"
+    ls "$state"
     exit
   fi
   kill -0 "$daemon"

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
-OVERLAYS = ("sidecar", "metrics-only", "production-stack", "llm-d")
+OVERLAYS = ("sidecar", "metrics-only", "production-stack", "llm-d", "pods")
 ALONE = OVERLAYS[1:]
 VERSIONS = ("1.29", "1.34")
 """Of Kubernetes: the first that has sidecars, and the one that these files were written for."""
@@ -74,7 +74,7 @@ def faults(document):
     """Return what a schema has against an object: the operator's of tests/deploy, Kubernetes' own for the rest."""
     jsonschema = pytest.importorskip("jsonschema", reason=without("jsonschema"))
     kubernetes = pytest.importorskip("kubernetes_validate", reason=without("kubernetes_validate"))
-    if document["apiVersion"].startswith("monitoring.coreos.com/"):
+    if document["apiVersion"].partition("/")[0] in {"monitoring.coreos.com", "keda.sh"}:
         schemas = load_yaml((Path(__file__).parent / "operator_schemas.yml").read_text(encoding="utf-8"))
         schema = {
             "definitions": schemas["definitions"],
@@ -186,7 +186,12 @@ def test_the_daemon_takes_its_configuration(built, overlay, tmp_path):
     if overlay == "sidecar":
         assert {str(Path(loaded.checkpoint).parent), str(Path(loaded.servers[0].log).parent)} < set(mounts)
     else:
-        assert (None, {None}) == (loaded.checkpoint, {server.log for server in loaded.servers})
+        assert (None, [], []) == (
+            loaded.checkpoint,
+            [server.log for server in loaded.servers if server.has_log],
+            [server for server in loaded.servers if server.metrics is None],
+        )
+        assert (overlay == "pods", overlay != "pods") == (loaded.kubernetes is not None, bool(loaded.servers))
 
 
 @needs_kustomize
@@ -247,11 +252,16 @@ def test_the_policy_lets_through_what_is_needed(built, overlay):
     """It is about the pod that watches, lets in its port, and lets out names and the ports that are watched."""
     (policy,) = of_kind(built[overlay], "NetworkPolicy")
     pod = pod_of(built[overlay])
-    names, vllm = policy["spec"]["egress"]
+    names, vllm, *others = policy["spec"]["egress"]
     (config,) = (each for each in of_kind(built[overlay], "ConfigMap") if "vllm-watch.yml" in each["data"])
-    servers = load_yaml(config["data"]["vllm-watch.yml"])["servers"]
+    document = load_yaml(config["data"]["vllm-watch.yml"])
     # A Service on 80 of production-stack leads to 8000 of its pods, and it is their port that a policy is about.
-    asked = {urlsplit(server["metrics"]).port or 8000 for server in servers}
+    asked = {urlsplit(server["metrics"]).port or 8000 for server in document.get("servers", ())}
+    if "kubernetes" in document:
+        asked = {document["kubernetes"]["port"]}
+        assert {443, 6443} == {port["port"] for rule in others for port in rule["ports"]}
+    else:
+        assert [] == others
 
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert ["Egress", "Ingress"] == sorted(policy["spec"]["policyTypes"])
@@ -259,6 +269,35 @@ def test_the_policy_lets_through_what_is_needed(built, overlay):
     assert {(53, "UDP"), (53, "TCP")} == {(port["port"], port["protocol"]) for port in names["ports"]}
     assert asked <= {port["port"] for port in vllm["ports"]}
     assert all(peer["podSelector"] for peer in vllm["to"])
+
+
+@needs_kustomize
+def test_pods_may_be_listed_and_nothing_else(built):
+    """One Role with one verb on one resource, bound to the account whose token the pod has; nobody else has a token."""
+    objects = built["pods"]
+    (role,), (binding,), (account,) = (of_kind(objects, kind) for kind in ("Role", "RoleBinding", "ServiceAccount"))
+    spec = pod_of(objects)["spec"]
+
+    assert [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}] == role["rules"]
+    assert [] == of_kind(objects, "ClusterRole", "ClusterRoleBinding")
+    assert ("Role", role["metadata"]["name"]) == (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+    assert [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}] == binding["subjects"]
+    assert (account["metadata"]["name"], True) == (spec["serviceAccountName"], spec["automountServiceAccountToken"])
+    assert [False] * 4 == [
+        pod_of(built[overlay])["spec"]["automountServiceAccountToken"] for overlay in ALONE if overlay != "pods"
+    ] + [account["automountServiceAccountToken"]]
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "autoscaling").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_autoscalers_are_valid(path):
+    """The examples are what KEDA and Kubernetes take, do not scale to zero, and misspelt would not be taken."""
+    document = load_yaml(path.read_text(encoding="utf-8"))
+    spec = document["spec"]
+
+    assert [] == faults(document)
+    assert spec.get("minReplicaCount", spec.get("minReplicas")) == 1
+    spec["minReplica"] = 1
+    assert faults(document)
 
 
 LABELS = {

@@ -99,10 +99,13 @@ def test_nearly_everything_documented_is_shown():
         "checkpoint_info",
         "checkpoint_failures_total",
         "collect_errors_total",
+        "otlp_exports_total",
+        "otlp_last_success_timestamp_seconds",
+        "otlp_export_duration_seconds",
         "internal_errors_total",
         "discovery_hanging_processes",
         "heartbeat_timestamp_seconds",
-        *(name for name, series in SERIES.items() if series.feature in {"gpu", "cost"}),  # GPUs, a price.
+        *(name for name, series in SERIES.items() if series.feature in {"gpu", "cost", "kubernetes", "kv connector"}),
     }
 
     assert set(SERIES) - needs_more == shown

@@ -472,3 +472,4 @@ def test_the_survey_of_a_machine_has_a_row_for_each_source(fake_nvml):
     assert rows["field 197"] == ["0", "1", "5"]
     assert rows["field 213 link 0"] == ["3", "0", "-"]
     assert rows["nvmlDeviceGetClockInfo 1"][::2] == ["0", "1755"]
+    assert re.search(r"\nat 5 s: 0\.\d{3}% of a core\n", run.stdout)

@@ -72,3 +72,16 @@ def test_a_ratio_is_at_most_one():
 
     assert Growth([first, first._replace(counters={"hits": 11.0, "queries": 10.0})]).ratio("hits", "queries") == 1
     assert Growth([first, first]).ratio("hits", "queries") is None
+
+
+def test_no_mean_of_estimated_sums():
+    """A histogram whose sum Ray has estimated has no mean, whatever it is added to."""
+    bounds = (1.0, math.inf)
+    points = [
+        Point(at, "serving", {}, {"x": 1.0}, {"h": Histogram(bounds, (0.0, count), count, is_estimate=True)})
+        for at, count in ((0.0, 5.0), (10.0, 9.0))
+    ]
+    growth = Growth(points).histogram("h")
+
+    assert (growth.observations, growth.is_estimate, growth.mean) == (4, True, None)
+    assert growth._replace(is_estimate=False).mean == 1.0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from vllm_watch.reading.log_reader import LogReader, TimedEvent
 from vllm_watch.reading.times import PrintedTimes
-from vllm_watch_parsers.events import Event, Notice, StartupDetail
+from vllm_watch_parsers.events import Event, KvTransfers, Notice, StartupDetail
 
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -98,7 +98,7 @@ def found_events(release: str) -> tuple[Found, ...]:
     return tuple(
         Found(number, timed.event)
         for number, timed in read_events(release)
-        if not isinstance(timed.event, Notice | StartupDetail)
+        if not isinstance(timed.event, Notice | StartupDetail | KvTransfers)
     )
 
 

@@ -321,6 +321,26 @@ def test_the_nccl_watchdog_says_why_a_gpu_failed(kind, line):
     assert events(line.encode()) == (Failure(kind),)
 
 
+AGENT = "GPU node-5 (Agent handle: 0x460e3a50)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (
+            "cuda_illegal_access",
+            f"Memory access fault by {AGENT} on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.",
+        ),
+        ("cuda_illegal_access", f"Memory access fault by {AGENT} on address (nil). Reason: Unknown."),
+        ("cuda_launch_failure", f"HW Exception by {AGENT} reason :GPU Hang"),
+    ],
+)
+def test_amd_s_runtime_says_why_a_gpu_failed(kind, line):
+    """It prints past vLLM's formatter and ends the process; a line that only begins like it is none of its."""
+    assert events(line.encode()) == (Failure(kind),)
+    assert events(line.replace("0x460e3a50", "me").encode()) == ()
+
+
 def test_a_crash_of_several_ranks_counts_once():
     """The watchdog's lines, the workers' tracebacks and the engine's are one failure of each kind."""
     cause = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"

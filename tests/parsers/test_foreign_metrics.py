@@ -17,12 +17,19 @@ ROUTER = (
     'vllm:gpu_cache_usage_perc{server="http://10.0.0.1:8000"} 0.5\n'
 )
 PAGES = {
-    "ray": 'ray_vllm:num_requests_running{model_name="m",WorkerId="a"} 1\nray_vllm_generation_tokens_total 5\n',
+    "ray": 'ray_node_cpu_count{ip="10.0.0.1"} 64\nray_object_store_memory{Location="MMAP"} 0\n',
     "router": ROUTER + 'vllm:current_qps{server="http://10.0.0.1:8000"} 2.5\n',
+    "llm_d": 'inference_pool_ready_pods{name="p"} 3\ninference_objective_request_total{model_name="m"} 9\n',
+    "dynamo": 'dynamo_frontend_requests_total{model="m"} 5\n',
+    "litellm": 'litellm_deployment_total_requests{api_provider="hosted_vllm"} 5\nlitellm_in_flight_requests 1\n',
     "sglang": 'sglang:num_running_reqs{model_name="m",tp_rank="0"} 2\nsglang:token_usage{model_name="m"} 0.1\n',
     "text_generation_inference": "tgi_batch_current_size 1\ntgi_queue_size 2\n",
     "tensorrt_llm": "trtllm_num_requests_running 1\n",
-    "other_program": "llamacpp:requests_processing 1\n",
+    "triton": 'nv_inference_request_success{model="m",version="1"} 5\nnv_gpu_utilization{gpu_uuid="x"} 0.5\n',
+    "llama_cpp": "llamacpp:requests_processing 1\n",
+    "ollama": 'ollama_requests_total{model="m"} 1\n',
+    "lmcache": "lmcache_mp_l1_read_chunks_total 7\n",
+    "other_program": "node_load1 1\n",
 }
 
 
@@ -33,11 +40,20 @@ def test_a_page_is_named_by_what_it_is(kind, more):
     assert read_metrics((more + PAGES[kind]).encode()) == Unreadable(kind)
 
 
-@pytest.mark.parametrize("name", ["ray_vllm_num_requests_running", "dynamo_frontend_requests_total", "node_load1"])
-def test_other_names_of_a_kind(name):
-    """Ray's newer prefix, other routers and other exporters are told as well."""
-    assert isinstance(read_metrics(f"{name} 1\n".encode()), Unreadable)
-    assert read_metrics(f"{name} 1\n".encode()).reason in {"ray", "router", "other_program"}
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("vllm_router_requests_total", "router"),
+        ("sgl_router_requests_total", "router"),
+        ("inference_extension_scheduler_attempts_total", "llm_d"),
+        ("ray_sglang_num_running_reqs", "sglang"),
+        ("lmcache:num_hit_tokens_total", "lmcache"),
+        ("vllm_watch_build_info", "other_program"),
+    ],
+)
+def test_other_names_of_a_kind(name, kind):
+    """Other routers, SGLang through Ray and vllm-watch itself are told as well."""
+    assert read_metrics(f"{name} 1\n".encode()) == Unreadable(kind)
 
 
 def test_a_router_is_told_by_its_labels_alone():

@@ -22,7 +22,7 @@ from vllm_watch_parsers.exposition import (
     ExpositionParser,
     parse_exposition,
 )
-from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 from vllm_watch_parsers.server_families import LORA_MOST
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.recordings import RECORDINGS
 
 from vllm_watch_parsers.exposition import MAX_LINES, ExpositionParser
-from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.repeated_bodies import MAX_BODY, RepeatedBodies
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics, reading_of
 

@@ -17,8 +17,8 @@ from tests.support.samples import sample
 
 from vllm_watch_parsers.events import EngineStats, Event, SpecDecoding
 from vllm_watch_parsers.exposition import parse_exposition
+from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.line import LogLine, Record, parse_line
-from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.prefix import STATS_SITES
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, record
 from tests.support.recordings import RECORDINGS, ROOT
@@ -142,6 +142,7 @@ def test_any_lines_are_the_same_at_once(texts):
         assert by_line.is_in_record == at_once.is_in_record
 
 
+@example([[b"vllm-0 " + record(STATS_MESSAGE), b"a\rb"]])
 @given(_TEXTS)
 def test_steps_are_the_same_lines(texts):
     """In steps the same is reported, and no batch has an event beside other lines."""

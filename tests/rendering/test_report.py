@@ -16,9 +16,11 @@ from markdown_it import MarkdownIt
 from tests.rendering import reports
 
 from vllm_watch.loadtest.model import Bounds, Latency, Load, Report, Result
+from vllm_watch.rendering.document import Document
 from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
+from vllm_watch.rendering.text import render_text
 
 
 FORMATS = [report_text, report_markdown, report_json]
@@ -271,3 +273,13 @@ def test_json_has_no_number_that_json_lacks():
 
     assert {"view": "client"} == json.loads(text)["runs"][0]["result"]
     assert text.encode("ascii")
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_a_number_and_its_unit_are_on_one_line(width):
+    """However wide a text is, no line ends between a number and its unit, nor within a duration."""
+    text = "The log is from 2026-11-21 to 2026-11-22: 6 min 53 s, 97.2 % of 1 d 4 h and 350 ms of it"
+    lines = render_text(Document("t", text, ()), width).splitlines()[1:-1]
+
+    assert " ".join(lines) == text
+    assert all(any(whole in line for line in lines) for whole in ("6 min 53 s", "97.2 %", "1 d 4 h", "350 ms"))

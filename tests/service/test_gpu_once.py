@@ -9,9 +9,10 @@ from tests.support.clocks import HandClock
 from tests.support.gpus import GIB, gpu, report, uuid
 
 from vllm_watch.catalog.findings import Known, findings
+from vllm_watch.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.catalog.reasons import GPU, needs_attention
 from vllm_watch.commands import gpu_lines as gpu_lines_module
-from vllm_watch.commands.gpu_lines import NO_EXTRA, gpu_lines, unread_gpus
+from vllm_watch.commands.gpu_lines import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
 from vllm_watch.service.gpu_once import ANSWER_SECONDS, read_once
 from vllm_watch.state.gpu_report import GpuReport, ServerGpu
@@ -48,15 +49,16 @@ class Processes:
 def once(*reports, read="auto", is_installed=True):
     """Return what a reader that says this leads to, by the reader's clock."""
     clock, reader = HandClock(), Reader(*reports)
-    (use,) = read_once(
+    found = read_once(
         Config(servers=(SERVER,), gpu=GpuConfig(read=read)),
         clock,
         make_reader=lambda _: reader,
         processes=Processes(),
         is_installed=lambda: is_installed,
-    ).values()
+    )
     assert reader.is_closed == (read != "never" and is_installed)
-    return use, clock.now() - HandClock().now()
+    assert found.unopened == (reports[0].unopened if reader.is_closed else {})
+    return found.uses["a"], clock.now() - HandClock().now()
 
 
 def test_the_first_reading_is_waited_for():
@@ -83,9 +85,27 @@ def test_what_is_not_to_be_read_is_not(how):
     assert (use.reason, [each.reading for each in use.gpus], waited) == (None, [None], 0)
 
 
-def lines(*gpus):
+def test_gpus_that_the_driver_does_not_open_are_told():
+    """They are no server's, for nothing but their numbers is known; one that is only hidden is nothing wrong."""
+    once(report(1.0, gpu(1, 110))._replace(unopened={0: "lost", 2: None}))
+    told = list(unopened_gpus({2: None, 0: "lost"}))
+
+    assert [line.text.partition(":")[0] for line in told] == [f"GPU {n}, whose server is not known" for n in (0, 2)]
+    assert [line.is_wrong for line in told] == [True, False]
+
+
+def lines(*gpus, named=()):
     """Return what `check` says of a server's GPUs, and of each line whether it is wrong."""
-    return [(line.text.strip(), line.is_wrong) for line in gpu_lines(gpus)]
+    return [(line.text.strip(), line.is_wrong) for line in gpu_lines(gpus, named)]
+
+
+def test_a_gpu_that_is_configured_and_not_shown_is_wrong():
+    """By its number or its place: of one that was lost before, the driver tells no UUID."""
+    first = ServerGpu(uuid(0), "config", is_shared=False, memory=None, reading=gpu())
+    unread = ServerGpu(uuid(2), "config", is_shared=False, memory=None, reading=None)
+    found = lines(first, unread, named=("0", "0000:18:00", uuid(0), uuid(2), "1", "0000:9b:00"))
+
+    assert found[2:] == [(f"GPU {name}, by the configuration: {NOT_SHOWN}", True) for name in ("1", "0000:9b:00")]
 
 
 def test_check_names_what_is_known_of_a_gpu():

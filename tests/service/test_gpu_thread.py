@@ -15,7 +15,7 @@ from tests.support.gpus import gpu, report, uuid
 from tests.support.waiting import until
 
 from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
-from vllm_watch.service.gpu_thread import GpuThread
+from vllm_watch.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.gpu_report import GpuReport
 from vllm_watch.state.gpu_use import GpuUser, GpuUsers
@@ -143,12 +143,37 @@ class Missing(Reader):
         return GpuReport(self.clock.now(), "no_module")
 
 
+ELSEWHERE = "http://gpu2.example.com:8000/metrics"
+
+
+@pytest.mark.parametrize(
+    ("keys", "read", "wanted"),
+    [
+        ({"metrics": "http://127.0.0.1:9/metrics"}, "auto", True),
+        ({"metrics": ELSEWHERE}, "auto", False),
+        ({"metrics": ELSEWHERE, "gpus": (uuid(0),)}, "auto", False),
+        ({"metrics": ELSEWHERE, "gpus": ("0",)}, "auto", True),
+        ({"metrics": ELSEWHERE, "log": "/var/log/vllm.log"}, "auto", True),
+        ({"journal": "vllm.service"}, "auto", True),
+        ({"metrics": ELSEWHERE}, "always", True),
+        ({"metrics": "http://127.0.0.1:9/metrics"}, "never", False),
+    ],
+)
+def test_no_driver_is_read_for_servers_of_other_machines(keys, read, wanted):
+    """Where no server may run here, and no GPU is named that only this driver knows, it is left alone."""
+    metrics = {"metrics": MetricsConfig(url=keys["metrics"])} if "metrics" in keys else {}
+    one = ServerConfig(name="a", **{**keys, **metrics})
+
+    assert wants_driver(config(one, read=read), is_installed=True) == wanted
+
+
 def test_servers_are_told_about_their_gpus():
     """Each server has the GPU that its processes are on; how many GPUs there are is known of the machine."""
     with running() as daemon:
         monitors = daemon.follow(config(server("a"), server("b")))
         (reader,) = until(lambda: daemon.readers)
-        reader.gpus = (gpu(0, 110), gpu(1, 111), gpu(2))
+        instance = gpu(2)._replace(gpu=f"MIG-{uuid(2)}/1/0")
+        reader.gpus = (gpu(0, 110), gpu(1, 111), gpu(2), instance)
         until(lambda: source(monitors["b"]) == (True, "ok"))
 
         assert [each.gpu for each in monitors["a"].snapshot().gpus] == [uuid(0)]
@@ -160,7 +185,8 @@ def test_servers_are_told_about_their_gpus():
 def test_a_reload_changes_what_is_read():
     """A new server has its GPU at once; with `gpu: off` the reader ends, nothing is a source, and it can come back."""
     with running() as daemon:
-        until(lambda: source(daemon.follow(config(server("a")))["a"]) == (True, "ok"))
+        monitors = daemon.follow(config(server("a")))
+        until(lambda: source(monitors["a"]) == (True, "ok"))
         monitors = daemon.follow(config(server("z"), interval=60.0))
         until(lambda: source(monitors["z"]) == (True, "ok"))
         assert len(daemon.readers) == 1

@@ -28,8 +28,8 @@ def test_of_a_wide_bucket_the_bound_is_charted():
     (engine,) = snapshot.engines
     p95 = ("time_to_first_token", 0.95)
     history = ChartHistory()
-    for bounds in ({p95: (160.0, 640.0)}, {}):
+    for bounds in ({p95: (160.0, 640.0)}, {p95: (512.0, 1024.0)}, {}):
         quantiles = {p95: Reading(616.0, snapshot.at, "metrics")}
         history.add(snapshot._replace(engines=(engine._replace(quantiles=quantiles, quantile_bounds=bounds),)))
 
-    assert history.columns()["ttft_p95"] == [160.0, 616.0]
+    assert history.columns()["ttft_p95"] == [160.0, 616.0, 616.0]

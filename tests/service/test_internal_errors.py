@@ -18,7 +18,15 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.parts import PARTS
-from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
+from vllm_watch.config.model import (
+    Config,
+    GpuConfig,
+    MetricsConfig,
+    OtlpConfig,
+    ProbeConfig,
+    PrometheusConfig,
+    ServerConfig,
+)
 from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
 from vllm_watch.service import alerts_thread
@@ -163,6 +171,11 @@ def _break_kernel_log(_, patch):
     patch.setattr("vllm_watch.service.supervisor.place_of", lambda _: "journal")
 
 
+def _break_otlp(daemon, patch):
+    patch.setattr(daemon.service.otlp, "_body", fail)
+    daemon.service.otlp.follow(OtlpConfig(endpoint="http://127.0.0.1:9"))
+
+
 BREAK = {
     "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
@@ -182,6 +195,7 @@ BREAK = {
     "alerts": _break_alerts,
     "gpu": _break_gpus,
     "kernel_log": _break_kernel_log,
+    "otlp": _break_otlp,
 }
 
 

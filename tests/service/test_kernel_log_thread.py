@@ -73,10 +73,28 @@ class Watched(ServerMonitor):
         super().__init__(ServerConfig(name=name, log="/nonexistent/log"), clock)
         self.names = names
 
-    def snapshot(self):
-        """Return what is known, with the GPUs."""
-        used = [ServerGpu(name, "config", is_shared=False, memory=None, reading=None) for name in self.names]
-        return super().snapshot()._replace(gpus=tuple(used))
+    def gpus(self):
+        """Return the GPUs."""
+        return tuple(ServerGpu(name, "config", is_shared=False, memory=None, reading=None) for name in self.names)
+
+
+class Places:
+    """What the driver's files say."""
+
+    def __init__(self):
+        self.known = {}
+        self.asked = 0
+
+    def ask(self, _now):
+        """Count it: the real one asks once."""
+        self.asked += 1
+
+    def take(self):
+        """Return what is known."""
+        return self.known
+
+    def close(self):
+        """Do nothing."""
 
 
 class Thread:
@@ -125,17 +143,17 @@ def test_the_kernel_s_log_is_read_where_there_are_gpus(monkeypatch, has_driver, 
 
 
 def test_an_error_is_told_to_the_servers_whose_gpu_it_is():
-    """Others count nothing, and nobody counts before the log can be read."""
+    """A server whose GPU is elsewhere has no count, and nobody counts before the log can be read."""
     thread = Thread(("a", [UUID]), ("b", ["GPU-2"]))
     thread.poll(reason="permission_denied")
     assert [(None, []), (None, [])] == thread.events()
 
     thread.poll(line(AT - 5000, f"NVRM: GPU at PCI:{PCI}: {UUID}", is_history=True), line(AT - 4999, is_history=True))
-    assert [(0, []), (0, [])] == thread.events()
+    assert [(0, []), (None, [])] == thread.events()
     with structlog.testing.capture_logs() as logged:
         thread.poll(line(AT), line(AT))
 
-    assert [(1, [("xid", "79", PCI)]), (0, [])] == thread.events()
+    assert [(1, [("xid", "79", PCI)]), (None, [])] == thread.events()
     assert [("gpu.xid", "79", "reboot", UUID)] == [(e["event"], e["code"], e["group"], e["gpu"]) for e in logged]
     totals = thread.thread.status().totals
     assert [(UUID, PCI, "79", 1, AT)] == [tuple(total) for total in totals]
@@ -151,6 +169,20 @@ def test_the_driver_names_a_gpu_that_the_kernel_does_not():
 
     assert [(1, [("xid", "79", PCI)])] == thread.events()
     assert gpu(0).gpu == thread.thread.status().totals[0].gpu
+
+
+def test_the_driver_s_files_tell_where_a_gpu_is_that_nobody_reads():
+    """They are asked for once, when the place of a server's GPU is not known; until they tell there is no count."""
+    thread = Thread(("a", [gpu(0).gpu]), ("b", []))
+    places = thread.thread._places = Places()
+    thread.poll()
+    thread.poll()
+    assert (places.asked, thread.events()) == (2, [(None, []), (None, [])])
+
+    places.known = {PCI: gpu(0).gpu}
+    thread.poll()
+    thread.poll(line(AT))
+    assert (places.asked, thread.events()) == (2, [(1, [("xid", "79", PCI)]), (None, [])])
 
 
 def test_a_failure_of_our_own_is_counted_and_survived():

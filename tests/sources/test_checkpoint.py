@@ -40,11 +40,12 @@ from vllm_watch.sources.checkpoint import (
     ServerChange,
 )
 from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch.state.gpu_use import KnownUse
 
 
 NOW = 1_795_000_000.0
 NOBODY = 65534
-KILLS = sample(20, whole=200)
+KILLS = sample(20, whole=100)
 PYTHONPATH = os.pathsep.join(filter(None, [str(Path(module.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
 FILE = FilePosition("/var/log/vllm/vllm.log", 64768, 1311, 123_456, 256, 0xDEADBEEF, 256, 7)
 JOURNAL = JournalPosition("vllm.service", "s=6c;i=4f2;b=1e;m=9;t=5;x=a1")
@@ -465,12 +466,19 @@ changes = st.builds(
     st.from_regex("[a-z]{1,20}", fullmatch=True),
     st.builds(ConfigChange, st.none() | moments, st.lists(flag_changes, max_size=3).map(tuple)),
 )
+known_uses = st.builds(
+    KnownUse,
+    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    st.tuples(numbers, numbers),
+    st.frozensets(st.from_regex(r"(GPU|MIG)-[0-9a-f/-]{1,40}", fullmatch=True), max_size=3),
+)
 positions_of_any_kind = st.builds(
     Positions,
     st.lists(files, max_size=5).map(tuple),
     st.lists(journals, max_size=5).map(tuple),
     st.lists(changes, max_size=3).map(tuple),
     st.none() | names,
+    st.lists(known_uses, max_size=3).map(tuple),
 )
 
 
@@ -488,6 +496,22 @@ def test_a_change_that_cannot_be_is_rejected(path, change):
     path.write_text(json.dumps(document(changes=[change])))
 
     assert "impossible_values" == loaded(path).reason
+
+
+@pytest.mark.parametrize("gpus", [{"pid": -1}, {"started": 1.5}, {"gpus": ["0"]}, {"gpus": ["GPU-a\n"]}])
+def test_gpus_that_cannot_be_are_rejected(path, gpus):
+    """T28: what becomes a label is spelt like a UUID, whoever has written the file."""
+    path.write_text(json.dumps(document(gpus=[{"server": "s", "pid": 1, "started": 1, "gpus": [], **gpus}])))
+
+    assert "impossible_values" == loaded(path).reason
+
+
+def test_a_gpu_whose_name_could_not_be_loaded_is_not_saved(path):
+    """What a driver calls it must not cost the positions of the logs."""
+    known = [KnownUse("a", (1, 2), frozenset({"GPU-1"})), KnownUse("b", (3, 4), frozenset({"a GPU"}))]
+    assert CheckpointFile(str(path)).save(Positions(gpus=tuple(known)), NOW)
+
+    assert Loaded(Positions(gpus=(known[0],)), "ok", NOW) == loaded(path)
 
 
 @given(positions_of_any_kind)

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 
 BATCHES = 4
-HISTORIES = number_of(80, whole=400, variable="VLLM_WATCH_HISTORIES")
+HISTORIES = number_of(80, whole=250, variable="VLLM_WATCH_HISTORIES")
 BATCH = HISTORIES // BATCHES
 SECONDS = 60.0
 FAILURES = (errno.EIO, errno.ESTALE)

@@ -46,6 +46,39 @@ def test_two_servers_on_eight_gpus():
     assert [use.reason for use in found.values()] == ["ok", "ok", "unassigned"]
 
 
+def test_a_server_on_an_instance_is_on_its_gpu():
+    """A configuration that names a MIG instance means its GPU, too, also while the driver hangs; not another's."""
+    instances = [gpu(number)._replace(gpu=f"MIG{uuid(number)[3:]}", mig="1") for number in range(2)]
+    assignments, named = GpuAssignments(), unknown("a", gpus=(instances[0].gpu,))
+    found = uses(report(1.0, gpu(0), instances[0], gpu(1), instances[1]), named, assignments=assignments)
+    assert names(found["a"]) == [uuid(0), instances[0].gpu]
+
+    found = uses(report(2.0, reason="call_hangs"), named, assignments=assignments)
+    assert names(found["a"]) == [uuid(0), instances[0].gpu]
+
+
+def test_another_run_of_the_daemon_knows_the_gpus():
+    """A GPU that is lost, or a server that is down, shows no process then; the server's next start shows others."""
+    first = GpuAssignments()
+    uses(report(1.0, gpu(0, 1), gpu(1, 2)), user("a", 1, 2, start=7), assignments=first)
+    second = GpuAssignments(first.known())
+    found = uses(report(2.0, gpu(1, 2)), user("a", 2, start=7), assignments=second)["a"]
+    assert [(each.gpu, each.reading is None) for each in found.gpus] == [(uuid(1), False), (uuid(0), True)]
+
+    third = GpuAssignments(second.known())
+    assert names(uses(report(3.0, gpu(1)), unknown("a"), assignments=third)["a"]) == [uuid(1), uuid(0)]
+    assert names(uses(report(4.0, gpu(1, 3)), user("a", 3, start=8), assignments=third)["a"]) == [uuid(1)]
+
+
+def test_without_a_driver_the_processes_tell_nothing():
+    """With `gpu: off` nobody would see that a server starts on other GPUs: only what is configured stays."""
+    assignments, servers = GpuAssignments(), (user("a", 1), user("b", 2, gpus=(uuid(1),)))
+    uses(report(1.0, gpu(0, 1), gpu(1, 2)), *servers, assignments=assignments)
+    found = uses(None, *servers, assignments=assignments)
+
+    assert [names(found["a"]), names(found["b"])] == [[], [uuid(1)]]
+
+
 def test_memory_is_split_by_whose_process_has_it():
     """A GPU's memory is that of each server's processes, and of processes of no server."""
     shared = gpu(0, 1, 2, 9, memory=10 * GIB)

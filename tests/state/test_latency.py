@@ -11,7 +11,7 @@ from tests.support.pages import ScrapedServer, histogram, page
 
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample, server_samples
-from vllm_watch.state.window import coarse_bounds
+from vllm_watch.state.window import coarse_bounds, is_wide
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -112,16 +112,22 @@ class TestAfterAGap:
 
 
 @pytest.mark.parametrize(
-    ("counts", "bounds"),
+    ("counts", "bounds", "wide"),
     [
-        ((1.0, 1.0, 1.0, 9.0, 9.0), (160.0, 640.0)),
-        ((1.0, 1.0, 1.0, 1.0, 9.0), (640.0, math.inf)),
-        ((1.0, 9.0, 9.0, 9.0, 9.0), None),
-        ((9.0, 9.0, 9.0, 9.0, 9.0), None),
+        ((1.0, 1.0, 1.0, 1.0, 9.0, 9.0), (160.0, 640.0), True),
+        ((1.0, 1.0, 1.0, 1.0, 1.0, 9.0), (640.0, math.inf), True),
+        ((1.0, 1.0, 9.0, 9.0, 9.0, 9.0), (40.0, 80.0), False),
+        ((1.0, 9.0, 9.0, 9.0, 9.0, 9.0), None, False),
+        ((9.0, 9.0, 9.0, 9.0, 9.0, 9.0), None, False),
     ],
 )
-def test_only_wide_buckets_are_coarse(counts, bounds):
-    """Buckets as vLLM's of 160 to 640 s and above the last bound are; one that doubles is not, nor is the first."""
-    histogram = Histogram((40.0, 80.0, 160.0, 640.0, math.inf), counts, 0.0)
+def test_coarse_and_wide_buckets(counts, bounds, wide):
+    """
+    A bucket that doubles is coarse, those as vLLM's of 160 to 640 s and above the last bound are wide besides.
+
+    One that is half as wide as its start is neither, nor is the first, which has no start.
+    """
+    histogram = Histogram((30.0, 40.0, 80.0, 160.0, 640.0, math.inf), counts, 0.0)
 
     assert bounds == coarse_bounds(histogram, 0.5)
+    assert wide == (bounds is not None and is_wide(bounds))

@@ -11,7 +11,8 @@ from tests.support.gpus import gpu
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.recent_events import EVENT_SECONDS
 from vllm_watch.state.snapshot import ServerEvent
-from vllm_watch.state.xid_events import KernelLine, ServerXids, XidEvent, XidEvents, XidTotal, concerns
+from vllm_watch.state.xid_events import KernelLine, ServerXids, XidEvent, XidEvents, XidTotal
+from vllm_watch_parsers.kernel_messages import SWITCH_CODES
 
 
 AT = 1_790_000_000.0
@@ -106,7 +107,6 @@ def test_the_uuid_is_from_the_kernel_or_the_driver():
     [
         (PCI, "", server_gpu("GPU-1", "00000000:9B:00.0"), True),
         (PCI, "GPU-1", server_gpu("GPU-1"), True),
-        (PCI, "", server_gpu("0000:9B:00.0"), True),
         (PCI, "GPU-1", server_gpu("MIG-7", PCI), True),
         (PCI, "GPU-2", server_gpu("GPU-1", "0000:9c:00"), False),
         (PCI, "", server_gpu("GPU-1"), False),
@@ -115,18 +115,46 @@ def test_the_uuid_is_from_the_kernel_or_the_driver():
 )
 def test_an_error_concerns_the_server_whose_gpu_it_is(pci, uuid, used, is_concerned):
     """By place or by UUID; an error without a place concerns nobody."""
-    assert is_concerned == concerns(XidEvent(AT, pci, "79", 79), uuid, [used])
+    events = XidEvents()
+    events.note_places({pci: uuid} if uuid else {})
+
+    assert is_concerned == events.concern(XidEvent(AT, pci, "79", 79), [used])
+
+
+@pytest.mark.parametrize("code", sorted(SWITCH_CODES))
+def test_an_error_of_a_switch_concerns_all_servers_of_the_machine(code):
+    """Its place is that of no GPU; a server whose GPUs are not known to be here has nothing to do with it."""
+    events, error = XidEvents(), XidEvent(AT, "0000:aa:00", code, 24007)
+    events.note_places({PCI: "GPU-1"})
+
+    assert events.concern(error, [server_gpu("GPU-1")])
+    assert events.concern(error, [server_gpu("GPU-8", "0000:9c:00")])
+    assert not events.concern(error, [server_gpu("GPU-2")])
+    assert not events.concern(error, [])
+
+
+def test_without_its_gpus_places_a_server_s_errors_are_not_known():
+    """The kernel names a GPU by its place: while that of any is unknown there is no count, and no 0."""
+    events = XidEvents()
+    used = [server_gpu("GPU-1"), server_gpu("GPU-2", "0000:9c:00")]
+    assert not events.know(used)
+    assert not events.know([])
+
+    events.note_places({PCI: "GPU-1"})
+    assert events.know(used)
 
 
 def test_a_server_s_errors_are_counted_and_shown_for_an_hour():
     """There is no count until the kernel's log is read, and 0 then; equal errors in a row are one event."""
     xids = ServerXids()
     assert xids.count is None
-    xids.note([])
+    xids.note([], are_all=False)
+    assert xids.count is None
+    xids.note([], are_all=True)
     assert 0 == xids.count
 
-    xids.note([XidEvent(AT + second, PCI, "31", 31) for second in range(3)])
-    xids.note([XidEvent(AT + 5, PCI, "79", 79)])
+    xids.note([XidEvent(AT + second, PCI, "31", 31) for second in range(3)], are_all=True)
+    xids.note([XidEvent(AT + 5, PCI, "79", 79)], are_all=False)
     start = ServerEvent(AT + 3, "start")
 
     assert 4 == xids.count

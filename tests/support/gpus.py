@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from vllm_watch.catalog.gpu_codes import GPU_LINK_ERRORS, GPU_PCIE_ERRORS, GPU_THROTTLING
-from vllm_watch.catalog.reasons import explain
+from vllm_watch.catalog.reasons import explain, standing
 from vllm_watch.exposition.gpu_view import gpu_views
 from vllm_watch.state.gpu_report import GpuProcess, GpuReading, GpuReport, ServerGpu
 
@@ -118,4 +118,5 @@ def as_json(*gpus):
 
 def source(reason="ok"):
     """Return the source of GPUs as the snapshot has it."""
-    return {"source": "gpu", "up": reason == "ok", "reason": reason, "explanation": explain("gpu", reason)}
+    known = {"source": "gpu", "up": reason == "ok", "reason": reason}
+    return {**known, "explanation": explain("gpu", reason), "standing": standing("gpu", reason, is_up=known["up"])}

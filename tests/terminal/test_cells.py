@@ -16,7 +16,15 @@ CELLS, PLAIN = Cells(), Cells(ASCII)
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (12.34, "12.3"), (512, "512"), (9994, "9990"), (12_345, "12.3k"), (999_600, "1.00M"), (3.2e15, "3200T")],
+    [
+        (0, "0"),
+        (12.34, "12.3"),
+        (512, "512"),
+        (9994, "9.99k"),
+        (12_345, "12.3k"),
+        (999_600, "1.00M"),
+        (3.2e15, "3200T"),
+    ],
 )
 def test_tokens(value, text):
     """A number of tokens has three digits and at most five columns."""
@@ -63,11 +71,21 @@ def test_ages(seconds, text):
     assert CELLS.age(seconds) == text
 
 
-def test_latencies():
-    """A latency is in milliseconds; one that is only known to be below a bound says so."""
-    assert [CELLS.milliseconds(0.0583), CELLS.milliseconds(1.25), CELLS.milliseconds(None, 0.01)] == [
-        "58.3", "1,250", "<10.0",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "ms", "rough_ms", "long", "rough_long"),
+    [
+        (0, "0", "0", "0s", "0s"),
+        (0.0286, "28.6", "29", "0.029s", "0.029s"),
+        (1.25, "1,250", "1,200", "1.25s", "1.2s"),
+        (9.996, "10,000", "10,000", "10.0s", "10s"),
+        (147.3, "147,000", "150,000", "147s", "150s"),
+    ],
+)
+def test_latencies(seconds, ms, rough_ms, long, rough_long):
+    """A latency is in milliseconds, or in seconds with the unit; one that is roughly known has two digits."""
+    written = [CELLS.latency(seconds, in_seconds=unit, digits=digits) for unit in (False, True) for digits in (3, 2)]
+
+    assert [ms, rough_ms, long, rough_long] == written
 
 
 @pytest.mark.parametrize("text", ["short", "a longer text", "模型模型模型", "a\x1b[2Jb\u202e", ""])

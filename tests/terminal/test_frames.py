@@ -15,17 +15,25 @@ from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.exposition.document import decode
+from vllm_watch.state.window import is_wide
 from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
-from vllm_watch.terminal.frames import frame_of
+from vllm_watch.terminal.frames import IDLE_AGAIN, frame_of
+from vllm_watch.terminal.latencies import latency_lines
+from vllm_watch.terminal.model import Latency
 from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
 from vllm_watch.terminal.pieces import latency_piece
+from vllm_watch.terminal.server_detail import server_detail
 from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
 
 
 def only_server(state):
     """Return the only server of a recorded moment, as a frame has it and as the document does."""
     return frame_of(decode(body(state)), RECEIVED).servers[0], json.loads(body(state))["servers"][0]
+
+
+def _texts(lines):
+    return ["".join(span.text for span in each.spans) for each in lines]
 
 
 def changed(state, **changes):
@@ -101,9 +109,11 @@ def test_every_number_is_that_of_the_document(state):
             assert getattr(engine, name) is None
     for latency in engine.latencies:
         bounds = known["quantile_bounds"].get(latency.stage, {})
-        quantiles = known["quantiles"].get(latency.stage, {}) | {level: low for level, (low, _) in bounds.items()}
+        wide = {level: each[0] for level, each in bounds.items() if is_wide(each)}
+        quantiles = known["quantiles"].get(latency.stage, {}) | wide
         assert (latency.p50, latency.p95, latency.p99) == tuple(quantiles.get(q) for q in ("0.5", "0.95", "0.99"))
         assert latency.mean == known["means"].get(latency.stage)
+        assert len(latency.at_least | latency.roughly) == len(bounds.keys() - {"0.9"})
 
 
 @pytest.mark.parametrize(("low", "high", "objective", "is_over"), [(160, 640, 160, True), (160, None, 300, False)])
@@ -120,6 +130,54 @@ def test_a_quantile_of_a_wide_bucket_is_more_than_its_bound(low, high, objective
     assert (">160s", is_over) == (wide.text[:5], wide.role == "over")
     assert "80.0s" == narrow.text.strip()
     assert server.now.ttft_p95 == 80.0
+
+
+def test_a_quantile_of_a_coarse_bucket_is_marked_as_an_estimate():
+    """Within a bucket that doubles an estimate is off by up to a third: it has a sign, and two digits."""
+    _, document = only_server("saturated")
+    (engine,) = document["engines"]
+    stage = "time_to_first_token"
+    engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 127.3, "0.95": 0.0704}, {stage: {"0.5": [80, 160]}}
+    latency = next(each for each in changed("saturated", engines=[engine]).latencies if each.stage == stage)
+
+    assert "~130s" == latency_piece(latency, "p50", Cells()).text.strip()
+    assert "70.4" == latency_piece(latency, "p95", Cells()).text.strip()
+    assert "~130s  0.070s" in _texts(latency_lines([latency], Cells(), every=False))[1].split("TTFT")[1].strip()
+
+
+def test_the_latencies_of_a_stage_have_one_unit():
+    """A row with one latency of ten seconds is in seconds, its objective too; a row without one is in milliseconds."""
+    first = Latency("time_to_first_token", p50=None, p95=4.09, p99=18.7, below=0.001, objective=0.5)
+    step = Latency("time_per_output_token", p50=0.0175, p95=0.0242, p99=9.9, objective=0.05)
+
+    head, *rows = (row.split() for row in _texts(latency_lines([first, step], Cells(), every=False)))
+
+    assert head[:1] == ["ms,"]
+    assert rows == [["TTFT", "<0.001s", "4.09s!", "18.7s!", "0.500s"], ["TPOT", "17.5", "24.2", "9,900!", "50.0"]]
+
+
+def test_a_driver_that_is_not_there_is_no_failure():
+    """A machine without GPUs is told in one word why nothing is read; a source that fails has its age."""
+    sources = [
+        {"source": "gpu", "reason": "no_library"},
+        {"source": "log", "up": True, "reason": "no_statistics_yet"},
+        {"source": "metrics", "reason": "refused"},
+    ]
+    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), 0.0, 80, Cells()))]
+
+    assert "log ok: no statistics line yet" in rows
+    assert "GPUs not read: the driver's library is not found" in rows
+    assert "/metrics FAILED, nothing read yet: nothing listens at this address" in rows
+
+
+@pytest.mark.parametrize(("rate", "says"), [(12.0, True), (0.0, False), (None, False)])
+def test_an_idle_engine_that_has_generated_tokens_says_why(rate, says):
+    """The state is of one moment, and rates are of ten seconds: beside "idle" a rate has a word."""
+    _, document = only_server("idle")
+    (engine,) = document["engines"]
+    engine["gauges"]["generation_tokens_per_second"] = {"value": rate, "at": 1.0, "source": "metrics"}
+
+    assert changed("idle", engines=[engine]).meaning == (IDLE_AGAIN if says else "")
 
 
 def test_the_moment_of_overload_is_whole():
@@ -299,8 +357,8 @@ def test_the_kv_caches_of_several_engines():
     kv_cache = server_numbers(changed("serving", engines=engines), Cells())[-1]
     unknown = server_numbers(changed("serving", engines=[engines[0], {**engines[1], "gauges": {}}]), Cells())[-1]
 
-    assert (kv_cache.value, kv_cache.unit, kv_cache.note) == ("90.0", "% fullest", "1000 of 2000 tokens")
-    assert unknown.note == "of 2000 tokens"
+    assert (kv_cache.value, kv_cache.unit, kv_cache.note) == ("90.0", "% fullest", "1.00k of 2.00k tokens")
+    assert unknown.note == "of 2.00k tokens"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

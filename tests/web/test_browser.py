@@ -31,6 +31,7 @@ from vllm_watch.replay.recording import server_name
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.state.snapshot import ServerEvent, StateSince
 from vllm_watch.support.clock import ScaledClock
+from vllm_watch.terminal.cells import Cells
 from vllm_watch.web.endpoints import Response
 from vllm_watch.web.server import WebServer
 
@@ -196,6 +197,7 @@ def test_the_page_moves_with_a_replay(visit):
     clock = ScaledClock(SPEED)
     stall = recording("stall")
     with played(stall, server_name(stall, None), clock, "127.0.0.1:0") as config:
+        assert config.gpu.read == config.gpu.kernel_log == "never"  # This machine's GPUs are not the recorded server's.
         service = Supervisor(config, clock)
         service.start()
         running = threading.Thread(target=service.run)
@@ -258,17 +260,26 @@ def test_what_is_not_known_is_said(visit, shown):
 
 
 def test_a_time_in_a_wide_bucket_is_more_than_its_bound(visit, shown):
-    """No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s."""
+    """
+    No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s.
+
+    One in a bucket that doubles is an estimate; all times of a row have one unit.
+    """
     slow = server("a")
     (engine,) = slow["engines"]
     stage = "time_to_first_token"
-    engine["quantiles"], engine["quantile_bounds"] = {stage: {"0.5": 400.0, "0.95": 80.0}}, {stage: {"0.5": [160, 640]}}
+    engine["quantiles"], engine["quantile_bounds"] = (
+        {stage: {"0.5": 400.0, "0.95": 127.3, "0.99": 4.05}},
+        {stage: {"0.5": [160, 640], "0.95": [80, 160]}},
+    )
     shown.document = {"servers": [slow]}
     page = visit().open()
     row = page.locator("tr", has_text="TTFT").first
 
-    assert ["–", "> 2 min 40 s", "1 min 20 s", "–"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
+    assert ["–", "> 160 s", "~ 130 s", "4.05 s"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
+    assert "In a wide bucket" in row.locator("td").nth(1).get_attribute("title")
     assert "between 2 min 40 s and 10 min 40 s" in row.locator("td").nth(1).get_attribute("title")
+    assert "Estimated within a bucket" in row.locator("td").nth(2).get_attribute("title")
 
 
 def test_numbers_are_written_as_on_a_terminal(visit):
@@ -286,6 +297,12 @@ def test_numbers_are_written_as_on_a_terminal(visit):
         text if text == MISSING else f"{text} %" for text in map(share, values)
     ]
     assert written("each.map(f.shortened)", large) == [shortened(value) for value in large]
+    times = [None, 0, 0.0286, 0.4, 1.26, 4.09, 9.996, 12.6, 147.3]
+    for in_seconds, digits in ((False, 3), (False, 2), (True, 3), (True, 2)):
+        texts = [Cells().latency(value, in_seconds=in_seconds, digits=digits) for value in times]
+        units = [text if text == MISSING else f"{text.rstrip('s')} {'s' if in_seconds else 'ms'}" for text in texts]
+        assert written(f"each.map((value) => f.latency(value, {str(in_seconds).lower()}, {digits}))", times) == units
+    assert written("each.map(f.roughLatency)", [None, 0.0738, 156]) == [MISSING, "74 ms", "160 s"]
     sizes, clocks = [None, 0, 2**24, 3 * 2**29, 70 * 2**30, 1.5e11], [None, 3.45e8, 1.7554e9]
     assert written("each.map(f.gibibytes)", sizes) == [gibibytes(size) for size in sizes]
     assert written("each.map(f.megahertz)", clocks) == [megahertz(clock) for clock in clocks]
@@ -300,7 +317,9 @@ def test_gpus(visit, shown, viewport, scheme):
     a, b = server("a"), server("b")
     a |= {"gpus": gpus.as_json(*some), "sources": [*a["sources"], gpus.source()]}
     b |= {"gpus": gpus.as_json(gpus.unread(0)), "sources": [*b["sources"], gpus.source("call_hangs")]}
-    shown.document = {"servers": [a, b, server("c")]}
+    c = server("c")
+    c["sources"] = [*c["sources"], gpus.source("no_library")]
+    shown.document = {"servers": [a, b, c]}
     window = visit(viewport=viewport, color_scheme=scheme)
     page = window.open()
     rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#server-a .gpus tbody tr").all()]
@@ -319,6 +338,9 @@ def test_gpus(visit, shown, viewport, scheme):
     assert page.locator("#server-b .of-gpus .caption").inner_text() == GPU["call_hangs"].text
     assert page.locator("#server-b .problems").is_hidden()
     assert page.locator("#server-c .of-gpus").is_hidden()
+    assert page.locator("#server-b .source.quiet").all_inner_texts()[-1].startswith("gpu")
+    assert page.locator("#server-c .source.quiet", has_text="gpu").count() == 0
+    assert page.locator("#server-c .source.unneeded").inner_text().startswith("gpu")
     assert not window.is_too_wide()
     assert window.violations() == []
 

@@ -61,8 +61,8 @@ def _tested(subject: Subject, report: Report) -> Tested:
 def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedPrompt | None:
     """Return how much the prompts have in common: by the user, or by a server that caches it."""
     prompts = subject.work.histogram(_PROMPTS)
-    if given.shared_prompt_tokens is not None and prompts is not None and prompts.sum:
-        ratio = min(given.shared_prompt_tokens * prompts.observations / prompts.sum, 1.0)
+    if given.shared_prompt_tokens is not None and prompts is not None and prompts.mean:
+        ratio = min(given.shared_prompt_tokens / prompts.mean, 1.0)
         return SharedPrompt(ratio, f"{given.shared_prompt_tokens:,} tokens, as given")
     for other in every:
         is_alike = (other.model, other.version) == (subject.model, subject.version) and _are_alike(prompts, other)
@@ -76,10 +76,8 @@ def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedP
 def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
     """Return whether the prompts of another server are as long, as far as means tell."""
     others = other.work.histogram(_PROMPTS)
-    if prompts is None or others is None:
-        return False
-    means = [each.sum / each.observations for each in (prompts, others)]
-    return max(means) <= (1 + _LENGTHS) * min(means)
+    means = [each.mean for each in (prompts, others) if each is not None and each.mean is not None]
+    return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
 
 
 def _advised(one: Tested, every: Sequence[Tested], ranges: Sequence[Range]) -> Judged:

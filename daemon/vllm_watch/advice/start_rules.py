@@ -46,11 +46,11 @@ def _judge_prefix(subject: Subject, window: Window) -> Judgement:
     if subject.flags[PREFIX] != "False":
         return "it is on already"
     shared, prompts = subject.shared_prompt, window.histogram(_PROMPTS)
-    if prompts is None:
+    each = None if prompts is None else prompts.mean
+    if each is None:
         return "how long the prompts are is not known"
     if shared is None or shared.ratio < _MUCH_SHARED:
         return "too little of the prompts is the same in many of them"
-    each = prompts.sum / prompts.observations
     common = f"{percent(shared.ratio)} % of that are the same in many prompts ({shared.known_by})"
     text = f"is {significant(each)} on average, and {common}"
     return (observed(window, _PROMPTS, Measure("mean", each), text),)

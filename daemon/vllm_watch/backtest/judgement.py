@@ -21,6 +21,9 @@ from vllm_watch.loadtest.number_texts import duration
 PRESENCE = f"{PREFIX}source_up"
 """Its labels tell which sources a server has."""
 
+_GPUS = f"{PREFIX}server_gpu_info"
+"""Each GPU that is known of a server has it, whoever reads the GPU."""
+
 _OF_DAEMON = frozenset(series.name for series in DAEMON.series)
 _NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
 _WAITS = "they wait longer than the values last"
@@ -103,6 +106,7 @@ def _shown(subject: Subject) -> Iterator[Need]:
         if (full, "") in names:
             yield Need(series.name)
         yield from (Need(series.name, source) for source in BY_SOURCE if (full, source) in names)
+    yield Need("engine_stall_info")  # It is there while an engine is stalled.
     if (PRESENCE, "log") in names:
         yield Need("engine_state", "log")
 
@@ -120,6 +124,8 @@ def _reason(need: Need, subject: Subject) -> str:
     read = {source for name, source in subject.names if name == PRESENCE and source}
     if series.origins == ("probe",):
         return "no probe was made"
+    if "gpu" in (series.feature, need.source) and (_GPUS, "") not in subject.names:
+        return "no GPUs were read"
     if series.combine == "all" and {"log", "metrics"} <= set(series.origins) and not {"log", "metrics"} <= read:
         return "only one of log and /metrics was read"
     if series.feature == "slo" and "metrics" in read:

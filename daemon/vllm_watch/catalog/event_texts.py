@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from vllm_watch.catalog.gpu_codes import GpuState
-from vllm_watch_parsers.kernel_messages import BY_CODE
+from vllm_watch_parsers.kernel_messages import BY_CODE, SWITCH_CODES
 
 
 EventKind = Literal["start", "state", "failure", "file", "flags", "xid", "gpu"]
@@ -87,5 +87,5 @@ def gpu_text(state: str, place: str) -> str:
 
 def xid_text(code: str, place: str) -> str:
     """Return an error of a GPU at a place, by its code, in words."""
-    name = f"Xid {code}" if code.isdigit() else "GPU error"
+    name = f"Xid {code}" if code.isdigit() else "SXid" if code in SWITCH_CODES else "GPU error"
     return f"{name} of {place}: {BY_CODE[code].meaning}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vllm_watch.catalog.event_texts import xid_text
-from vllm_watch_parsers.kernel_messages import BY_CODE, XID_ACTIONS, XidClass
+from vllm_watch_parsers.kernel_messages import BY_CODE, SWITCH_CODES, XID_ACTIONS, XidClass
 
 
 GRAVE_XIDS: frozenset[XidClass] = frozenset({"reset", "reboot", "link"})
@@ -62,11 +62,12 @@ NORMAL_THROTTLING = "power_cap"
 def gpu_name(number: float | None, place: str | None, uuid: str) -> str:
     """Return how a GPU is called: by its number and place, or by its UUID where these are not known."""
     if number is None or not place:
-        return f"GPU {uuid}"
+        return uuid
     return f"{'MIG instance of ' if uuid.startswith('MIG-') else ''}GPU {number:.0f} ({place})"
 
 
 def xid_problem(code: str, place: str) -> str:
     """Return a sentence on an error of the last hour that the kernel has reported of the GPU at a place."""
-    what = xid_text(code, f"GPU {place}" if place else "a GPU")
+    whose = "NVSwitch" if code in SWITCH_CODES else "GPU"
+    what = xid_text(code, f"{whose} {place}" if place else "a GPU")
     return f"in the last hour the kernel reported {what}. {XID_ACTIONS[BY_CODE[code].group]}"

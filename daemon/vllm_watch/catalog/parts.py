@@ -22,5 +22,7 @@ Part = Literal[
     "alerts",
     "gpu",
     "kernel_log",
+    "otlp",
+    "kubernetes",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -153,8 +153,9 @@ LOG: Mapping[LogReason, Reason] = {
 MetricsReason = Literal[
     "ok", "starting", "refused", "timeout", "unreachable", "name_not_resolved", "tls_error", "unauthorized",
     "forbidden", "not_found", "http_error", "redirect", "not_metrics", "stats_disabled", "no_requests_yet", "ray",
-    "router", "sglang", "text_generation_inference", "tensorrt_llm", "other_program", "several_servers",
-    "too_many_samples", "too_large", "incomplete", "encoded", "internal_error", "token_unreadable",
+    "ray_idle", "ray_engines_mixed", "router", "llm_d", "dynamo", "litellm", "sglang", "text_generation_inference",
+    "tensorrt_llm", "triton", "llama_cpp", "ollama", "lmcache", "other_program", "several_servers", "too_many_samples",
+    "too_large", "incomplete", "encoded", "internal_error", "token_unreadable",
 ]  # fmt: skip
 
 METRICS: Mapping[MetricsReason, Reason] = {
@@ -228,9 +229,21 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="quiet",
     ),
     "ray": Reason(
-        "This is Ray's /metrics (ray_vllm...), which keeps the series of ended workers and has counters "
-        "twice. Give the address of vLLM's own server, or use the log.",
-        short="Ray's /metrics, give vLLM's own",
+        "This is the /metrics of Ray's agent, and no vLLM engine of its node has reported to it. Set "
+        "log_engine_metrics in Ray Serve's LLMConfig, or give the agent of the engine's node.",
+        short="Ray's agent, without vLLM's series",
+        kind="misconfigured",
+    ),
+    "ray_idle": Reason(
+        "Ray's agent is read, and has series of several vLLM workers of which none has computed for some 20 s. Which "
+        "of them still runs shows once it computes again; a log or a probe shows it always.",
+        short="Ray's agent, no vLLM worker computes",
+        kind="quiet",
+    ),
+    "ray_engines_mixed": Reason(
+        "Ray's agent has the series of several engines under one label, as vLLM up to 0.20 reports them. "
+        "Update vLLM to 0.24 or newer, or use the log.",
+        short="Ray, which mixes the engines of vLLM up to 0.20",
         kind="misconfigured",
     ),
     "router": Reason(
@@ -238,19 +251,60 @@ METRICS: Mapping[MetricsReason, Reason] = {
         short="a router's /metrics, give each engine's own",
         kind="misconfigured",
     ),
+    "llm_d": Reason(
+        "This is the /metrics of llm-d's or the inference gateway's endpoint picker, which routes "
+        "requests. Give each engine's own /metrics.",
+        short="llm-d's endpoint picker, give each engine's own /metrics",
+        kind="misconfigured",
+    ),
+    "dynamo": Reason(
+        "This is the /metrics of Dynamo's frontend, which routes requests. Give the system port of each "
+        "worker that runs vLLM.",
+        short="Dynamo's frontend, give each vLLM worker's /metrics",
+        kind="misconfigured",
+    ),
+    "litellm": Reason(
+        "This is the /metrics of LiteLLM's proxy, which routes requests. Give the /metrics of each vLLM "
+        "server behind it.",
+        short="LiteLLM's proxy, give each engine's own /metrics",
+        kind="misconfigured",
+    ),
     "sglang": Reason(
-        "This is SGLang's /metrics; vllm-watch reads only vLLM's.",
+        "This is SGLang's /metrics; vllm-watch reads only vLLM's. Take this server out of the configuration.",
         short="SGLang's /metrics, not vLLM's",
         kind="misconfigured",
     ),
     "text_generation_inference": Reason(
-        "This is the /metrics of Text Generation Inference; vllm-watch reads only vLLM's.",
+        "This is the /metrics of Text Generation Inference; vllm-watch reads only vLLM's. Take this "
+        "server out of the configuration.",
         short="Text Generation Inference's /metrics, not vLLM's",
         kind="misconfigured",
     ),
     "tensorrt_llm": Reason(
-        "This is TensorRT-LLM's /metrics; vllm-watch reads only vLLM's.",
+        "This is TensorRT-LLM's /metrics; vllm-watch reads only vLLM's. Take this server out of the configuration.",
         short="TensorRT-LLM's /metrics, not vLLM's",
+        kind="misconfigured",
+    ),
+    "triton": Reason(
+        "This is the /metrics of Triton Inference Server, without series of vLLM's. If the model runs in its vLLM "
+        "backend, switch on that backend's metrics; else take this server out of the configuration.",
+        short="Triton's /metrics, without vLLM's series",
+        kind="misconfigured",
+    ),
+    "llama_cpp": Reason(
+        "This is llama.cpp's /metrics; vllm-watch reads only vLLM's. Take this server out of the configuration.",
+        short="llama.cpp's /metrics, not vLLM's",
+        kind="misconfigured",
+    ),
+    "ollama": Reason(
+        "This is the /metrics of an exporter for Ollama; vllm-watch reads only vLLM's. Take this server "
+        "out of the configuration.",
+        short="Ollama's /metrics, not vLLM's",
+        kind="misconfigured",
+    ),
+    "lmcache": Reason(
+        "This is the /metrics of LMCache, the cache beside vLLM. Give the port of vLLM's own server.",
+        short="LMCache's /metrics, give vLLM's own port",
         kind="misconfigured",
     ),
     "other_program": Reason(
@@ -259,14 +313,15 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="misconfigured",
     ),
     "several_servers": Reason(
-        "Several servers answer in turn at this address, as behind a Kubernetes Service: an earlier start "
-        "time came back. Give the address of each server.",
-        short="several servers answer in turn, give each one's address",
+        "Several servers answer in turn at this address, as behind a Kubernetes Service, or the page has "
+        "the series of several, as that of Ray's agent on a node with several replicas. Give the address "
+        "of each server, or use each one's log.",
+        short="several servers at one address, give each one's",
         kind="misconfigured",
     ),
     "too_many_samples": Reason(
         "/metrics has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines; this is not "
-        "a vLLM server.",
+        "a vLLM server, or a Ray agent that still has dozens of ended ones, until Ray is started again there.",
         short="over 50000 samples, 4096 other names or 1000000 lines, not a vLLM server",
     ),
     "too_large": Reason(
@@ -533,6 +588,106 @@ KERNEL_LOG: Mapping[KernelLogReason, Reason] = {
     ),
 }
 """Why the kernel's log, which has the Xid errors, is or is not read."""
+
+KubernetesReason = Literal[
+    "ok", "starting", "extra_missing", "no_credentials", "unauthorized", "forbidden", "bad_request", "not_found",
+    "too_many", "expired", "api_error", "refused", "timeout", "unreachable", "name_not_resolved", "tls_error",
+    "too_large", "no_kubernetes", "internal_error",
+]  # fmt: skip
+
+KUBERNETES: Mapping[KubernetesReason, Reason] = {
+    "ok": Reason(
+        "The pods are listed.",
+        short="the pods are listed",
+        kind="ok",
+    ),
+    "starting": Reason(
+        "The pods have not been listed yet.",
+        short="not listed yet",
+        kind="quiet",
+    ),
+    "extra_missing": Reason(
+        "The library that asks Kubernetes is not installed: pip install 'vllm-watch[kubernetes]'.",
+        short="the extra kubernetes is not installed",
+        kind="misconfigured",
+    ),
+    "no_credentials": Reason(
+        "There is no service account's token here, and no usable kubeconfig. In a pod set "
+        "`automountServiceAccountToken: true`; elsewhere set `kubeconfig`.",
+        short="no service account's token and no kubeconfig",
+        kind="misconfigured",
+    ),
+    "unauthorized": Reason(
+        "Kubernetes does not accept the token or the client certificate (401).",
+        short="the token is not accepted (401)",
+        kind="misconfigured",
+    ),
+    "forbidden": Reason(
+        "Kubernetes denies listing the pods (403). The service account needs a Role in that namespace with the verb "
+        "list on pods, and a RoleBinding: see deploy/kubernetes/components/discover-pods.",
+        short="no right to list the pods (403)",
+        kind="misconfigured",
+    ),
+    "bad_request": Reason(
+        "Kubernetes rejects the request (400 or 422): check `selector` and `namespace`.",
+        short="selector or namespace is rejected",
+        kind="misconfigured",
+    ),
+    "not_found": Reason(
+        "There is no Kubernetes API at that address (404).",
+        short="no Kubernetes API there (404)",
+        kind="misconfigured",
+    ),
+    "too_many": Reason(
+        "The selector matches more than 1,000 pods. Narrow it.",
+        short="the selector matches more than 1,000 pods",
+        kind="misconfigured",
+    ),
+    "expired": Reason(
+        "The list became too old while it was read (410); it is read again from its beginning.",
+        short="the list became too old (410)",
+    ),
+    "api_error": Reason(
+        "Kubernetes answers with an error, or asks to wait (429).",
+        short="Kubernetes answers with an error",
+    ),
+    "refused": Reason(
+        "Nothing listens at the address of the Kubernetes API.",
+        short="connection refused",
+    ),
+    "timeout": Reason(
+        "The Kubernetes API gives no whole answer in time. A NetworkPolicy may drop the connection.",
+        short="no answer in time",
+    ),
+    "unreachable": Reason(
+        "The Kubernetes API cannot be reached, or the connection broke.",
+        short="cannot be reached",
+    ),
+    "name_not_resolved": Reason(
+        "The host name of the Kubernetes API cannot be resolved.",
+        short="the host name cannot be resolved",
+    ),
+    "tls_error": Reason(
+        "TLS with the Kubernetes API failed: check its certificate and the certificate authority.",
+        short="TLS failed",
+        kind="misconfigured",
+    ),
+    "too_large": Reason(
+        "An answer of the Kubernetes API is over 32 MiB.",
+        short="the answer is too large",
+    ),
+    "no_kubernetes": Reason(
+        "What answers is no Kubernetes API: its answer cannot be read.",
+        short="the answer cannot be read",
+        kind="misconfigured",
+    ),
+    "internal_error": Reason(
+        "Listing the pods fails inside vllm-watch; see this daemon's log.",
+        short="internal error, see vllm-watch's log",
+        kind="internal",
+    ),
+}
+"""Why the pods are or are not listed."""
 
 BY_SOURCE: Mapping[SourceName, Mapping[str, Reason]] = {
     "log": dict(LOG.items()),

@@ -23,6 +23,7 @@ from vllm_watch.catalog.gpu_codes import (
 )
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
+from vllm_watch.catalog.pod_states import POD_STATES
 from vllm_watch.catalog.reasons import STALL_REASONS
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
@@ -43,10 +44,15 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding", "links", "gpu", "cost", "peak_flops", "lora", "nan"]
+Feature = Literal[
+    "slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes", "peak_flops", "lora", "nan"
+]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
+_MOVED = (*_ENGINE, "connector", "direction")
+_OF_CONNECTOR = (*_ENGINE, "connector")
+_TIER = (*_ENGINE, "connector", "kv_tier")  # `tier` is a label of alerts, and of users.
 _SERVER = ("server",)
 _GPU = ("gpu",)
 _STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
@@ -306,7 +312,8 @@ NOW = Group(
             unit="seconds",
             help=(
                 "Latency quantiles of the last minute by request stage, for use without Prometheus. Interpolated "
-                "linearly within a bucket; absent if the quantile is in the first bucket, that is below "
+                "linearly within a bucket, so only roughly right in a wide one; in the last bucket its lower bound; "
+                "absent if the quantile is in the first bucket, that is below "
                 "`latency_first_bound_seconds`."
             ),
             sources=(_scrape("the histograms' increase over the last minute"),),
@@ -554,15 +561,261 @@ LATENCY = Group(
     ),
 )
 
+KV = Group(
+    "What KV connectors move",
+    (
+        _counter(
+            "kv_transfer_bytes_total",
+            labels=_MOVED,
+            unit="bytes",
+            help=(
+                "Bytes of KV blocks that a connector has moved, by direction: `in` is towards the GPU, `out` away from "
+                "it. NIXL counts where blocks are read (the decode server), or sent (NixlPushConnector), Mooncake where "
+                "they are sent (the prefill server). All workers together."
+            ),
+            sources=(
+                _scrape(
+                    "the sums of `vllm:nixl_bytes_transferred` and `vllm:mooncake_bytes_transferred`, "
+                    "`vllm:kv_offload_load_bytes_total`, `…_store_bytes_total` (before 0.24 "
+                    "`vllm:kv_offload_total_bytes_total`), `vllm:mooncake_store_operation_bytes_total`, "
+                    "`vllm:umbp_transfer_bytes_total`, `vllm:hisparse_host_to_device_bytes_total`"
+                ),
+                _log("sum of `KV Transfer metrics`, to three decimals of each line's mean"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_transfer_seconds_total",
+            labels=_MOVED,
+            unit="seconds",
+            help=(
+                "Time that transfers took, added up over workers, whose transfers overlap: with tensor parallelism it "
+                "can grow by more than a second per second."
+            ),
+            sources=(
+                _scrape("the sums of histograms of times, `vllm:kv_offload_load_time_total`, `…_store_time_total`"),
+                _log("sum of `KV Transfer metrics`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_transfers_total",
+            labels=_MOVED,
+            unit="transfers",
+            help=(
+                "Transfers that succeeded. Each worker counts its own; `mooncake_store` counts operations, `umbp` "
+                "objects and `simple_kv_offload` blocks."
+            ),
+            sources=(_scrape("the counts of histograms, or counters"), _log("sum of `KV Transfer metrics`")),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_transfer_failures_total",
+            labels=(*_ENGINE, "connector", "kind"),
+            unit="transfers",
+            help=(
+                "Transfers that failed, by kind. `transfer` has NIXL's failed handshakes and notifications since 0.31; "
+                "`promotion` is from a tier behind the CPU's memory to it, `cascade` the way back. A kind without a "
+                "failure may be absent."
+            ),
+            sources=(
+                _scrape("`vllm:nixl_num_failed_transfers_total` and others"),
+                _log("`Num failed transfers` and others, from 0.31 on"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_expired_requests_total",
+            labels=_OF_CONNECTOR,
+            unit="requests",
+            help=(
+                "Requests whose KV blocks nobody has fetched in time, so that the prefill server has given them up; the "
+                "decode server computes their prompts itself or fails."
+            ),
+            sources=(
+                _scrape("`vllm:nixl_num_kv_expired_reqs_total`, `vllm:mooncake_num_kv_expired_reqs_total`"),
+                _log("`Num KV expired reqs`, from 0.31 on"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_notifications_after_expiry_total",
+            labels=_OF_CONNECTOR,
+            unit="notifications",
+            help=(
+                "Notifications, one for each rank of a reader, that blocks were read which had been given up before: "
+                "what was read may have been overwritten. vLLM 0.32 and later."
+            ),
+            sources=(
+                _scrape("`vllm:nixl_num_notifications_after_expiry_total`"),
+                _log("`Num notifs after expiry`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_transfers_skipped_total",
+            labels=(*_ENGINE, "connector", "reason"),
+            unit="transfers",
+            help=(
+                "What was not moved: for lack of room in the CPU's memory (`no_space` to store, `no_space_to_promote` "
+                "from another tier), because a tier is too slow (`backpressure`), or because a block was not asked for "
+                "often enough yet (`not_reused`), which is configured. `simple_kv_offload` counts blocks."
+            ),
+            sources=(
+                _scrape(
+                    "`vllm:kv_offload_allocation_failure_total`, `…_tiering_promotion_allocation_failures_total`, "
+                    "`…_tiering_backpressure_stores_dropped_total`, `…_stores_skipped_total`"
+                ),
+                _log("the same names in `KV Transfer metrics`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_lookups_total",
+            labels=(*_ENGINE, "connector", "kind"),
+            unit="lookups",
+            help="Lookups in offloaded KV blocks: `sync` ones hold the scheduler up, a request of an `async` one waits.",
+            sources=(
+                _scrape("`vllm:kv_offload_lookup_sync_delay_seconds`, `…_async_…`, Mooncake's `lookup_exists`"),
+                _log("the same in `KV Transfer metrics`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_lookup_seconds_total",
+            labels=(*_ENGINE, "connector", "kind"),
+            unit="seconds",
+            help="Time that these lookups took; it is part of the queue time.",
+            sources=(_scrape("the sums of the same histograms"), _log("the same in `KV Transfer metrics`")),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_tier_bytes_total",
+            labels=(*_TIER, "direction"),
+            unit="bytes",
+            help="Bytes moved between the CPU's memory and a tier behind it, by tier; `in` is towards the GPU.",
+            sources=(
+                _scrape("`vllm:kv_offload_tiering_read_bytes_total`, `…_write_bytes_total`, LMCache's remote bytes"),
+                _log("the same names in `KV Transfer metrics`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_tier_seconds_total",
+            labels=(*_TIER, "direction"),
+            unit="seconds",
+            help="Time that these transfers took, where the tier reports it.",
+            sources=(
+                _scrape("`vllm:kv_offload_tiering_read_time_total`, `…_write_time_total`"),
+                _log("the same names in `KV Transfer metrics`"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_tier_queries_total",
+            labels=_TIER,
+            unit="1",
+            help="What was looked for in a tier: chunks, in LMCache tokens, in HiSparse's hot buffer pages.",
+            sources=(
+                _scrape(
+                    "`vllm:kv_offload_tiering_chunk_queries_total`, `lmcache:num_lookup_tokens_total`, HiSparse's hits "
+                    "and misses"
+                ),
+                _log("the same in `KV Transfer metrics`, but for LMCache"),
+            ),
+            feature="kv connector",
+        ),
+        _counter(
+            "kv_tier_hits_total",
+            labels=_TIER,
+            unit="1",
+            help="What of it was found there.",
+            sources=(
+                _scrape(
+                    "`vllm:kv_offload_tiering_chunk_hits_total`, `lmcache:num_lookup_hits_total`, "
+                    "`vllm:hisparse_cache_hits_total`"
+                ),
+                _log("the same in `KV Transfer metrics`, but for LMCache"),
+            ),
+            feature="kv connector",
+        ),
+        _gauge(
+            "kv_offload_usage_ratio",
+            labels=_TIER,
+            unit="ratio",
+            help=(
+                "Share of an offload tier that is in use by transfers in flight and by hits; blocks that may be evicted "
+                "count as free, so it is no measure of how much is kept. At 1 nothing more can be stored."
+            ),
+            sources=(
+                _scrape(
+                    "`vllm:kv_offload_cpu_cache_usage_perc`, `vllm:hisparse_host_cache_usage_perc`, "
+                    "`vllm:simple_kv_offload_used_blocks` divided by `capacity_blocks`"
+                ),
+                _log("the same in `KV Transfer metrics`, but for the last"),
+            ),
+            feature="kv connector",
+        ),
+        _gauge(
+            "kv_offload_used_bytes",
+            labels=_TIER,
+            unit="bytes",
+            help="Bytes that LMCache keeps in a tier.",
+            sources=(_scrape("`lmcache:local_cache_usage`, `…local_storage_usage`, `…remote_cache_usage`"),),
+            feature="kv connector",
+        ),
+        _gauge(
+            "kv_transfers_pending",
+            labels=_MOVED,
+            unit="transfers",
+            help=(
+                "Transfers that have started and not ended: jobs of tiers behind the CPU's memory, UMBP's objects, blocks "
+                "that `simple_kv_offload` stores."
+            ),
+            sources=(
+                _scrape(
+                    "`vllm:kv_offload_tiering_active_promotion_jobs`, `…_active_cascade_jobs`, "
+                    "`vllm:umbp_transfer_submitted_total` less those that ended, "
+                    "`vllm:simple_kv_offload_pending_store_blocks`"
+                ),
+                _log("the same in `KV Transfer metrics`, but for UMBP"),
+            ),
+            feature="kv connector",
+        ),
+        _gauge(
+            "kv_fetch_requests",
+            labels=(*_ENGINE, "stage"),
+            unit="requests",
+            help=(
+                "Waiting requests whose KV blocks are fetched: waiting_to_start, in_progress, completed_waiting (loaded, "
+                "and not yet running). Of a server that reads KV blocks; vLLM 0.32 and later."
+            ),
+            sources=(
+                _scrape("`vllm:num_requests_kv_fetch_by_stage`"),
+                _log("`KV fetch`, which is printed only while there are any"),
+            ),
+            feature="kv connector",
+        ),
+    ),
+)
+
 FACTS = Group(
     "What the server is",
     (
         _gauge(
             "server_info",
-            labels=(*_SERVER, "model_name", "version", "engine_generation"),
+            labels=(*_SERVER, "model_name", "version", "engine_generation", "pd_role"),
             unit="1",
-            help="Always 1. The server's version and engine generation (V0, V1); a label is empty if it is unknown.",
-            sources=(_log("`Initializing a V1 LLM engine (v…)`, version lines and logo"),),
+            help=(
+                "Always 1. The server's version and engine generation (V0, V1), and its role where several servers share "
+                "a request by a KV connector: prefill, decode, both; a label is empty if it is unknown."
+            ),
+            sources=(
+                _log(
+                    "`Initializing a V1 LLM engine (v…)`, version lines and logo; `kv_role` in the arguments line or the "
+                    "command line"
+                ),
+            ),
         ),
         _gauge(
             "server_config_info",
@@ -850,7 +1103,7 @@ GPUS = Group(
             "gpus",
             labels=(),
             unit="GPUs",
-            help="GPUs that the driver shows, used by watched servers or not.",
+            help="GPUs that the driver shows, used by watched servers or not; MIG instances do not count.",
             sources=(_driver(),),
         ),
         _gpu_gauge(
@@ -1394,6 +1647,15 @@ SOURCES = Group(
             help="Always 1. `reason` gives the state of a source, or why it reports nothing.",
         ),
         _gauge(
+            "metrics_page_info",
+            labels=(*_SERVER, "engine_kind"),
+            unit="1",
+            help=(
+                "Always 1, while /metrics is read. `engine_kind` is whose names it bears: `vllm`, `ray_vllm` of Ray's "
+                "agent, or `kserve_vllm`."
+            ),
+        ),
+        _gauge(
             "source_last_reading_timestamp_seconds",
             labels=(*_SERVER, "source"),
             unit="unix time",
@@ -1644,6 +1906,24 @@ DAEMON = Group(
             help="Failed checkpoint writes. Reading continues, but a restart may re-read lines.",
         ),
         _counter(
+            "otlp_exports_total",
+            labels=("outcome",),
+            unit="exports",
+            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment.",
+        ),
+        _gauge(
+            "otlp_last_success_timestamp_seconds",
+            labels=(),
+            unit="unix time",
+            help="Time of the last export over OTLP that was accepted as a whole.",
+        ),
+        _gauge(
+            "otlp_export_duration_seconds",
+            labels=(),
+            unit="seconds",
+            help="How long the last export over OTLP took, whether or not it succeeded.",
+        ),
+        _counter(
             "collect_errors_total",
             labels=_SERVER,
             unit="errors",
@@ -1668,6 +1948,45 @@ DAEMON = Group(
             ),
         ),
         _gauge(
+            "kubernetes_up",
+            labels=(),
+            unit="1",
+            help=(
+                "Whether the pods could be listed the last time. While they cannot, those of the last list stay watched. "
+                "Absent without `kubernetes` in the configuration."
+            ),
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_info",
+            labels=("reason",),
+            unit="1",
+            help="Always 1. `reason` is `ok`, or why the pods are not listed.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_last_list_timestamp_seconds",
+            labels=(),
+            unit="unix time",
+            help="Time of the last good list of pods. Absent before the first.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_pods",
+            labels=("state",),
+            unit="pods",
+            help=f"Pods that the selector matches, by what becomes of them: {', '.join(POD_STATES)}. Absent while the pods "
+            "cannot be listed.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_server_info",
+            labels=_SERVER,
+            unit="1",
+            help="Always 1: the server is a pod that Kubernetes has listed. When the pod goes, so do all its series.",
+            feature="kubernetes",
+        ),
+        _gauge(
             "heartbeat_timestamp_seconds",
             labels=("thread",),
             unit="unix time",
@@ -1676,7 +1995,7 @@ DAEMON = Group(
     ),
 )
 
-GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, WORK, FACTS, CAPACITY, GPUS, STATE, SOURCES, DAEMON)
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, WORK, KV, FACTS, CAPACITY, GPUS, STATE, SOURCES, DAEMON)
 
 SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
 """All series, by name without the prefix."""

@@ -16,24 +16,29 @@ from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.catalog.finding_texts import alert_subject, alert_text
 from vllm_watch.catalog.findings import Finding
+from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain, standing
 from vllm_watch.catalog.states import STATES, EngineState
-from vllm_watch.commands.gpu_lines import gpu_lines, unread_gpus
+from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
+from vllm_watch.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
+from vllm_watch.config.model import Config, OtlpConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.otlp_push import OtlpPush
+from vllm_watch.service.otlp_thread import GOOD, is_installed
 from vllm_watch.service.prometheus_alerts import Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server_findings import server_findings
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
+from vllm_watch.state.xid_events import KernelLogStatus
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.logging_setup import configure_log
@@ -68,6 +73,7 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
 _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
@@ -124,18 +130,24 @@ class Checked(NamedTuple):
 
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
+    listed = list_pods(config)
     yield from _check_folder(config)
-    gpus = read_once(config, SystemClock())
+    if listed is not None:
+        yield from pod_lines(listed)
+    config = with_listed(config, listed)
+    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus[server.name]))
+        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
+    yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
-    kernel_log = read_kernel_log(config)
     if kernel_log is not None:
         yield from kernel_log_lines(kernel_log, time.time())
     if config.prometheus is not None:
         alerts = ask(config.prometheus, SystemClock().now())
         yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
+    if config.otlp is not None:
+        yield _check_otlp(config.otlp)
 
 
 def view_of(config: Config) -> dict[str, Any]:
@@ -144,16 +156,20 @@ def view_of(config: Config) -> dict[str, Any]:
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
     is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
-    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs.
+    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs, ``kubernetes`` if pods are selected.
     """
-    gpus = read_once(config, SystemClock())
-    servers = [_view_of_server(_checked(config, server, gpus[server.name])) for server in config.servers]
-    lines, alerts = list(_check_folder(config)), {}
+    listed = list_pods(config)
+    config = with_listed(config, listed)
+    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
+    servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
+    lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
+    lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
         alerts = alerts_view(asked, names, ahead=0.0)
-    kernel_log = read_kernel_log(config)
+    if config.otlp is not None:
+        lines.append(_check_otlp(config.otlp))
     lines += [] if kernel_log is None else kernel_log_lines(kernel_log, time.time())
     problems = _problems(lines)
     return {
@@ -162,6 +178,7 @@ def view_of(config: Config) -> dict[str, Any]:
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
         **({} if kernel_log is None else {"kernel_log": kernel_log_view(kernel_log)}),
+        **({} if listed is None else {"kubernetes": pods_view(listed)}),
         **alerts,
     }
 
@@ -189,12 +206,12 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
     yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
     for path in list_server_files(config.servers_dir).left_out:
         yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
-    if not config.servers:
+    if not config.servers and config.kubernetes is None:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _checked(whole: Config, config: ServerConfig, gpus: GpuUse) -> Checked:
-    """Read each source of a server once; its GPUs were read already, with those of all others."""
+def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: KernelLogStatus | None) -> Checked:
+    """Read each source of a server once; its GPUs and the kernel's log were read already, with those of all others."""
     server = ServerMonitor(config, SystemClock())
     server.apply_gpus(gpus, CHECK_SECONDS)
     try:
@@ -203,9 +220,9 @@ def _checked(whole: Config, config: ServerConfig, gpus: GpuUse) -> Checked:
         if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
-        return Checked(
-            config, whole.files.get(config.name), snapshot, silent_alerts(config, snapshot, server.foresee())
-        )
+        has_kernel_log = kernel_log is not None and kernel_log.is_up
+        silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
+        return Checked(config, whole.files.get(config.name), snapshot, silent)
     finally:
         server.close()
 
@@ -240,7 +257,9 @@ def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: Server
     name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
     yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
     if source.source == "gpu":
-        yield from gpu_lines(snapshot.gpus)
+        yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
+    if source.engine_kind == "ray_vllm":
+        yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
@@ -319,6 +338,13 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
     for reason in dict.fromkeys(each.reason for each in silent):
         yield ReportLine(f"    {reason}, so these cannot:")
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+
+
+def _check_otlp(config: OtlpConfig) -> ReportLine:
+    """Return whether the endpoint accepts exports: it is sent one without values."""
+    outcome = OtlpPush(config).send(b"") if is_installed() else "not_installed"
+    word = "ok" if outcome in GOOD else "FAILED"
+    return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=outcome not in GOOD)
 
 
 def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import IO
 
 import click
+import msgspec
 
 from vllm_watch.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
 from vllm_watch.commands.recorded import opened
-from vllm_watch.config.model import Config
+from vllm_watch.config.model import Config, GpuConfig
 from vllm_watch.config.options import config_from_options, with_prometheus
 from vllm_watch.replay.recording import (
     BUNDLED,
@@ -164,6 +165,10 @@ class Player:
             self._stand_in.refuse()
 
 
+_NO_GPUS = GpuConfig(read="never", kernel_log="never")
+"""This machine's GPUs are not those of the recorded server."""
+
+
 @contextmanager
 def played(recording: Recording, server: str, clock: Clock, listen: str | None) -> Iterator[Config]:
     """Replay a recorded server within this context; yield the configuration that watches it."""
@@ -177,7 +182,7 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
             urls = [f"http://127.0.0.1:{stand_in.port}/metrics"] if sources.interval is not None else []
             player.start()
             try:
-                yield config_from_options(logs, urls, listen)
+                yield msgspec.structs.replace(config_from_options(logs, urls, listen), gpu=_NO_GPUS)
             finally:
                 player.stop()
 

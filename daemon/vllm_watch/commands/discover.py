@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from vllm_watch.catalog.reasons import GPU, GpuReason
-from vllm_watch.commands.gpu_lines import unread_gpus
+from vllm_watch.commands.gpu_lines import unopened_gpus, unread_gpus
 from vllm_watch.commands.options import plain_format_option
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.command_line import ServeCommand
@@ -21,7 +21,8 @@ from vllm_watch.discovery.config_writer import configuration_of, is_writable, wr
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
-from vllm_watch.exposition.gpu_view import gpu_views
+from vllm_watch.exposition.gpu_view import gpu_documents, gpu_views
+from vllm_watch.loadtest.gpu_texts import title
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.clock import SystemClock
@@ -78,9 +79,9 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     named = with_names(found.servers, {})
     servers = tuple(each.server.configured(each.name) for each in named)
     gpus = read_once(Config(servers=servers), SystemClock())
-    report = [*lines_of(found, named, gpus), *unread_gpus()]
+    report = [*lines_of(found, named, gpus.uses), *unopened_gpus(gpus.unopened), *unread_gpus()]
     if form == "json":
-        click.echo(json.dumps(view_of(found, named, gpus), indent=2))
+        click.echo(json.dumps(view_of(found, named, gpus.uses), indent=2))
     else:
         print_report(report)
     if file is not None:
@@ -130,9 +131,9 @@ def _log(server: DiscoveredServer) -> str:
 
 def _gpus(use: GpuUse, reason: GpuReason) -> str:
     """Return the GPUs of a server by their numbers and models, or why they are not known."""
-    known = [each.reading for each in use.gpus if each.reading is not None]
-    models = dict.fromkeys(reading.name for reading in known)
-    numbers = {model: [str(reading.number) for reading in known if reading.name == model] for model in models}
+    known = [each for each in gpu_documents(use.gpus) if each.index is not None]
+    models = dict.fromkeys(each.name for each in known)
+    numbers = {model: [title(each) for each in known if each.name == model] for model in models}
     return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
 
 

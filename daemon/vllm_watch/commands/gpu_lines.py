@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from vllm_watch.catalog.gpu_codes import GpuState
+from vllm_watch.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS
 from vllm_watch.exposition.document import GpuDocument
 from vllm_watch.exposition.gpu_view import gpu_documents
 from vllm_watch.gpu.reader import has_module
@@ -17,14 +19,21 @@ from vllm_watch.support.report import ReportLine
 
 _HOW = {"pid": "by its processes", "config": "by the configuration"}
 _MIG = "It is divided into instances (MIG): how busy the whole is, is not reported."
+_HIDDEN = "the driver does not open it for this user or in this container, so it is not read."
 NO_EXTRA = (
     "GPUs: not read, because the extra gpu is not installed: pip install 'vllm-watch[gpu]'. Without it the series of "
     "another exporter can be used; `gpu: off` in the configuration says that none are wanted."
 )
 
 
-def gpu_lines(gpus: Sequence[ServerGpu]) -> Iterator[ReportLine]:
-    """Yield what is known of each GPU of a server, below the line of the source; what is wrong is a finding."""
+def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterator[ReportLine]:
+    """
+    Yield what is known of each GPU of a server, below the line of the source; what is wrong is a finding.
+
+    Args:
+        gpus: Those that are known.
+        named: How its configuration calls them.
+    """
     for used, shown in zip(gpus, gpu_documents(gpus), strict=True):
         reading = used.reading
         if reading is None:
@@ -39,11 +48,28 @@ def gpu_lines(gpus: Sequence[ServerGpu]) -> Iterator[ReportLine]:
         if reading.mig == "1" and not used.gpu.startswith("MIG-"):
             yield ReportLine(f"      {_MIG}")
 
+    for name in named:
+        if not any(_is_called(used, name) for used in gpus):
+            yield ReportLine(f"    GPU {name}, {_HOW['config']}: {NOT_SHOWN}", is_wrong=True)
+
+
+def unopened_gpus(unopened: Mapping[int, GpuState | None]) -> Iterator[ReportLine]:
+    """Yield the GPUs of the machine that the driver does not open; one that is only hidden is nothing wrong."""
+    for number, state in sorted(unopened.items()):
+        problem = _HIDDEN if state is None else STATE_PROBLEMS[state]
+        yield ReportLine(f"GPU {number}, whose server is not known: {problem}", is_wrong=state is not None)
+
 
 def unread_gpus() -> Iterator[ReportLine]:
     """Yield that this machine has a driver which nobody reads."""
     if has_gpu_driver() and not has_module():
         yield ReportLine(NO_EXTRA)
+
+
+def _is_called(used: ServerGpu, name: str) -> bool:
+    """Tell whether a configuration means a GPU by its name: a UUID, or the number or the place of a whole GPU."""
+    reading = used.reading
+    return used.gpu == name or (reading is not None and name in {str(reading.number), reading.pci_bus_id})
 
 
 def _facts(gpu: GpuDocument) -> Iterator[str]:

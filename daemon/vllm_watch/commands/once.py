@@ -239,7 +239,7 @@ def _read_gpus(url: str) -> GpuUse:
 
     configure_log("error")
     server = ServerConfig(name=DEFAULT_NAME, metrics=MetricsConfig(url=url))
-    return gpu_once.read_once(Config(servers=(server,)), SystemClock())[DEFAULT_NAME]
+    return gpu_once.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
 
 
 def _read_saved(file: str, end: float) -> ScrapeResult:

@@ -16,6 +16,7 @@ from vllm_watch.state.snapshot import ServerSnapshot
 
 _UNUSED = {
     "speculative decoding": "no speculative decoding was found",
+    "kv connector": "no KV connector shows it",
     "lora": "no LoRA adapter was used",
     "nan": "vLLM does not run with VLLM_COMPUTE_NANS_IN_LOGITS=1",
 }
@@ -24,7 +25,9 @@ _UNUSED = {
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
+_KERNEL_LOG = ("kernel log",)
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
+_FOREIGN = "the log is not vLLM's"
 _NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
@@ -36,7 +39,9 @@ class Silent(NamedTuple):
     reason: str
 
 
-def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapshot) -> list[Silent]:
+def silent_alerts(
+    config: ServerConfig, now: ServerSnapshot, later: ServerSnapshot, *, has_kernel_log: bool
+) -> list[Silent]:
     """
     Return the alerts that cannot fire for a server.
 
@@ -44,8 +49,9 @@ def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapsh
         config: What is configured for it.
         now: What it shows.
         later: What it will show once there is traffic.
+        has_kernel_log: Whether the kernel's log is read.
     """
-    shown = set(_shown(config, later))
+    shown = set(_shown(config, later, has_kernel_log=has_kernel_log))
     silent = []
     for alert, needs in alert_needs().items():
         reasons = {reason for need in needs.missing(shown) for reason in _reasons(need, config, now)}
@@ -56,7 +62,7 @@ def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapsh
     return silent
 
 
-def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
+def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool) -> Iterator[Need]:
     """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
@@ -65,8 +71,8 @@ def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
     yield from (Need(series.name) for series in DAEMON.series)
     yield Need("engine_stall_info")  # It is there while the engine is stalled.
-    if later.gpus:
-        yield from (Need(series.name) for series in GPUS.series if series.origins == ("kernel log",))
+    if later.gpus and has_kernel_log:
+        yield from (Need(series.name) for series in GPUS.series if series.origins == _KERNEL_LOG)
     if config.has_log:
         yield Need("engine_state", "log")
     for series in SERIES.values():
@@ -84,6 +90,8 @@ def _is_compared(series: Series) -> bool:
 def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:
     """Return why a server does not have a series."""
     series = SERIES[need.series]
+    if series.origins == _KERNEL_LOG and now.gpus:
+        return ["the kernel's log is not read"]
     if series.feature == "gpu" or need.source == "gpu":
         is_read = any(each.reading is not None for each in now.gpus)
         return [f"its GPUs have no {series.name}" if is_read else _NO_GPUS]
@@ -119,4 +127,7 @@ def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_config
     """Return why a source has no values at all, if that is so."""
     if not is_configured:
         return [absence]
-    return [] if any(each.is_up for each in now.sources if each.source == source) else [_UNREADABLE[source]]
+    known = [each for each in now.sources if each.source == source]
+    if any(each.is_up for each in known):
+        return []
+    return [_FOREIGN if any(each.reason == "not_vllm" for each in known) else _UNREADABLE[source]]

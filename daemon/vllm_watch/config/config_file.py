@@ -14,8 +14,10 @@ from types import MappingProxyType
 import msgspec
 
 from vllm_watch.config.gpu_section import GPU
+from vllm_watch.config.kubernetes_section import KUBERNETES
 from vllm_watch.config.links import with_default_links
 from vllm_watch.config.model import Config, LinksConfig, ServerConfig
+from vllm_watch.config.otlp_section import OTLP
 from vllm_watch.config.prometheus_section import PROMETHEUS
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.section import Key, Mistakes, Section, path_key, read_each, read_section
@@ -33,8 +35,8 @@ def load_config(path: str) -> Config:
     values = node.mapping()
     if config.servers_dir is not None:
         config = _with_folder(config, values["servers_dir"])
-    elif "servers" not in values:
-        raise node.error("needs servers, servers_dir or both")
+    elif "servers" not in values and config.kubernetes is None:
+        raise node.error("needs servers, servers_dir or kubernetes")
     linked = tuple(with_default_links(server, config.links) for server in config.servers)
     return msgspec.structs.replace(config, servers=linked)
 
@@ -132,11 +134,13 @@ _CONFIG = {
         Section(LinksConfig, LINKS),
     ),
     "prometheus": PROMETHEUS,
+    "otlp": OTLP,
     "gpu": GPU,
+    "kubernetes": KUBERNETES,
     "servers": Key(
         _read_servers,
         "list of mappings",
-        "The servers, at least one. The file needs `servers`, `servers_dir` or both.",
+        "The servers, at least one. The file needs `servers`, `servers_dir` or `kubernetes`; it may have all three.",
         "[{name: qwen, log: /var/log/vllm/vllm.log}]",
         Section(ServerConfig, SERVER_KEYS),
     ),

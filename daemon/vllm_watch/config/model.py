@@ -147,6 +147,42 @@ class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tls: TlsConfig | None = None
 
 
+class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the series are pushed over OTLP; `interval` and `timeout` are in seconds."""
+
+    endpoint: str
+    interval: float = 60.0
+    timeout: float = 10.0
+    headers_file: str | None = None
+    tls: TlsConfig | None = None
+
+
+class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    The pods that are watched, each a server. Times in seconds.
+
+    `selector` is a label selector as `kubectl --selector` takes it. Without `namespace` it is the pod's own, or that of
+    the kubeconfig's context. `port` is a number or the name of a container's port. `pod_labels` maps labels of series
+    to labels of pods. The other fields are those of each server; `metrics` has an empty URL.
+    """
+
+    selector: str
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    every: float = 10.0
+    port: int | str = 8000
+    path: str = "/metrics"
+    scheme: str = "http"
+    pod_labels: Mapping[str, str] = MappingProxyType({})
+    metrics: MetricsConfig = MetricsConfig(url="")
+    probe: ProbeConfig | None = None
+    slo: SloConfig | None = None
+    capacity: CapacityConfig | None = None
+    cost_per_hour: float | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
+    stall_after: float = STALL_SECONDS
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     The whole configuration; its paths are absolute.
@@ -162,7 +198,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     checkpoint: str | None = None
     links: LinksConfig = LinksConfig()
     prometheus: PrometheusConfig | None = None
+    otlp: OtlpConfig | None = None
     gpu: GpuConfig = GpuConfig()
+    kubernetes: KubernetesConfig | None = None
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None
     files: Mapping[str, str] = MappingProxyType({})

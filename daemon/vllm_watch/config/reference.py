@@ -29,9 +29,9 @@ keys, anchors and tags are errors; each message names file, line and key.
 
 SIGHUP reads the file and `servers_dir` again. If anything in them is wrong, the old configuration stays. Servers that
 did not change, or only in `capacity`, `links`, `gpus`, `cost_per_hour` and `peak_flops`, continue undisturbed. A change
-of `listen`, `allowed_hosts`, `checkpoint` or the path `web_config_file` needs a restart; one of `prometheus` or `gpu`
-does not. The web configuration file and the certificates that it names are read again at SIGHUP, and when one of them
-changes; if anything in them is wrong, the old ones stay.
+of `listen`, `allowed_hosts`, `checkpoint` or the path `web_config_file` needs a restart; one of `prometheus`, `otlp`,
+`gpu` or `kubernetes` does not. The web configuration file and the certificates that it names are read again at SIGHUP,
+and when one of them changes; if anything in them is wrong, the old ones stay.
 """
 _LINKS = """\
 ## Links to logs and GPUs
@@ -104,6 +104,31 @@ and Mimir (with its path, such as `/prometheus`) have the same API.
 Alerts are matched with servers by the label `server`; if several daemons have servers of the same name, the page shows
 those of all of them. Whoever can read the status page can read the alerts' texts and links.
 """
+_OTLP = """\
+## Pushing over OTLP
+
+Where an OpenTelemetry Collector can reach the daemon, its prometheus receiver reads /metrics: nothing has to be
+configured here ([deploy/otel/](../deploy/otel/README.md)). `otlp` is for hosts that nobody can reach. With the extra
+`otlp` (`pip install 'vllm-watch[otlp]'`) the daemon pushes all series to one endpoint, by HTTP and protobuf, in a
+thread of its own; what is pushed is what /metrics shows at that moment.
+
+* Counters are cumulative sums without `_total`, which receivers put back; those that a server counts begin with the
+  server, all others with the daemon. Labels are attributes, `service.instance.id` is the host's name and the port. What
+  is absent on /metrics is absent.
+* Nothing is kept for later and nothing is sent twice. While the endpoint is gone there is a gap, which
+  `otlp_exports_total{outcome}` counts by its reason; the counters go on after it.
+* One export ends within `timeout`. Redirects are not followed, and proxies of the environment are not used.
+* `vllm-watch check` sends an export without values, and says why it fails.
+
+```yaml
+otlp:
+  endpoint: https://otlp.example.com/v1/metrics
+  interval: 60s
+  headers_file: otlp-headers      # Authorization: Bearer …
+servers:
+  - {name: qwen, log: /var/log/vllm/vllm.log}
+```
+"""
 _GPUS = """\
 ## GPUs
 
@@ -134,6 +159,38 @@ servers:
     cost_per_hour: 24.60
 ```
 """
+_PODS = """\
+## Pods
+
+With `kubernetes` the daemon lists the pods of one namespace that a label selector matches, every 10 seconds, and
+scrapes each as a server: the label `server` is the pod's name. It needs the extra
+(`pip install 'vllm-watch[kubernetes]'`; the image has it), and the right to list pods in that namespace and nothing
+else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
+
+| pod | what happens |
+|---|---|
+| not ready yet | it is not watched: vLLM loads its model. Give the pods a readiness probe |
+| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys |
+| not ready any more, or restarted in place | it stays watched; its alerts fire |
+| told to end | it stays watched until it is gone, or until its grace period is over |
+| gone, evicted, finished | it is not watched, and its series end with the next scrape by Prometheus |
+
+`kubernetes_pods` counts them by what becomes of them. A pod's log is not read: that takes the
+[sidecar](../deploy/kubernetes/README.md). At most 256 pods are watched. Pods that are also in `servers`, by name or
+address, are watched as they are configured there.
+
+While Kubernetes does not answer or denies the list, the pods of the last list stay watched; `kubernetes_info` has the
+reason, VllmWatchUnwell fires, and `vllm-watch check` says what is missing.
+
+```yaml
+kubernetes:
+  selector: app=vllm
+  namespace: inference
+  port: http
+  pod_labels: {role: llm-d.ai/role}
+  slo: chat
+```
+"""
 _WEB = """\
 ## The web configuration file
 
@@ -146,7 +203,7 @@ _HEAD = "| key | type | default | example | meaning |\n|---|---|---|---|---|"
 def document() -> str:
     """Return the whole document."""
     parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, ""), _LINKS, _PROMETHEUS]
-    parts += [_GPUS, _WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
+    parts += [_OTLP, _GPUS, _PODS, _WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
     return "\n".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -101,7 +101,16 @@ def _read_metrics(node: ConfigNode) -> MetricsConfig:
     """Read a mapping, or the URL alone."""
     if not node.is_mapping:
         return MetricsConfig(url=_read_url(node))
-    metrics = read_section(node, MetricsConfig, _METRICS)
+    return _with_timeout(node, read_section(node, MetricsConfig, _METRICS))
+
+
+def read_scrapes(node: ConfigNode) -> MetricsConfig:
+    """Read how servers are scraped whose URLs are not in the file; the one here is empty."""
+    return _with_timeout(node, read_section(node, MetricsConfig, SCRAPES, {"url": ""}))
+
+
+def _with_timeout(node: ConfigNode, metrics: MetricsConfig) -> MetricsConfig:
+    """Return what was read, with a timeout that is no longer than the interval."""
     if metrics.timeout <= metrics.interval:
         return metrics
     timeout = node.mapping().get("timeout")
@@ -185,7 +194,9 @@ def _check_links(node: ConfigNode, server: ServerConfig) -> None:
     read_each(links.mapping().items() if links is not None else (), check)
 
 
-def _read_labels(node: ConfigNode) -> Mapping[str, str]:
+def read_labels(node: ConfigNode, read_value: Callable[[ConfigNode], str] = _read_words) -> Mapping[str, str]:
+    """Read a mapping whose keys are labels of series; `read_value` reads each value."""
+
     def read(item: tuple[str, ConfigNode]) -> tuple[str, str]:
         name, value = item
         if _LABEL.fullmatch(name) is None:
@@ -194,7 +205,7 @@ def _read_labels(node: ConfigNode) -> Mapping[str, str]:
             )
         if name in RESERVED_LABELS:
             raise node.error(f'"{name}" is a label of vllm-watch itself', value.line)
-        return name, value.text()
+        return name, read_value(value)
 
     return dict(read_each(node.mapping().items(), read))
 
@@ -231,7 +242,8 @@ _METRICS = {
     "url": Key(
         _read_url,
         "URL",
-        "vLLM's /metrics. Without a path it is `/metrics`. A user name or password in the URL is an error.",
+        "vLLM's /metrics, or that of the Ray agent on its node. Without a path it is `/metrics`. A user name or "
+        "password in the URL is an error.",
         "http://127.0.0.1:8000/metrics",
     ),
     "interval": duration_key("500ms", "60s", "The time from the start of one scrape to the start of the next.", "5s"),
@@ -247,6 +259,9 @@ _METRICS = {
     ),
     "tls": TLS,
 }
+SCRAPES = {name: key for name, key in _METRICS.items() if name != "url"}
+"""The keys of scrapes of servers whose URLs are found elsewhere."""
+
 _PROBE = {
     "every": duration_key("10s", "1h", "The time from one probe to the next; after failures up to 5 minutes.", "60s"),
     "timeout": duration_key(
@@ -369,7 +384,7 @@ SERVER_KEYS = {
     "cost_per_hour": COST_PER_HOUR,
     "peak_flops": PEAK_FLOPS,
     "labels": Key(
-        _read_labels,
+        read_labels,
         "mapping of label names to texts",
         "Labels added to every series of this server. Names of vllm-watch's own labels are rejected.",
         "{team: search}",

@@ -40,6 +40,12 @@ class _Found(NamedTuple):
     tree: Mapping[int, Process]
 
 
+def this_machine(proc: Proc | None = None, hostname: str | None = None) -> Here:
+    """Return this machine, or what it is by the process table and the name that are given."""
+    own = proc or Proc()
+    return Here(hostname if hostname is not None else os.uname().nodename, own.networks.own_addresses())
+
+
 class WatchedProcesses:
     """
     Finds the processes of watched servers, from reading to reading of the GPUs; from one thread at a time.
@@ -55,7 +61,7 @@ class WatchedProcesses:
     ) -> None:
         self._proc = proc or Proc()
         self._uptime = uptime
-        self._hostname = hostname if hostname is not None else os.uname().nodename
+        self._hostname = hostname
         self._listed: ProcessList | None = None
         self._asked: tuple[Sequence[ServerConfig], frozenset[int]] | None = None
         self._list_due = 0.0
@@ -69,7 +75,7 @@ class WatchedProcesses:
         if self._asked != (servers, pids) or now >= self._list_due:
             self._asked, self._list_due = (servers, pids), now + LIST_SECONDS
             self._list(servers)
-        here = Here(self._hostname, self._proc.networks.own_addresses())
+        here = this_machine(self._proc, self._hostname)
         running = self._running(pids, now - report.at)
         gone = self._gone(pids) if running is None else self._gone(pids - running)
         return GpuUsers([self._user(server, here, running) for server in servers], gone)
@@ -84,7 +90,7 @@ class WatchedProcesses:
             self._listed, self._found = None, {}
             return
         by_pid = {process.pid: process for process in self._listed.processes}
-        here = Here(self._hostname, self._proc.networks.own_addresses())
+        here = this_machine(self._proc, self._hostname)
         roots = {process.pid: process for process in server_processes(self._listed.processes)}
         self._found = {}
         for server in servers:

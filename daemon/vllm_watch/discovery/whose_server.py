@@ -31,6 +31,10 @@ class Here(NamedTuple):
             return True
         return self.has(urlsplit(server.metrics.url).hostname or "")
 
+    def may_run(self, server: ServerConfig) -> bool:
+        """Whether a server may run here; its log tells which process it is also where its address has another name."""
+        return server.log is not None or self.runs(server)
+
 
 def server_of(config: ServerConfig, found: Sequence[DiscoveredServer], here: Here) -> DiscoveredServer | None:
     """Return the server that a configuration means; `None` if it is not clear."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.catalog.reasons import STALLED, explain, standing
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.exposition.gpu_view import gpu_error_views, gpu_views
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
@@ -24,6 +25,10 @@ from vllm_watch.state.snapshot import (
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
+_OF_ENGINE = 3
+"""So many labels say which engine a series is of."""
+
+
 def server_view(server: ServerSnapshot) -> dict[str, Any]:
     """Return one server as dictionaries, lists, texts and numbers; what is not known is not there."""
     view: dict[str, Any] = {
@@ -31,6 +36,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "model_name": server.model_name,
         "version": server.version,
         "engine_generation": server.engine_generation,
+        "role": server.role or None,
         "start_time": server.start_time.value if server.start_time is not None else None,
         "starts": server.starts,
         "slo": dict(server.slo),
@@ -64,13 +70,15 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
 
 
 def _source_view(source: SourceSnapshot) -> dict[str, Any]:
-    return {
+    view = {
         "source": source.source,
         "up": source.is_up,
         "reason": source.reason,
         "explanation": explain(source.source, source.reason),
+        "standing": standing(source.source, source.reason, is_up=source.is_up),
         "last_reading": source.last_reading,
     }
+    return view if source.engine_kind is None else {**view, "engine_kind": source.engine_kind}
 
 
 def _configuration_view(configuration: Configuration) -> dict[str, Any]:
@@ -109,6 +117,7 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "counters": _readings(engine.counters),
         "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
         "position_acceptance": [None if reading is None else reading.value for reading in engine.position_acceptance],
+        "kv": _kv_view(engine),
         "quantiles": quantiles,
         "means": {stage: reading.value for stage, reading in engine.means.items()},
         "quantile_bounds": _bounds(engine),
@@ -118,6 +127,18 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "capacity": _capacity_view(engine.capacity),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }
+
+
+def _kv_view(engine: EngineSnapshot) -> list[dict[str, Any]]:
+    """Return what its KV connectors have moved and do now, each value with the labels of its series."""
+    return [
+        {
+            "series": key.series,
+            **dict(zip(SERIES[key.series].labels[_OF_ENGINE:], key.labels, strict=True)),
+            **reading._asdict(),
+        }
+        for key, reading in (*engine.totals.kv.items(), *engine.kv.items())
+    ]
 
 
 def _bounds(engine: EngineSnapshot) -> dict[str, dict[str, tuple[float, float | None]]]:

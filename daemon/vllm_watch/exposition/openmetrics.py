@@ -90,7 +90,7 @@ class TimeSeriesFile:
             runs = self._runs[metric] = ValueRuns(self._spool)
             self._families.setdefault(sample.name, moment)
         if isinstance(sample, HistogramSample):
-            bounds, counts, total = sample.histogram
+            bounds, counts, total, _ = sample.histogram
             runs.set(moment, (*counts, counts[-1], total), bounds)
         else:
             runs.set(moment, (sample.value,))

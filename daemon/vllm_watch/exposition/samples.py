@@ -61,6 +61,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.version,
         server.model_name,
         server.engine_generation,
+        server.role,
         server.starts,
         server.start_time,
         server.slo,
@@ -102,7 +103,7 @@ def _log_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
 
 def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
     name, labels = server.name, (server.name, engine.key.model_name, engine.key.engine)
-    gauges = (engine.gauges, engine.position_acceptance)
+    gauges = (engine.gauges, engine.position_acceptance, engine.kv)
     yield SamplePart(("gauges", name, engine.key), gauges, partial(_gauge_samples, engine, labels))
     latencies, samples = (
         (engine.quantiles, engine.means, engine.first_bounds),
@@ -126,6 +127,8 @@ def _gauge_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iter
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
+    for key, reading in engine.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
 
 
 def _state_samples(
@@ -191,6 +194,8 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
     for (name, value), reading in totals.by_label.items():
         yield _sample(name, (*labels, value), reading)
+    for key, reading in totals.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
     for name, histogram in totals.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):
@@ -207,7 +212,7 @@ def _sample(name: str, labels: tuple[str, ...], reading: Reading) -> PlainSample
 
 def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, at = server.name, server.at
-    info = (name, server.model_name, server.version or "", server.engine_generation or "")
+    info = (name, server.model_name, server.version or "", server.engine_generation or "", server.role)
     if server.version or server.model_name:
         yield PlainSample("server_info", info, 1, at)
     yield PlainSample("server_starts_total", (name,), server.starts, at)
@@ -259,6 +264,8 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
         if source.last_reading is not None:
             yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
+        if source.engine_kind is not None:
+            yield PlainSample("metrics_page_info", (name, source.engine_kind), 1, at)
 
 
 def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

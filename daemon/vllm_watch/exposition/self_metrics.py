@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from vllm_watch import __version__
+from vllm_watch.catalog.otlp_outcomes import OtlpOutcome
 from vllm_watch.catalog.parts import Part
+from vllm_watch.discovery.pods import PodsStatus
 from vllm_watch.exposition.sample_values import PlainSample
 from vllm_watch.state.xid_events import KernelLogStatus
 from vllm_watch_parsers.kernel_messages import BY_CODE
@@ -37,12 +39,28 @@ class GpusStatus(NamedTuple):
     read_seconds: float
 
 
+class OtlpStatus(NamedTuple):
+    """
+    How the exports over OTLP went.
+
+    Args:
+        outcomes: How many ended in which way.
+        succeeded_at: When the last one succeeded, in seconds since the epoch.
+        seconds: How long the last one took.
+    """
+
+    outcomes: Mapping[OtlpOutcome, int]
+    succeeded_at: float | None
+    seconds: float | None
+
+
 class SelfStatus(NamedTuple):
     """
     What the daemon knows about itself at the moment `at`; times are in seconds since the epoch.
 
     `checkpoint` is `None` without a checkpoint file, `hanging_processes` without discovery, `gpus` and `kernel_log`
-    unless they are read. `heartbeats` are by thread, `collect_errors` by server, `internal_errors` by part.
+    unless they are read, `otlp` without an endpoint, `pods` unless they are looked for. `heartbeats` are by thread,
+    `collect_errors` by server, `internal_errors` by part.
     """
 
     at: float
@@ -54,6 +72,8 @@ class SelfStatus(NamedTuple):
     internal_errors: Mapping[Part, int]
     gpus: GpusStatus | None = None
     kernel_log: KernelLogStatus | None = None
+    otlp: OtlpStatus | None = None
+    pods: PodsStatus | None = None
 
 
 def self_metrics(status: SelfStatus) -> Iterator[PlainSample]:
@@ -77,8 +97,21 @@ def self_metrics(status: SelfStatus) -> Iterator[PlainSample]:
         yield PlainSample("collect_errors_total", (server,), count, at)
     for part, count in status.internal_errors.items():
         yield PlainSample("internal_errors_total", (part,), count, at)
+    if status.otlp is not None:
+        yield from _otlp_metrics(status.otlp, at)
     if status.kernel_log is not None:
         yield from _kernel_log_metrics(status.kernel_log, at)
+    if status.pods is not None:
+        yield from pods_metrics(status.pods, at)
+
+
+def _otlp_metrics(status: OtlpStatus, at: float) -> Iterator[PlainSample]:
+    for outcome, count in status.outcomes.items():
+        yield PlainSample("otlp_exports_total", (outcome,), count, at)
+    if status.succeeded_at is not None:
+        yield PlainSample("otlp_last_success_timestamp_seconds", (), status.succeeded_at, at)
+    if status.seconds is not None:
+        yield PlainSample("otlp_export_duration_seconds", (), status.seconds, at)
 
 
 def _kernel_log_metrics(status: KernelLogStatus, at: float) -> Iterator[PlainSample]:
@@ -88,3 +121,15 @@ def _kernel_log_metrics(status: KernelLogStatus, at: float) -> Iterator[PlainSam
         labels = (total.gpu, total.pci, total.code, BY_CODE[total.code].group)
         yield PlainSample("gpu_xid_events_total", labels, total.events, at)
         yield PlainSample("gpu_xid_last_timestamp_seconds", labels, total.last_at, at)
+
+
+def pods_metrics(status: PodsStatus, at: float) -> Iterator[PlainSample]:
+    """Yield the samples that show how listing the pods goes, at a moment in seconds since the epoch."""
+    yield PlainSample("kubernetes_up", (), float(status.reason == "ok"), at)
+    yield PlainSample("kubernetes_info", (status.reason,), 1, at)
+    if status.listed_at is not None:
+        yield PlainSample("kubernetes_last_list_timestamp_seconds", (), status.listed_at, at)
+    for state, count in status.counts.items():
+        yield PlainSample("kubernetes_pods", (state,), count, at)
+    for server in status.servers:
+        yield PlainSample("kubernetes_server_info", (server,), 1, at)

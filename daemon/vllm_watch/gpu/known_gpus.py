@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vllm_watch.state.gpu_report import GpuReading
+from vllm_watch.state.gpu_report import GpuReading, is_instance
 
 
 class KnownGpus:
@@ -17,7 +17,7 @@ class KnownGpus:
     def complete(self, readings: Iterable[GpuReading]) -> tuple[GpuReading, ...]:
         """Return the readings, and one of each GPU that is missing among them, which is lost; in the driver's order."""
         shown = {each.gpu: each for each in readings}
-        self._last.update({uuid: each for uuid, each in shown.items() if not uuid.startswith("MIG-")})
+        self._last.update({uuid: each for uuid, each in shown.items() if not is_instance(uuid)})
         missing = [_lost(each) for uuid, each in self._last.items() if uuid not in shown]
         return tuple(sorted([*shown.values(), *missing], key=lambda each: each.number))
 

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from vllm_watch.catalog.reasons import GPU, GpuReason, explain
-from vllm_watch.gpu.codes import reason_of
+from vllm_watch.gpu.codes import BROKEN, reason_of
 from vllm_watch.gpu.known_gpus import KnownGpus
 from vllm_watch.gpu.messages import FailureMessage, ReadingMessage, decode
 from vllm_watch.gpu.reader_process import ReaderProcess, Said
@@ -185,7 +185,8 @@ class GpuReader:
         self._soon.reset()
         self._later.reset()
         self._was_read = self._was_read or bool(gpus)
-        self._note(GpuReport(at, "ok", message.seconds, gpus) if gpus else GpuReport(at, "no_gpus"))
+        unopened = {number: BROKEN.get(code) for number, code in message.unopened.items()}
+        self._note(GpuReport(at, "ok" if gpus else "no_gpus", message.seconds if gpus else 0.0, gpus, unopened))
 
     def _fail(self, reason: GpuReason, now: float, detail: str = "") -> None:
         """Note why there is no reading, and let the child end."""

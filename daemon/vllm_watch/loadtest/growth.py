@@ -61,14 +61,14 @@ class Growth:
 
 
 def _empty(histogram: Histogram) -> Histogram:
-    return Histogram(histogram.bounds, (0.0,) * len(histogram.bounds), 0.0)
+    return histogram._replace(counts=(0.0,) * len(histogram.bounds), sum=0.0)
 
 
 def _add(one: Histogram, other: Histogram) -> Histogram:
     counts = tuple(left + right for left, right in zip(one.counts, other.counts, strict=True))
-    return Histogram(one.bounds, counts, one.sum + other.sum)
+    return Histogram(one.bounds, counts, one.sum + other.sum, one.is_estimate or other.is_estimate)
 
 
 def _less(new: Histogram, old: Histogram) -> Histogram:
     counts = tuple(max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True))
-    return Histogram(new.bounds, counts, max(new.sum - old.sum, 0.0))
+    return Histogram(new.bounds, counts, max(new.sum - old.sum, 0.0), new.is_estimate)

@@ -49,7 +49,7 @@ def _sample(point: Point, tokens: Mapping[str, float | None]) -> LoadSample:
         prefix_hits=counters.get("prefix_cache_hits"),
         drafts=counters.get(DRAFTS),
         accepted=counters.get(ACCEPTED),
-        prompted=None if prompts is None else prompts.sum,
-        answered=None if answers is None else answers.sum,
+        prompted=None if prompts is None or prompts.is_estimate else prompts.sum,
+        answered=None if answers is None or answers.is_estimate else answers.sum,
         measured=None if prompts is None else prompts.observations,
     )

@@ -25,7 +25,6 @@ _LEAST_PLAIN = 1e-4
 _ALL = 0.9995
 """From here on a ratio of three digits is 1."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_LEAST_SHORTENED = 10_000
 _GIB = float(1 << 30)
 _MEGA = 1e6
 
@@ -65,12 +64,10 @@ def share(ratio: float | None) -> str:
 
 
 def shortened(value: float | None) -> str:
-    """Return a number that may be large in at most five columns: ``512``, ``9990``, ``93.9k``, ``1.23M``."""
+    """Return a number that may be large in at most five columns: ``512``, ``9.99k``, ``93.9k``, ``1.23M``."""
     if value is None or not math.isfinite(value):
         return MISSING
-    if abs(value) < _LEAST_SHORTENED:
-        return significant(value).replace(",", "")
-    size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0] * _ALL), _PREFIXES[-1])
+    size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0] * _ALL), (1.0, ""))
     return f"{significant(value / size).replace(',', '')}{prefix}"
 
 

@@ -69,7 +69,7 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
 
 
 def latency(histogram: Histogram | None) -> Latency | None:
-    """Return a histogram's mean, which is exact, and its percentiles with the bounds of their buckets."""
+    """Return a histogram's mean, which is exact or absent, and its percentiles with the bounds of their buckets."""
     if histogram is None:
         return None
     count = round(histogram.observations)
@@ -81,7 +81,7 @@ def latency(histogram: Histogram | None) -> Latency | None:
         # In the last bucket, which has no end, all that is known is that it is more.
         values[name] = None if high is None else _milli(_estimate(histogram, quantile, high))
     return Latency(
-        mean=histogram.sum / histogram.observations * MILLISECONDS,
+        mean=_milli(histogram.mean),
         median=values["p50"],
         count=count,
         bounds=bounds,

@@ -125,7 +125,7 @@ def _histograms(totals: Iterable[EngineTotals]) -> dict[str, Histogram]:
 def added(one: Histogram, other: Histogram) -> Histogram:
     """Return two histograms with the same bounds as one."""
     counts = tuple(left + right for left, right in zip(one.counts, other.counts, strict=True))
-    return Histogram(one.bounds, counts, one.sum + other.sum)
+    return Histogram(one.bounds, counts, one.sum + other.sum, one.is_estimate or other.is_estimate)
 
 
 def _positions(snapshot: ServerSnapshot) -> tuple[float | None, ...]:

@@ -72,7 +72,7 @@ def time_per_token(old: Point, new: Point) -> float | None:
     growth = Growth((old, new))
     observed = growth.histogram(HISTOGRAMS["tpot_ms"])
     if observed is not None:
-        return observed.sum / observed.observations
+        return observed.mean
     if HISTOGRAMS["tpot_ms"] in new.histograms:
         return None
     running = (old.gauges.get("requests_running", 0.0) + new.gauges.get("requests_running", 0.0)) / 2
@@ -106,7 +106,8 @@ def _block(points: Sequence[Point]) -> dict[str, float]:
     }
     for name, series in HISTOGRAMS.items():
         histogram = growth.histogram(series)
-        found[f"{name}.mean"] = histogram.sum / histogram.observations * MILLISECONDS if histogram else None
+        mean = histogram.mean if histogram else None
+        found[f"{name}.mean"] = None if mean is None else mean * MILLISECONDS
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -2,8 +2,8 @@
 """
 Decides which events of a log are new and can be trusted, where one line is not enough to know.
 
-Examples: a line on speculative decoding belongs to the statistics line before it; a crash prints its failure many
-times; each process of a server reports the server's start.
+Examples: a line on speculative decoding or KV transfers belongs to the statistics line before it; a crash prints its
+failure many times; each process of a server reports the server's start.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from vllm_watch_parsers.events import (
     EngineStats,
     Event,
     Failure,
+    KvTransfers,
     Lifecycle,
     Notice,
     SpecDecoding,
@@ -60,7 +61,7 @@ class EventFilter:
         admitted = [self._admit(event, line, at) for event in line.events]
         return tuple([event for event in admitted if event is not None])
 
-    def admit_statistics(self, event: EngineStats | SpecDecoding, process: str) -> Event | None:
+    def admit_statistics(self, event: EngineStats | SpecDecoding | KvTransfers, process: str) -> Event | None:
         """Return what a process reports about an engine, if it is about all of the engine's requests."""
         if type(event) is EngineStats:
             engine = event.engine
@@ -71,11 +72,12 @@ class EventFilter:
             return event
         if self._are_partial and ONE_OF_SEVERAL in process:
             return None
-        return SpecDecoding(self._engine_by_process.get(process), *event[1:])
+        engine = self._engine_by_process.get(process)
+        return event._replace(engine=engine) if type(event) is KvTransfers else SpecDecoding(engine, *event[1:])
 
     def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
         """Return an event, completed by the lines before it, or `None`."""
-        if isinstance(event, EngineStats | SpecDecoding):
+        if isinstance(event, EngineStats | SpecDecoding | KvTransfers):
             return self.admit_statistics(event, line.process)
         if isinstance(event, AchievedWork | DiffusionDecoding):
             return self._admit_companion(event, line.process)

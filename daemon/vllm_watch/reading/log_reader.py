@@ -138,7 +138,7 @@ class LogReader:
         self._filter = EventFilter()
         self._is_terminal: bool | None = None
         self.is_foreign = True
-        """Whether no line so far has the form of vLLM's."""
+        """Whether no line so far has the form of vLLM's, or was taken for one."""
 
     @property
     def is_in_record(self) -> bool:
@@ -171,7 +171,7 @@ class LogReader:
                 self._read_lines([line], times, gathered)
             else:
                 self._add_statistics(unpacked(line), times, gathered)
-        return gathered.batch(parsed.size, times)
+        return self._batch(gathered, parsed.size, times)
 
     def _add_statistics(self, usual: UsualStatistics, times: LineTimes, gathered: _Gathered) -> None:
         at = times.at(usual.time)
@@ -213,7 +213,7 @@ class LogReader:
             gathered = _Gathered(is_foreign=self.is_foreign)
             gathered.add_separated(step.found)
             self._read_lines(step.found.others, times, gathered)
-            yield gathered.batch(step.size, times)
+            yield self._batch(gathered, step.size, times)
 
     def _read_run(self, written: _Written, start: int, end: int, alone: Collection[bytes]) -> Iterator[LogBatch]:
         """Yield what lines without an event report, at once or, where one of them must be alone, one by one."""
@@ -246,13 +246,19 @@ class LogReader:
                 gathered.add_separated(found)
             self._read_lines(lines, times, gathered)
             at = stop
-        return gathered.batch(end - start, times)
+        return self._batch(gathered, end - start, times)
 
     def _read_each(self, lines: Sequence[bytes], size: int, times: LineTimes) -> LogBatch:
         gathered = _Gathered(is_foreign=self.is_foreign)
         gathered.lines = len(lines)
         self._read_lines(lines, times, gathered)
-        return gathered.batch(size, times)
+        return self._batch(gathered, size, times)
+
+    def _batch(self, gathered: _Gathered, size: int, times: LineTimes) -> LogBatch:
+        batch = gathered.batch(size, times)
+        if gathered.lines:
+            self.is_foreign = batch.is_foreign
+        return batch
 
     def _read_lines(self, lines: Iterable[bytes], times: LineTimes, gathered: _Gathered) -> None:
         record = self._record

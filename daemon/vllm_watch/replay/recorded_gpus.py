@@ -8,9 +8,16 @@ are not recorded.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vllm_watch.replay.recording_lines import RecordedGpu, RecordedGpuReading, RecordedGpus
 from vllm_watch.state.gpu_report import GpuReading, ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
+
+
+_OF_GPU = [name for name in RecordedGpu.__struct_fields__ if name != "reading"]
+_OF_READING = [name for name in RecordedGpuReading.__struct_fields__ if name != "values"]
+"""What has the same name and value in a recording and in the state."""
 
 
 def recorded_gpus(use: GpuUse, started: float) -> RecordedGpus:
@@ -37,43 +44,28 @@ def gpu_use(line: RecordedGpus, started: float) -> GpuUse:
 
 def _recorded(gpu: ServerGpu) -> RecordedGpu:
     known = gpu.reading
-    return RecordedGpu(
-        gpu=gpu.gpu,
-        how=gpu.how,
-        is_shared=gpu.is_shared,
-        memory=gpu.memory,
-        other_memory=gpu.other_memory,
-        reading=None
-        if known is None
-        else RecordedGpuReading(
-            number=known.number,
-            name=known.name,
-            pci_bus_id=known.pci_bus_id,
-            driver_version=known.driver_version,
-            vendor=known.vendor,
-            mig=known.mig,
-            state=known.state,
-            values={" ".join(key): value for key, value in known.values.items()},
-        ),
-    )
+    reading = None if known is None else RecordedGpuReading(**_of(known, _OF_READING), values=_by_text(known))
+    return RecordedGpu(**_of(gpu, _OF_GPU), reading=reading)
 
 
 def _server_gpu(gpu: RecordedGpu) -> ServerGpu:
     known = gpu.reading
-    reading = None if known is None else _reading(gpu.gpu, known)
-    return ServerGpu(gpu.gpu, gpu.how, gpu.is_shared, gpu.memory, reading, gpu.other_memory)
+    reading = None if known is None else GpuReading(**_of(known, _OF_READING), **_beside(gpu.gpu, known))
+    return ServerGpu(**_of(gpu, _OF_GPU), reading=reading)
 
 
-def _reading(gpu: str, known: RecordedGpuReading) -> GpuReading:
-    return GpuReading(
-        gpu=gpu,
-        number=known.number,
-        name=known.name,
-        pci_bus_id=known.pci_bus_id,
-        driver_version=known.driver_version,
-        vendor=known.vendor,
-        mig=known.mig,
-        state=known.state,
-        values={tuple(key.split(" ")): value for key, value in known.values.items()},
-        processes=None,
-    )
+def _of(whole: object, names: list[str]) -> dict[str, Any]:
+    return {name: getattr(whole, name) for name in names}
+
+
+def _by_text(reading: GpuReading) -> dict[str, float]:
+    return {" ".join(key): value for key, value in reading.values.items()}
+
+
+def _beside(gpu: str, known: RecordedGpuReading) -> dict[str, Any]:
+    """Return what a reading has in another form, or not in a recording."""
+    return {
+        "gpu": gpu,
+        "values": {tuple(key.split(" ")): value for key, value in known.values.items()},
+        "processes": None,
+    }

@@ -40,6 +40,8 @@ class Checkpointer:
         """What the file held at the start."""
         self.kernel_cursor = self.loaded.positions.kernel_cursor
         """How far the kernel's log has been read."""
+        self.gpus = self.loaded.positions.gpus
+        """Which GPUs the processes of servers are on."""
         self._unwatched = Positions()
         self.keep_unwatched(self.loaded, config)
 
@@ -58,7 +60,7 @@ class Checkpointer:
         # The time first: the positions may be of a later poll, never of an earlier one.
         read_until = self._read_until(logs)
         positions = self._unwatched.beside(each.positions() for each in logs)
-        known = positions._replace(changes=tuple(changes), kernel_cursor=self.kernel_cursor)
+        known = positions._replace(changes=tuple(changes), kernel_cursor=self.kernel_cursor, gpus=self.gpus)
         return Loaded(known, "ok", read_until)
 
     def save(self, logs: Collection[LogMonitor], changes: Iterable[ServerChange] = (), *, force: bool = False) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import zlib
 
@@ -70,6 +71,7 @@ class DaemonEndpoints:
         self._metrics: dict[_Form, Response] = {}
         self._collector = TextCollector()
         self._process_collector = ProcessCollector(registry=None)
+        self._started_at = clock.wall(clock.now())
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
         """Return all series, in the format that the client accepts; clients that ask together share one response."""
@@ -82,6 +84,16 @@ class DaemonEndpoints:
             if form not in self._metrics:
                 self._metrics[form] = self._write_metrics(form, shown)
             return self._metrics[form]
+
+    def otlp_body(self) -> bytes:
+        """Return all series as the body of an OTLP request; for one thread at a time."""
+        from vllm_watch.service.otlp_request import Shown, otlp_request  # noqa: PLC0415 - Imports protobuf.
+
+        at = self._clock.wall(self._clock.now())
+        own, process = self_metrics(self._self_status()), self._process_collector.collect()
+        shown = Shown(self._fleet.snapshots(), own, process, at)
+        instance = f"{socket.gethostname()}:{self._fleet.config.port}"
+        return otlp_request(shown, instance, self._started_at, self._fleet.note_failure)
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""

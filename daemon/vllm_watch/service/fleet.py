@@ -57,6 +57,8 @@ class Fleet:
         self._errors = errors
         self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
+        self.is_complete: Callable[[], bool] = lambda: True
+        """Whether all servers are known that are to be watched: pods are found only after the start."""
         self._state_changes = StateChanges()
         self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
         self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
@@ -71,8 +73,8 @@ class Fleet:
 
     @property
     def is_ready(self) -> bool:
-        """Whether each log was polled and each /metrics scraped once."""
-        return all(server.is_ready for server in self.servers)
+        """Whether all servers are known, each log was polled and each /metrics scraped once."""
+        return self.is_complete() and all(server.is_ready for server in self.servers)
 
     def replace(self, config: Config) -> None:
         """Watch the servers of a new configuration; one that is configured as before keeps its monitor."""

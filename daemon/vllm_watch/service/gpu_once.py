@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event
+from types import MappingProxyType
+from typing import NamedTuple
 
+from vllm_watch.catalog.gpu_codes import GpuState
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watched_processes import WatchedProcesses
 from vllm_watch.gpu.reader import GpuReader, has_module
@@ -21,6 +24,19 @@ ANSWER_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 
 
+class GpusOnce(NamedTuple):
+    """
+    What was read.
+
+    Args:
+        uses: What it says of each server, by its name.
+        unopened: The GPUs that the driver does not open, as in `GpuReport`.
+    """
+
+    uses: Mapping[str, GpuUse]
+    unopened: Mapping[int, GpuState | None] = MappingProxyType({})
+
+
 def read_once(
     config: Config,
     clock: Clock,
@@ -28,9 +44,9 @@ def read_once(
     make_reader: Callable[[Clock], Reader] = GpuReader,
     processes: Processes | None = None,
     is_installed: Callable[[], bool] | None = None,
-) -> dict[str, GpuUse]:
+) -> GpusOnce:
     """
-    Return which GPUs each server of a configuration uses, by its name, and what the driver says of them.
+    Return which GPUs each server of a configuration uses, and what the driver says of them.
 
     Args:
         config: The servers.
@@ -41,10 +57,10 @@ def read_once(
     """
     assignments = GpuAssignments()
     if not wants_driver(config, is_installed=(is_installed or has_module)()):
-        return assignments.uses(None, configured_users(config), clock.now())
+        return GpusOnce(assignments.uses(None, configured_users(config), clock.now()))
     report = _first_report(make_reader(clock), clock)
     users = (processes or WatchedProcesses()).users(config.servers, report, clock.now())
-    return assignments.uses(report, users, clock.now())
+    return GpusOnce(assignments.uses(report, users, clock.now()), report.unopened)
 
 
 def _first_report(reader: Reader, clock: Clock) -> GpuReport:

@@ -17,13 +17,13 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.discovery.watched_processes import WatchedProcesses
+from vllm_watch.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.exposition.self_metrics import GpusStatus
 from vllm_watch.gpu.reader import has_module
 from vllm_watch.service.service_thread import ServiceThread
-from vllm_watch.state.gpu_report import GpuReading, GpuReport
+from vllm_watch.state.gpu_report import GpuReading, GpuReport, is_instance
 from vllm_watch.state.gpu_source import MAX_INTERVALS
-from vllm_watch.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, gpus_need_driver
+from vllm_watch.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, KnownUse, gpus_need_driver
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 
@@ -67,11 +67,12 @@ class _Followed(NamedTuple):
 
 
 def wants_driver(config: Config, *, is_installed: bool) -> bool:
-    """Whether the driver's library is to be read, or its absence to be reported."""
+    """Whether the driver's library is to be read, or its absence to be reported: not for servers of other machines."""
     if config.gpu.read == "never" or not config.servers:
         return False
-    needs = any(gpus_need_driver(server.gpus) for server in config.servers)
-    return is_installed or needs or config.gpu.read == "always"
+    if config.gpu.read == "always" or any(gpus_need_driver(server.gpus) for server in config.servers):
+        return True
+    return is_installed and any(map(this_machine().may_run, config.servers))
 
 
 def configured_users(config: Config) -> GpuUsers:
@@ -89,6 +90,9 @@ class GpuThread(ServiceThread):
         make_reader: Returns what reads the driver.
         processes: Finds the servers' processes.
         is_installed: Returns whether the extra is there; by default it is looked for.
+
+    Attributes:
+        known: Which GPUs the processes of servers are on; at first what an earlier run of the daemon knew.
     """
 
     def __init__(
@@ -106,7 +110,8 @@ class GpuThread(ServiceThread):
         self._processes = processes or WatchedProcesses()
         self._is_installed = is_installed or has_module
         self._followed = _Followed(Config(), ())
-        self._assignments = GpuAssignments()
+        self.known: tuple[KnownUse, ...] = ()
+        self._assignments: GpuAssignments | None = None
         self._report: tuple[GpuReport, float] | None = None
         """The last reading, and until when it is current."""
         self._users = GpuUsers(())
@@ -122,11 +127,11 @@ class GpuThread(ServiceThread):
             self._tell(self._followed, None, configured_users(config))
 
     def status(self) -> GpusStatus | None:
-        """Return how many GPUs there are, as far as that is current; any thread may call it."""
+        """Return how many whole GPUs there are, as far as that is current; any thread may call it."""
         known = self._report
         if known is None or known[0].reason != "ok" or self._clock.now() > known[1]:
             return None
-        return GpusStatus(len(known[0].gpus), known[0].duration)
+        return GpusStatus(sum(not is_instance(each.gpu) for each in known[0].gpus), known[0].duration)
 
     def readings(self) -> tuple[GpuReading, ...]:
         """Return what the last reading shows, current or not; any thread may call it."""
@@ -167,7 +172,9 @@ class GpuThread(ServiceThread):
 
     def _tell(self, followed: _Followed, report: GpuReport | None, users: GpuUsers) -> None:
         """Tell each server what a reading says of its GPUs."""
+        self._assignments = self._assignments or GpuAssignments(self.known)
         uses = self._assignments.uses(report, users, self._clock.now())
+        self.known = self._assignments.known()
         for server in followed.servers:
             if server.name in uses:
                 server.apply_gpus(uses[server.name], followed.config.gpu.interval)

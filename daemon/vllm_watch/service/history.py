@@ -8,6 +8,7 @@ import math
 from array import array
 
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot
+from vllm_watch.state.window import is_wide
 
 
 HISTORY_SECONDS = 3600.0
@@ -52,9 +53,9 @@ class ChartHistory:
 
 
 def _first_token(engine: EngineSnapshot) -> float | None:
-    """Return the p95 of the time to the first token; of a coarse bucket the lower bound, which is known."""
+    """Return the p95 of the time to the first token; of a wide bucket the lower bound, which is known."""
     bounds, reading = engine.quantile_bounds.get(_TTFT_P95), engine.quantiles.get(_TTFT_P95)
-    if bounds is not None:
+    if bounds is not None and is_wide(bounds):
         return bounds[0]
     return None if reading is None else reading.value
 

@@ -16,11 +16,12 @@ import structlog
 
 from vllm_watch.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.config.model import Config
+from vllm_watch.gpu.places import GpuPlaces
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.sources.kernel_log import NEVER, KernelLog, has_gpu_driver, kernel_log
 from vllm_watch.state.gpu_report import GpuReading
-from vllm_watch.state.xid_events import KernelLogStatus, XidEvent, XidEvents, concerns
+from vllm_watch.state.xid_events import KernelLogStatus, XidEvent, XidEvents
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch_parsers.kernel_messages import BY_CODE
@@ -63,6 +64,7 @@ class KernelLogThread(ServiceThread):
         self._fleet = fleet
         self._readings = readings
         self._known: tuple[GpuReading, ...] = ()
+        self._places = GpuPlaces()
         self._cursor = cursor
         self._place = NEVER
         self._xids = XidEvents()
@@ -103,6 +105,7 @@ class KernelLogThread(ServiceThread):
                 self._clock.wait(self._wake, POLL_SECONDS)
         if source is not None:
             source.close()
+        self._places.close()
 
     def _poll(self, place: str, source: KernelLog) -> None:
         """Read what is new; whatever it is, the next poll is made."""
@@ -126,12 +129,15 @@ class KernelLogThread(ServiceThread):
         if readings is not self._known:
             self._known = readings
             self._xids.note_gpus(readings)
+        self._xids.note_places(self._places.take())
 
     def _tell_servers(self, events: Sequence[XidEvent]) -> None:
-        named = [(event, self._xids.uuid(event.pci)) for event in events]
         for server in self._fleet.servers:
-            gpus = server.snapshot().gpus if named else ()
-            server.note_xids([event for event, uuid in named if concerns(event, uuid, gpus)])
+            gpus = server.gpus()
+            are_all = self._xids.know(gpus)
+            if gpus and not are_all:
+                self._places.ask(self._clock.now)
+            server.note_xids([event for event in events if self._xids.concern(event, gpus)], are_all=are_all)
 
     def _log_event(self, event: XidEvent) -> None:
         known = BY_CODE[event.code]

@@ -12,8 +12,8 @@ from vllm_watch.support.heartbeat import Heartbeat
 STALE_HEARTBEAT = 30.0
 """A thread whose last sign of life is older than these seconds hangs."""
 
-_NOT_CURED_BY_RESTART = frozenset({"discovery"})
-"""It hangs because of other processes, and would again; a restart would cost all servers their values."""
+_NOT_CURED_BY_RESTART = frozenset({"discovery", "kubernetes"})
+"""They hang because of others, and would again; a restart would cost all servers their values."""
 
 
 class Liveness:

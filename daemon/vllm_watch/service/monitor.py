@@ -22,6 +22,7 @@ from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
 from vllm_watch.state.configuration import ConfigChange
+from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
@@ -141,10 +142,15 @@ class ServerMonitor:
             events = self._xids.among(snapshot.events, now + ahead)
         return snapshot._replace(links=self._links, events=events, gpu_xids=self._xids.count)
 
-    def note_xids(self, events: Sequence[XidEvent]) -> None:
-        """Take in new errors of this server's GPUs; none shows that the kernel's log is read."""
+    def gpus(self) -> tuple[ServerGpu, ...]:
+        """Return the GPUs that the server uses now."""
         with self._lock:
-            self._xids.note(events)
+            return self._state.gpu.gpus(self._clock.now())
+
+    def note_xids(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
+        """Take in new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
+        with self._lock:
+            self._xids.note(events, are_all=are_all)
 
     def engine_states(self) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine now."""

@@ -18,7 +18,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 log = structlog.get_logger("vllm_watch.service")
 
-_CHANGEABLE = frozenset({"gpu", "links", "prometheus", "servers", "servers_dir", "files"})
+_CHANGEABLE = frozenset({"gpu", "kubernetes", "links", "otlp", "prometheus", "servers", "servers_dir", "files"})
 """The fields of a configuration that a running daemon can change."""
 
 Load = Callable[[], Config]
@@ -54,6 +54,11 @@ class Reloader:
         self._is_good = True
         self._succeeded_at = clock.now()
         self._failures = 0
+
+    @property
+    def config(self) -> Config:
+        """The configuration that was applied last."""
+        return self._config
 
     @property
     def can_reload(self) -> bool:

@@ -14,6 +14,7 @@ import structlog
 
 from vllm_watch import __version__
 from vllm_watch.config.model import Config
+from vllm_watch.discovery.pods import with_pods
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus
 from vllm_watch.gpu.reader import GpuReader
@@ -25,6 +26,8 @@ from vllm_watch.service.garbage import RareSearch
 from vllm_watch.service.gpu_thread import GpuThread
 from vllm_watch.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.service.liveness import Liveness
+from vllm_watch.service.otlp_thread import OtlpThread
+from vllm_watch.service.pods_thread import PodsThread
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
 from vllm_watch.service.systemd import MAX_NAMED, Notifier, status_line
@@ -78,19 +81,21 @@ class Supervisor:
         self.errors = InternalErrors()
         self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
         self.checkpointer = Checkpointer(config, clock)
-        self.threads = ThreadGroup(
-            clock, self.errors, follower, offer=self._offer, logs_polled=lambda: self._wake.put(None)
-        )
+        self.threads = ThreadGroup(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
         self.fleet = Fleet(config, clock, self.checkpointer, self.errors, self.threads.tail.catch_up)
         self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self._garbage = RareSearch(clock)
-        self.liveness = Liveness(self.threads.all)
+        self.pods = PodsThread(clock, self.errors, changed=self._wake_up)
+        self.fleet.is_complete = self.pods.are_watched
+        self.liveness = Liveness((*self.threads.all, self.pods))
         self.alerts = AlertsThread(clock, self.errors)
         self.gpus = GpuThread(clock, self.errors, GpuReader)
+        self.gpus.known = self.checkpointer.loaded.positions.gpus
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
+        self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
         self._web = WebServer(
             config.host,
             config.port,
@@ -119,7 +124,9 @@ class Supervisor:
         self._web.start()
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
+        self.pods.follow(self.fleet.config.kubernetes)
         self.alerts.follow(self.fleet.config.prometheus)
+        self.otlp.follow(self.fleet.config.otlp)
         self.gpus.follow(self.fleet.config, self.fleet.servers)
         names = [server.name for server in self.fleet.servers]
         address = address_text(self.fleet.config.host, self.port)
@@ -143,6 +150,7 @@ class Supervisor:
             self._wants_reload = False
             self.reload()
         self.reloader.apply_offers()
+        self._follow_pods()
         self.fleet.log_state_changes()
         self.fleet.record_history()
         self.threads.tail.attend()
@@ -154,6 +162,7 @@ class Supervisor:
     def reload(self) -> None:
         """Look for servers at once, and read the configuration's files again; a bad one changes nothing."""
         self.threads.discover_now()
+        self.pods.list_now()
         if not self.reloader.can_reload:
             return
         if self._is_announced:
@@ -166,19 +175,21 @@ class Supervisor:
     def request_stop(self) -> None:
         """Make `run` return. A signal's handler may call it."""
         self._is_stopping = True
-        self._wake.put(None)
+        self._wake_up()
 
     def request_reload(self) -> None:
         """Make `run` reload. A signal's handler may call it."""
         self._wants_reload = True
-        self._wake.put(None)
+        self._wake_up()
 
     def stop(self) -> None:
         """End all threads, save the checkpoint and close everything."""
         self._notifier.stopping()
         self._is_stopping = True
         self.threads.request_stop()
+        self.pods.request_stop()
         self.alerts.request_stop()
+        self.otlp.request_stop()
         self.gpus.request_stop()
         self.kernel_log.request_stop()
         self._web.stop()
@@ -190,20 +201,36 @@ class Supervisor:
         log.info("service.stopped")
 
     def _save_positions(self, *, force: bool = False) -> None:
-        self.checkpointer.kernel_cursor = self.kernel_log.cursor
+        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
         self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=force)
 
     def _watch(self, config: Config) -> None:
-        """Watch the servers of a new configuration, and ask its Prometheus."""
+        """Watch the servers of a new configuration and the pods, and ask its Prometheus."""
+        self.pods.follow(config.kubernetes)
+        self.pods.watched = self.pods.servers()
+        config = with_pods(config, self.pods.watched)
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
         self.alerts.follow(config.prometheus)
+        self.otlp.follow(config.otlp)
         self.gpus.follow(config, self.fleet.servers)
         self._garbage.note_replaced()
+
+    def _follow_pods(self) -> None:
+        """Watch the pods of the last list, where they are others than before."""
+        pods, before = self.pods.servers(), self.pods.watched
+        if pods != before:
+            self._watch(self.reloader.config)
+            names, known = {each.name for each in pods}, {each.name for each in before}
+            log.info("kubernetes.pods", added=sorted(names - known), gone=sorted(known - names), watched=len(names))
 
     def _offer(self, config: Config) -> None:
         """Let the main thread apply what discovery found."""
         self.reloader.offer(config)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        """Let the main thread look at once what there is to do; any thread may call it, and a signal's handler."""
         self._wake.put(None)
 
     def _self_status(self) -> SelfStatus:
@@ -217,6 +244,8 @@ class Supervisor:
             internal_errors=self.errors.counts(),
             gpus=self.gpus.status(),
             kernel_log=self.kernel_log.status(),
+            otlp=self.otlp.status(),
+            pods=self.pods.status(),
         )
 
     def _reload_status(self) -> ReloadStatus:

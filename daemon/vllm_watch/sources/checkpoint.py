@@ -2,7 +2,8 @@
 """
 How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
 
-The last change of each server's flags is kept with that: the log may have it no more.
+The last change of each server's flags is kept with that: the log may have it no more. So is which GPUs its processes
+were on: one that is lost shows no process any more.
 This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
 the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
 reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
@@ -13,9 +14,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +27,7 @@ import msgspec
 
 from vllm_watch.catalog.reasons import CheckpointReason
 from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch.state.gpu_use import KnownUse
 from vllm_watch_parsers.flags import is_flag_text
 
 
@@ -45,6 +48,8 @@ CHECKED_SIZE = 256
 """How many bytes of a file its head and its marker hold at most."""
 
 _MAX_FLAGS = 128
+_MAX_GPUS = 256
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 _MAX_CRC = 2**32 - 1
 _MAX_INT64 = 2**63 - 1
 _MAX_ID = 2**64 - 1
@@ -94,12 +99,16 @@ class ServerChange(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """How far everything has been read, the kernel's log included, and what each server has changed last."""
+    """
+    How far everything has been read, the kernel's log included, what each server has changed last, and which GPUs its
+    processes were on.
+    """
 
     files: tuple[FilePosition, ...] = ()
     journals: tuple[JournalPosition, ...] = ()
     changes: tuple[ServerChange, ...] = ()
     kernel_cursor: str | None = None
+    gpus: tuple[KnownUse, ...] = ()
 
     def change_of(self, server: str) -> ConfigChange | None:
         """Return the last change of a server's flags, if it is known."""
@@ -169,6 +178,13 @@ class _Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: list[_Flag]
 
 
+class _Gpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: str
+    pid: _Number
+    started: _Number
+    gpus: list[str]
+
+
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     written: _Number
@@ -176,6 +192,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journals: list[_Journal]
     changes: list[_Change] = []
     kernel_cursor: str | None = None
+    gpus: list[_Gpus] = []
 
 
 class _RejectedError(Exception):
@@ -309,7 +326,7 @@ def _positions(document: _Document, now: float) -> Positions:
     changes = tuple([_server_change(change) for change in document.changes])
     if document.kernel_cursor is not None and not _is_name(document.kernel_cursor):
         raise _RejectedError("impossible_values")
-    return Positions(files, journals, changes, document.kernel_cursor)
+    return Positions(files, journals, changes, document.kernel_cursor, tuple(map(_known_use, document.gpus)))
 
 
 def _file_position(file: _File) -> FilePosition:
@@ -333,6 +350,18 @@ def _server_change(change: _Change) -> ServerChange:
         raise _RejectedError("impossible_values")
     changes = tuple([FlagChange(each.flag, each.old, each.new) for each in change.changes])
     return ServerChange(change.server, ConfigChange(change.at, changes))
+
+
+def _known_use(saved: _Gpus) -> KnownUse:
+    """Return the GPUs of a server: their UUIDs become labels."""
+    if not _are_gpus(saved.gpus):
+        raise _RejectedError("impossible_values")
+    start = _whole(saved.pid, _MAX_INT64), _whole(saved.started, _MAX_INT64)
+    return KnownUse(saved.server, start, frozenset(saved.gpus))
+
+
+def _are_gpus(uuids: Collection[str]) -> bool:
+    return len(uuids) <= _MAX_GPUS and all(map(_UUID.fullmatch, uuids))
 
 
 def _whole(value: float, limit: int) -> int:
@@ -360,6 +389,9 @@ def _encode(positions: Positions, written: float) -> bytes:
         document["changes"] = [_change_document(each) for each in positions.changes]
     if positions.kernel_cursor is not None:
         document["kernel_cursor"] = positions.kernel_cursor
+    gpus = [_gpus_document(each) for each in positions.gpus if _are_gpus(each.gpus)]
+    if gpus:
+        document["gpus"] = gpus
     return json.dumps(document).encode("ascii") + b"\n"
 
 
@@ -372,6 +404,11 @@ def _file_document(file: FilePosition) -> dict[str, object]:
     if not file.read_until:
         del fields["read_until"]
     return fields
+
+
+def _gpus_document(known: KnownUse) -> dict[str, object]:
+    pid, started = known.start
+    return {"server": known.server, "pid": pid, "started": started, "gpus": sorted(known.gpus)}
 
 
 def _change_document(saved: ServerChange) -> dict[str, object]:

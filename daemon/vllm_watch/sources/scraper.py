@@ -15,7 +15,7 @@ from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.tokens import read_token
-from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import reading_of
 

@@ -317,6 +317,11 @@ class FlagHistory:
         """The numbers among the flags that are series, by their names."""
         return self._all().facts
 
+    def value(self, flag: str) -> str:
+        """Return a flag's value; nothing if it is not known."""
+        known = self._all().flags.get(flag)
+        return "" if known is None else known.value
+
     def _all(self) -> Configuration:
         if self._known is None:
             flags = self._flags()

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from vllm_watch.state.companion_lines import Companion, CompanionLine, companion
 from vllm_watch.state.sleep_reports import TokenSpan
 from vllm_watch.state.step_times import StepTimes, logged_step
-from vllm_watch_parsers.events import AGGREGATED, EngineStats, SpecDecoding
+from vllm_watch_parsers.events import AGGREGATED, EngineStats, KvTransfers, SpecDecoding
+from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
@@ -39,6 +40,9 @@ class EngineLog:
     """Its last prompt tokens came after this moment: the start of their line's interval."""
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
+    kv_gauges: tuple[tuple[KvKey, float], ...] = ()
+    """What its last line on KV transfers has of the present."""
+    kv_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     interval: float = DEFAULT_INTERVAL
     """
@@ -92,6 +96,10 @@ class EngineLog:
     def add_drafts(self, at: float, spec: SpecDecoding) -> None:
         """Take in a line on speculative decoding."""
         self.spec, self.spec_at = self._over_one_interval(spec), at
+
+    def add_transfers(self, at: float, transfers: KvTransfers) -> None:
+        """Take in a line on KV transfers."""
+        self.kv_gauges, self.kv_at = transfers.gauges, at
 
     def measure_step(self, tokens_per_step: float | None, kv_cache_tokens: int | None) -> None:
         """Measure the steps of the last line's interval; called once for each line."""

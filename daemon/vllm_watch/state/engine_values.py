@@ -381,7 +381,7 @@ class Latencies(NamedTuple):
 
     `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
     that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics. `quantile_bounds` has the
-    bounds of the buckets of those that are coarse.
+    bounds of the buckets of those that are coarse: of a wide one they are all that is known (`is_wide`).
     """
 
     quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
@@ -407,7 +407,8 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
         recent = scrape.window.recent(key, _histogram_name(name, version))
         if recent is None:
             continue
-        means[stage] = Reading(recent.sum / recent.observations, shown.at, "metrics")
+        if recent.mean is not None:
+            means[stage] = Reading(recent.mean, shown.at, "metrics")
         for quantile in QUANTILES:
             seconds = estimate_quantile(recent, quantile)
             if seconds is not None:

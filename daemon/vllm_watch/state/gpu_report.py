@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GpuAction, GpuState
@@ -71,12 +72,15 @@ class GpuReport(NamedTuple):
         reason: ``ok``, or why there is none.
         duration: How long it took, in seconds; 0 if there was none.
         gpus: The GPUs by number; empty unless the reason is ``ok``.
+        unopened: The GPUs of which nothing is known but their numbers, with their states: the driver does not open
+            them. The state is `None` of one that it does not open for this user or in this container.
     """
 
     at: float
     reason: GpuReason
     duration: float = 0.0
     gpus: tuple[GpuReading, ...] = ()
+    unopened: Mapping[int, GpuState | None] = MappingProxyType({})
 
 
 class ServerGpu(NamedTuple):
@@ -101,6 +105,11 @@ class ServerGpu(NamedTuple):
     reading: GpuReading | None
     other_memory: float | None = None
     throttled: Mapping[str, float] | None = None
+
+
+def is_instance(uuid: str) -> bool:
+    """Tell whether a UUID is that of a MIG instance, a part of a GPU."""
+    return uuid.startswith("MIG-")
 
 
 def recommended_action(reading: GpuReading) -> GpuAction | None:

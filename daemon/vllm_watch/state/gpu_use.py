@@ -8,11 +8,11 @@ A server keeps its GPUs while it is down, until its next start shows others: wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import GpuReason
-from vllm_watch.state.gpu_report import GpuReading, GpuReport, ServerGpu
+from vllm_watch.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance
 
 
 UUIDS = ("GPU-", "MIG-", "AMD-")
@@ -67,20 +67,39 @@ class GpuUse(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
 
 
-class _Known(NamedTuple):
-    """The GPUs that a server's processes were on, and in which start of it."""
+class KnownUse(NamedTuple):
+    """
+    The GPUs that a server's processes were on.
 
+    Args:
+        server: Its name.
+        start: Tells in which start of it, as in `GpuUser`.
+        gpus: Their UUIDs.
+    """
+
+    server: str
     start: tuple[int, int]
     gpus: frozenset[str]
 
 
 class GpuAssignments:
-    """Knows which server uses which GPU, from reading to reading. Not thread-safe."""
+    """
+    Knows which server uses which GPU, from reading to reading. Not thread-safe.
 
-    def __init__(self) -> None:
-        self._by_process: dict[str, _Known] = {}
+    Args:
+        known: What an earlier run of the daemon knew.
+    """
+
+    def __init__(self, known: Iterable[KnownUse] = ()) -> None:
+        self._by_process = {each.server: each for each in known}
         self._named: dict[str, Mapping[str, str]] = {}
         """What the numbers and addresses in each server's configuration named last, as UUIDs."""
+        self._divided: dict[str, str] = {}
+        """The GPU that each MIG instance was last seen to be a part of."""
+
+    def known(self) -> tuple[KnownUse, ...]:
+        """Return what the processes of servers have shown, for a later run of the daemon."""
+        return tuple(self._by_process.values())
 
     def uses(self, report: GpuReport | None, all_users: GpuUsers, now: float) -> dict[str, GpuUse]:
         """
@@ -93,7 +112,8 @@ class GpuAssignments:
         """
         users = all_users.servers
         gpus = () if report is None else tuple(_without(gpu, all_users.gone) for gpu in report.gpus)
-        names = {user.name for user in users}
+        self._divided |= _divided(gpus)
+        names = {user.name for user in users if report is not None}  # Without a driver nobody sees the next start.
         self._by_process = {name: known for name, known in self._by_process.items() if name in names}
         self._named = {user.name: self._named_by(user, gpus) for user in users}
         of_process = _gpus_of_processes(gpus)
@@ -130,11 +150,12 @@ class GpuAssignments:
         before = self._by_process.get(user.name)
         if before is not None and before.start == user.start:
             found |= before.gpus
-        self._by_process[user.name] = _Known(user.start, found)
+        self._by_process[user.name] = KnownUse(user.name, user.start, found)
 
     def _gpus_of(self, user: GpuUser) -> frozenset[str]:
-        if user.gpus:
-            return frozenset(self._named[user.name].values())
+        if user.gpus:  # Whoever is on an instance is on its GPU, which alone has power, temperature and errors.
+            named = self._named[user.name].values()
+            return frozenset([*named, *(self._divided[gpu] for gpu in named if gpu in self._divided)])
         known = self._by_process.get(user.name)
         return frozenset() if known is None else known.gpus
 
@@ -210,8 +231,14 @@ def gpus_need_driver(gpus: Sequence[str]) -> bool:
 
 def _uuid_of(name: str, gpus: Sequence[GpuReading]) -> str | None:
     """Return the GPU with a number or a PCI address; an instance of a divided GPU has neither of its own."""
-    whole = [gpu for gpu in gpus if not gpu.gpu.startswith("MIG-")]
+    whole = [gpu for gpu in gpus if not is_instance(gpu.gpu)]
     return next((gpu.gpu for gpu in whole if name in {str(gpu.number), gpu.pci_bus_id}), None)
+
+
+def _divided(gpus: Sequence[GpuReading]) -> dict[str, str]:
+    """Return the GPU of each MIG instance."""
+    whole = {gpu.number: gpu.gpu for gpu in gpus if not is_instance(gpu.gpu)}
+    return {gpu.gpu: whole[gpu.number] for gpu in gpus if is_instance(gpu.gpu) and gpu.number in whole}
 
 
 def _without(gpu: GpuReading, gone: Collection[int]) -> GpuReading:

@@ -24,6 +24,7 @@ from vllm_watch_parsers.events import (
     EngineStats,
     Event,
     Failure,
+    KvTransfers,
     Lifecycle,
     Notice,
     SleepOrPause,
@@ -149,6 +150,8 @@ class LogSource:
             self._apply_stats(at, event)
         elif isinstance(event, SpecDecoding):
             self._apply_drafts(at, event)
+        elif isinstance(event, KvTransfers):
+            self._apply_transfers(at, event)
         elif isinstance(event, StartupFact):
             self.facts.learn(event)
             self.flags.note_fact(event)
@@ -215,6 +218,14 @@ class LogSource:
         if self.facts.num_speculative_tokens is None:
             self.facts.num_speculative_tokens = spec.num_speculative_tokens
         self.totals.add_drafts(name, spec)
+
+    def _apply_transfers(self, at: float, transfers: KvTransfers) -> None:
+        self.totals.add_unknown_fields(transfers.unknown_fields)
+        name = transfers.engine or self._nameless
+        engine = self.engines.get(name)
+        if engine is not None:
+            engine.add_transfers(at, transfers)
+        self.totals.kv.add(name, transfers)
 
     def _apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
         self.life.apply_phase(at, event, is_dated=is_dated)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.state.http_labels import ANY_OTHER
+from vllm_watch.state.kv_totals import KvTotals
 from vllm_watch.state.snapshot import HttpRequestKey
 from vllm_watch_parsers.events import AdapterChangeKind, DiffusionDecoding, EngineStats, SpecDecoding
 
@@ -48,6 +49,7 @@ class LogTotals:
         """A diffusion model's committed tokens, denoising steps and positions of canvases, by engine."""
         self.adapter_changes: Counter[AdapterChangeKind] = Counter()
         """LoRA adapters that were loaded and removed."""
+        self.kv = KvTotals()
 
     def add_request(self, key: HttpRequestKey, count: int) -> None:
         """Count requests of one kind."""
@@ -96,9 +98,10 @@ class LogTotals:
         return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped, self.adapter_changes.copy())
 
     def restore_counts(self, counts: NoticeCounts) -> None:
-        """Take back what was counted since, and all tokens and preemptions."""
+        """Take back what was counted since, and all tokens, preemptions and transfers."""
         self.out_of_range, self.unparsed, self.dropped, self.adapter_changes = counts
         self.draft_tokens.clear()
         self.preemptions.clear()
         self.emitted_tokens.clear()
         self.diffusion.clear()
+        self.kv.clear()

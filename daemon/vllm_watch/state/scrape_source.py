@@ -18,7 +18,7 @@ from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
 from vllm_watch.state.step_times import StepTimes, scraped_step
 from vllm_watch.state.window import Window
-from vllm_watch_parsers.metric_names import HISTOGRAMS, REQUIRED
+from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, REQUIRED
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
 
 
@@ -96,8 +96,9 @@ class ScrapeSource:
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
-        reading = result.reading
-        if reading is not None and self.process.alternates(result.at, reading.process_start_seconds):
+        reading, before = result.reading, self.process.name
+        start, name = (None, ()) if reading is None else (reading.process_start_seconds, reading.process)
+        if reading is not None and self.process.alternates(result.at, start, name):
             self._forget_readings()
             result, reading = result._replace(reading=None, reason=SEVERAL_SERVERS), None
         self.last = result
@@ -106,7 +107,7 @@ class ScrapeSource:
             return
         self.refused_since = None
         self._count(reading)
-        self._note_restart(reading)
+        self._note_restart(reading, is_other=bool(before) and self.process.name != before)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
         self.sleep.apply_scrape(result.at, self.reading, reading)
         self.operations.apply_scrape(result.at, reading)
@@ -145,14 +146,16 @@ class ScrapeSource:
         Return for each required quantity whether the last reading lacks it.
 
         Before anything was generated, histograms do not count as missing (V0 and the Rust front end show them with the
-        first observation), and before the first request nothing does.
+        first observation), through Ray neither do counters, and where no engine is shown nothing does.
         """
         reading = self.reading
         if reading is None:
             return {}
         engines = list(reading.engines.values())
         is_unused = not any(engine.counters.get("generation_tokens") for engine in engines)
-        lazy = {*REQUIRED} if reading.is_before_first_request else {*HISTOGRAMS} if is_unused else set()
+        late = {*HISTOGRAMS, *COUNTERS} if reading.kind == "ray_vllm" else {*HISTOGRAMS}
+        has_none = reading.is_before_first_request or reading.is_undecided
+        lazy = {*REQUIRED} if has_none else late if is_unused else set()
         return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
@@ -186,8 +189,14 @@ class ScrapeSource:
         self.dropped += reading.dropped
         self.long_lines += reading.long_lines
 
-    def _note_restart(self, reading: MetricsReading) -> None:
-        """Forget the earlier readings if the counters were reset: by a restart, or by the server itself."""
+    def _note_restart(self, reading: MetricsReading, *, is_other: bool) -> None:
+        """
+        Forget the earlier readings if the counters were reset: by a restart, or by the server itself.
+
+        Args:
+            reading: The next reading.
+            is_other: Whether its labels name another process.
+        """
         last = self.reading
         if last is None:
             return
@@ -199,15 +208,15 @@ class ScrapeSource:
         if old_start is not None and new_start is not None:
             is_restart = not is_same_start(old_start, new_start)
         else:
-            is_restart = has_fallen
+            is_restart = has_fallen or is_other
         self.restarts += is_restart
         if is_restart or has_fallen:
             self._forget_readings()
 
     def _note_step_times(self, at: float, reading: MetricsReading) -> None:
-        """Measure the steps since the last reading."""
+        """Measure the steps since the last reading; Ray's agent does not tell between which moments values grew."""
         last = self.window.newest
-        if last is None:
+        if last is None or reading.kind == "ray_vllm":
             return
         for key in [key for key in self.step_times if key not in reading.engines]:
             del self.step_times[key]
@@ -228,7 +237,7 @@ class ScrapeSource:
                 self.progress[key] = EngineProgress.first(at, engine)
             else:
                 known.add(at, engine)
-            sample = load_sample(at, engine)
+            sample = None if reading.kind == "ray_vllm" else load_sample(at, engine)
             if sample is not None:
                 self.capacity.setdefault(key, CapacityTracker()).add(sample)
 

@@ -32,6 +32,7 @@ from vllm_watch.state.engine_values import (
 from vllm_watch.state.event_history import EventHistory
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
+from vllm_watch.state.kv_values import kv_gauges
 from vllm_watch.state.precedence import (
     GaugeSides,
     engine_state,
@@ -231,6 +232,7 @@ class ServerState:
         Nothing is made up for a source that cannot be read. The state is of no use afterwards.
         """
         sources = self._sources
+        will_have_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
         sources.settings = self.settings._replace(keeps_stale=True)
         moments = moments_with_traffic(now)
         later = moments[-1]
@@ -238,7 +240,7 @@ class ServerState:
         for moment in moments:
             if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
                 scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
-        if log is not None and sources.log_status.is_up and self._log_reason(now) not in WITHOUT_STATISTICS:
+        if log is not None and sources.log_status.is_up and will_have_statistics:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
 
@@ -282,6 +284,7 @@ class ServerState:
             step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
             capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
+            kv=kv_gauges(sources, key, now) if is_present else {},
         )
 
     def _log_reason(self, now: float) -> LogReason:

@@ -15,6 +15,9 @@ ALTERNATION_SECONDS = 600.0
 
 REMEMBERED_STARTS = 16
 
+ProcessName = tuple[tuple[str, str], ...]
+"""The labels that tell one server's series from another's; empty where there are none."""
+
 
 class ServerStart(NamedTuple):
     """
@@ -39,15 +42,24 @@ class ServerProcess:
         """The start of the process that answers now, if it reports one."""
         self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
         """Start times that were reported, each once, the present one last."""
+        self.name: ProcessName = ()
+        """What tells the process that answers now from others on the same page, if there are labels that do."""
+        self._names: deque[ProcessName] = deque(maxlen=REMEMBERED_STARTS)
         self._alternated_at: float | None = None
 
-    def alternates(self, at: float, reported: float | None) -> bool:
+    def alternates(self, at: float, reported: float | None, name: ProcessName = ()) -> bool:
         """
-        Take in a scrape's start time; return whether several servers answer at one address.
+        Take in a scrape's start time and its process's name; return whether several servers answer at one address.
 
-        A start time that comes back is no restart. The address is taken to be shared until they have not taken turns
-        for minutes.
+        A start time that comes back is no restart, neither is a name that does. The address is taken to be shared until
+        they have not taken turns for minutes.
         """
+        if name and name != self.name:
+            if name in self._names:
+                self._names.remove(name)
+                self._alternated_at = at
+            self._names.append(name)
+            self.name = name
         if reported is not None and not (self._starts and is_same_start(self._starts[-1], reported)):
             earlier = [start for start in self._starts if not is_same_start(start, reported)]
             if len(earlier) < len(self._starts):

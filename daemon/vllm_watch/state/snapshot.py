@@ -15,9 +15,13 @@ from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
+from vllm_watch_parsers.front_ends import EngineKind
+from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 from vllm_watch_parsers.server_families import ServerSeries
 
+
+_ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 
 WatchMode = Literal["events", "poll"]
 
@@ -42,7 +46,8 @@ class EngineTotals(NamedTuple):
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
-    `prompt_tokens` by source. `by_label` are other counters by series and the value of its last label.
+    `prompt_tokens` by source. `kv` is what its KV connectors have moved, `by_label` are other counters by series and the
+    value of its last label.
     """
 
     key: EngineKey
@@ -50,6 +55,7 @@ class EngineTotals(NamedTuple):
     requests_finished: Mapping[str, Reading]
     prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
     by_label: Mapping[tuple[str, str], Reading] = MappingProxyType({})
 
 
@@ -102,6 +108,8 @@ class EngineSnapshot(NamedTuple):
     """Since when it is in its state."""
     quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
     """The bounds of the buckets of the quantiles that lie in coarse ones: their estimates say little."""
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
+    """What its KV connectors do now."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -120,12 +128,17 @@ class EngineSnapshot(NamedTuple):
 
 
 class SourceSnapshot(NamedTuple):
-    """One source of a server: whether it can be read, and why it is quiet."""
+    """
+    One source of a server: whether it can be read, and why it is quiet.
+
+    `engine_kind` is whose names /metrics bears, `None` for other sources and while it is not read.
+    """
 
     source: SourceName
     is_up: bool
     reason: str
     last_reading: float | None
+    engine_kind: EngineKind | None = None
 
 
 class ProbeSnapshot(NamedTuple):
@@ -268,3 +281,8 @@ class ServerSnapshot(NamedTuple):
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
     of_server: Mapping[ServerSeries, Reading | HistogramReading] = MappingProxyType({})
+
+    @property
+    def role(self) -> str:
+        """What it does of requests that several servers share: `prefill`, `decode`, `both`, or nothing if unknown."""
+        return _ROLES.get(self.configuration.labels.get("kv_role", ""), "")

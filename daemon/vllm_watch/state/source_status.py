@@ -15,7 +15,7 @@ from vllm_watch.state.snapshot import SourceSnapshot
 MANY_FOREIGN_LINES = 1000
 """A log that grows and is not vLLM's has so many lines sooner or later; what prints before a server has fewer."""
 
-WITHOUT_STATISTICS: frozenset[LogReason] = frozenset({"stats_disabled", "api_servers_more_than_one"})
+WITHOUT_STATISTICS: frozenset[LogReason] = frozenset({"stats_disabled", "api_servers_more_than_one", "not_vllm"})
 """Reasons why a log will never have statistics, however much traffic there is."""
 
 
@@ -37,9 +37,9 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
         is_up = sources.log_status.is_up and reason != "not_vllm"
         statuses.append(SourceSnapshot("log", is_up, reason, _shifted(last, ahead)))
     if scrape is not None:
-        is_up = scrape.last is not None and scrape.last.reading is not None
-        scraped = scrape.last.reason if scrape.last else "starting"
-        statuses.append(SourceSnapshot("metrics", is_up, scraped, _shifted(scrape.read_at, ahead)))
+        reading = scrape.last.reading if scrape.last is not None else None
+        scraped, kind = scrape.last.reason if scrape.last else "starting", reading.kind if reading else None
+        statuses.append(SourceSnapshot("metrics", reading is not None, scraped, _shifted(scrape.read_at, ahead), kind))
     if probe is not None:
         probed = "sleeping" if is_sleeping else probe.reason(now)
         statuses.append(SourceSnapshot("probe", probed == "ok", probed, _shifted(probe.succeeded_at, ahead)))

@@ -18,6 +18,7 @@ from vllm_watch.state.engine_values import (
     histograms_of,
     prompt_tokens_of,
 )
+from vllm_watch.state.kv_values import kv_counters, pushed
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import EngineTotals, Reading
@@ -40,10 +41,11 @@ def counted_scrape(sources: ServerSources) -> ScrapeSource | None:
 
 def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
-    ahead = sources.ahead
+    ahead, name = sources.ahead, sources.name_in_log(key)
     if sources.scrape is None:
-        logged = counters_of_log(sources.log, sources.name_in_log(key), ahead=ahead) if sources.log else {}
-        return EngineTotals(key, logged, {}, {}, {})
+        logged = counters_of_log(sources.log, name, ahead=ahead) if sources.log else {}
+        moved = kv_counters(sources.log, None, key, name, ahead=ahead)
+        return EngineTotals(key, logged, {}, {}, {}, pushed(moved, sources.flags))
     scrape = counted_scrape(sources)
     if scrape is None:
         return EngineTotals(key, {}, {}, {}, {})
@@ -53,6 +55,7 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
         finished_of(scrape, key, ahead=ahead),
         prompt_tokens_of(scrape, key, ahead=ahead),
         histograms_of(scrape, key, sources.version, ahead=ahead),
+        pushed(kv_counters(None, scrape, key, name, ahead=ahead), sources.flags),
         counters_by_label(scrape, key, ahead=ahead),
     )
 

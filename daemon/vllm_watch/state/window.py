@@ -16,10 +16,14 @@ from collections.abc import Iterator
 from operator import sub
 from typing import Any, NamedTuple
 
+from vllm_watch_parsers.front_ends import RAY_REPORT_SECONDS
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
 
 
 MIN_SECONDS = 10.0
+RAY_MIN_SECONDS = 3 * RAY_REPORT_SECONDS
+"""Ray's agent repeats values for seconds: the change over a shorter period could be twice what it was, or nothing."""
+
 MAX_SECONDS = 60.0
 MAX_INTERVALS = 3
 """If scrapes come less often than every 20 s, each is compared with those up to this many intervals before."""
@@ -106,7 +110,7 @@ class Window:
 
     def spans(self, key: EngineKey) -> tuple[Span, ...]:
         """
-        Return the periods that end now and last 10 s or more, the shortest first.
+        Return the periods that end now and last 10 s or more, through Ray 30 s, the shortest first.
 
         None lasts much longer than a minute, or three intervals: counts from a time without scrapes are not recent.
         """
@@ -120,9 +124,10 @@ class Window:
             return
         end = self._readings[-1]
         new = end.reading.engines.get(key)
+        least = RAY_MIN_SECONDS if end.reading.kind == "ray_vllm" else MIN_SECONDS
         for start in reversed(self._readings):
             old = start.reading.engines.get(key)
-            if new is not None and old is not None and MIN_SECONDS * _JITTER <= end.at - start.at <= self._longest:
+            if new is not None and old is not None and least * _JITTER <= end.at - start.at <= self._longest:
                 yield Span(end.at - start.at, old, new)
 
     def has_span(self, key: EngineKey) -> bool:
@@ -169,16 +174,25 @@ class Window:
         counts = tuple(map(sub, new.counts, old.counts))
         if min(counts) < 0 or counts[-1] == 0:
             return None
-        return Histogram(new.bounds, counts, new.sum - old.sum)
+        return Histogram(new.bounds, counts, new.sum - old.sum, new.is_estimate)
 
 
-COARSE_FACTOR = 4.0
-"""From this factor between its bounds on a bucket is too wide to estimate within it: nobody may have waited so long."""
+COARSE_FACTOR = 2.0
+"""From this factor between its bounds on an estimate within a bucket is only roughly right."""
+
+WIDE_FACTOR = 4.0
+"""From this factor on a bucket is too wide to estimate within it: nobody may have waited so long."""
+
+
+def is_wide(bounds: tuple[float, float | None]) -> bool:
+    """Return whether all that is known of a quantile is that it is above the lower of these bounds of its bucket."""
+    low, high = bounds
+    return high is None or high >= WIDE_FACTOR * low
 
 
 def coarse_bounds(histogram: Histogram, quantile: float) -> tuple[float, float] | None:
     """
-    Return the bounds of the bucket that a quantile lies in, if that is a coarse one: all that is known of it.
+    Return the bounds of the bucket that a quantile lies in, if that is a coarse one.
 
     The upper one may be infinite. Of the first bucket nothing is returned: it has no lower bound.
     """

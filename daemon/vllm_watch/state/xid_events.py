@@ -7,14 +7,14 @@ One error prints up to hundreds of lines of the same code: those of one GPU with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import KernelLogReason
 from vllm_watch.state.gpu_report import GpuReading, ServerGpu
 from vllm_watch.state.recent_events import RecentEvents
 from vllm_watch.state.snapshot import ServerEvent
-from vllm_watch_parsers.kernel_messages import GpuError, GpuUuid, KernelMessages, pci_address
+from vllm_watch_parsers.kernel_messages import SWITCH_CODES, GpuError, GpuUuid, KernelMessages, pci_address
 
 
 BURST_SECONDS = 1.0
@@ -124,6 +124,28 @@ class XidEvents:
             if pci and (reading.gpu.startswith("GPU-") or pci not in self._uuids):
                 self._note_uuid(pci, reading.gpu)
 
+    def note_places(self, uuids: Mapping[str, str]) -> None:
+        """Take in UUIDs of whole GPUs by their places."""
+        for pci, uuid in uuids.items():
+            self._note_uuid(pci, uuid)
+
+    def concern(self, event: XidEvent, gpus: Sequence[ServerGpu]) -> bool:
+        """
+        Tell whether an error is of one of a server's GPUs; that of a switch is of all GPUs of this machine.
+
+        Args:
+            event: The error.
+            gpus: The server's GPUs: an instance of a GPU (MIG) suffers with it.
+        """
+        if event.code in SWITCH_CODES:
+            return any(self._has_place(gpu) for gpu in gpus)
+        uuid = self.uuid(event.pci)
+        return any((uuid != "" and gpu.gpu == uuid) or (event.pci and event.pci == _place(gpu)) for gpu in gpus)
+
+    def know(self, gpus: Sequence[ServerGpu]) -> bool:
+        """Tell whether no error of a server's GPUs would be missed: the kernel names them by their places."""
+        return bool(gpus) and all(self._has_place(gpu) for gpu in gpus)
+
     def uuid(self, pci: str) -> str:
         """Return the UUID of the GPU at a place; empty if it is not known."""
         return self._uuids.get(pci, "")
@@ -132,6 +154,9 @@ class XidEvents:
         """Return what is known of each code of each GPU; one of which only history is known has no event."""
         known = self._known.items()
         return tuple([XidTotal(self.uuid(pci), pci, code, each.count, each.last_at) for (pci, code), each in known])
+
+    def _has_place(self, gpu: ServerGpu) -> bool:
+        return bool(_place(gpu)) or gpu.gpu in self._uuids.values()
 
     def _note_uuid(self, pci: str, uuid: str) -> None:
         if pci in self._uuids or len(self._uuids) < MAX_TOTALS:
@@ -165,16 +190,18 @@ class ServerXids:
     Counts the errors of one server's GPUs, and keeps those of the last hour.
 
     Attributes:
-        count: How many there were since the daemon started; `None` until the kernel's log is first read.
+        count: How many there were since the daemon started; `None` until the kernel's log is read and it is known
+            where all of its GPUs are.
     """
 
     def __init__(self) -> None:
         self.count: int | None = None
         self._events = RecentEvents()
 
-    def note(self, events: Sequence[XidEvent]) -> None:
-        """Take in the new errors of this server's GPUs; none shows that the kernel's log is read."""
-        self.count = (self.count or 0) + len(events)
+    def note(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
+        """Take in the new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
+        if events or are_all:
+            self.count = (self.count or 0) + len(events)
         for event in events:
             self._events.add(ServerEvent(event.at, "xid", event.code, gpu=event.pci))
 
@@ -184,20 +211,9 @@ class ServerXids:
         return tuple(sorted([*others, *own], key=lambda event: event.at)) if own else others
 
 
-def concerns(event: XidEvent, uuid: str, gpus: Iterable[ServerGpu]) -> bool:
-    """
-    Tell whether an error is of one of a server's GPUs.
-
-    Args:
-        event: The error.
-        uuid: The UUID of the GPU at its place; empty if it is not known.
-        gpus: The server's GPUs: an instance of a GPU (MIG) suffers with it.
-    """
-    return any(
-        (uuid != "" and gpu.gpu == uuid)
-        or (event.pci != "" and event.pci == pci_address(gpu.reading.pci_bus_id if gpu.reading else gpu.gpu))
-        for gpu in gpus
-    )
+def _place(gpu: ServerGpu) -> str:
+    """Return where a GPU is, as the driver says it now; empty if it does not."""
+    return "" if gpu.reading is None else pci_address(gpu.reading.pci_bus_id)
 
 
 def _is_in_burst(known: _Known, at: float) -> bool:

@@ -112,7 +112,7 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
 def _too_short(seconds: float, p99_latency: float | None) -> str | None:
     """Return why the window is not long enough for the requests in it."""
     needed = max(MIN_SECONDS, LATENCIES * (p99_latency or 0.0))
-    return f"too short: {seconds:.0f} s are steady, and {needed:.0f} s are needed" if seconds < needed else None
+    return f"too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed" if seconds < needed else None
 
 
 def _imprecise(name: str, values: Sequence[float]) -> str | None:

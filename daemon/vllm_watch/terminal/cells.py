@@ -21,6 +21,8 @@ from vllm_watch.support.printable import printable
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _PARTS = 8
+_LEAST_SECONDS = 0.1
+"""Less has three decimals in seconds, so that it is no longer than the others."""
 
 
 class Glyphs(NamedTuple):
@@ -95,7 +97,7 @@ class Cells:
         return self._known(count(value))
 
     def tokens(self, value: float | None) -> str:
-        """Return a number that may be large in at most five columns: ``512``, ``9990``, ``93.9k``, ``1.23M``."""
+        """Return a number that may be large in at most five columns: ``512``, ``9.99k``, ``93.9k``, ``1.23M``."""
         return self._known(shortened(value))
 
     def percent(self, ratio: float | None) -> str:
@@ -110,11 +112,16 @@ class Cells:
         """Return how many tokens are used of how many: ``124k of 141k``."""
         return self._known(of_most(used, capacity, shortened))
 
-    def milliseconds(self, seconds: float | None, below: float | None = None) -> str:
-        """Return a latency in ms without the unit: ``58.3``, ``1,250``; ``<1`` for one known only to be below."""
-        if seconds is None and below is not None:
-            return f"<{significant(below * 1000)}"
-        return self.number(None if seconds is None else seconds * 1000)
+    def latency(self, seconds: float | None, *, in_seconds: bool, digits: int = 3) -> str:
+        """Return a latency in ms without the unit, or in seconds with it: ``58.3``, ``1,250``, ``12.5s``."""
+        if seconds is None or not math.isfinite(seconds):
+            return self.glyphs.dash
+        rounded = float(f"{seconds:.{digits - 1}e}")
+        if rounded == 0:
+            return "0s" if in_seconds else "0"
+        if not in_seconds:
+            return _in_digits(rounded * 1000, digits)
+        return f"{_in_digits(rounded, digits) if rounded >= _LEAST_SECONDS else f'{rounded:.3f}'}s"
 
     def duration(self, seconds: float | None) -> str:
         """Return a duration with its unit: ``350 ms``, ``3.78 s``, ``8 min 20 s``."""
@@ -169,6 +176,12 @@ class Cells:
         """Return a level: only 0 has the lowest, so that little differs from nothing."""
         levels = self.glyphs.levels
         return levels[min(math.ceil(min(max(ratio, 0.0), 1.0) * (len(levels) - 1)), len(levels) - 1)]
+
+
+def _in_digits(value: float, digits: int) -> str:
+    """Return a positive number with so many significant digits, thousands apart."""
+    decimals = max(digits - 1 - math.floor(math.log10(value) + 1e-9), 0)
+    return f"{value:,.{decimals}f}"
 
 
 def columns(text: str) -> int:

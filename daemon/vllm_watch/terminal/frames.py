@@ -21,6 +21,7 @@ from vllm_watch.exposition.document import (
     SourceDocument,
 )
 from vllm_watch.state.snapshot import Reading
+from vllm_watch.state.window import MIN_SECONDS, is_wide
 from vllm_watch.support.errors import DaemonError, WrongDaemonError
 from vllm_watch.terminal.findings import common_findings, server_findings
 from vllm_watch.terminal.model import (
@@ -43,6 +44,9 @@ _OBJECTIVES: Mapping[Stage, str] = {
     "time_per_output_token": "slo_time_per_output_token_seconds",
 }
 """The objective of a stage in `slo`."""
+
+IDLE_AGAIN = f"Nothing runs now; tok/s are of the last {MIN_SECONDS:g} s or more."
+"""The state is of one moment and rates are not: beside each other they need a word."""
 
 _SUMS = (
     "prompt_tokens_per_second",
@@ -115,8 +119,10 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
     )
 
 
-def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
-    """Return what a server's state means, as exactly as that is known."""
+def _meaning(state: EngineState, engines: Sequence[EngineView]) -> str:
+    """Return what a server's state means, as exactly as that is known, and what it seems to contradict."""
+    if state == "idle" and any(_value(engine.generation_tokens_per_second) for engine in engines):
+        return IDLE_AGAIN
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
     return stall or STATES[state].text
 
@@ -161,15 +167,17 @@ _LEVELS = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
 
 def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | None]) -> Latency:
     mean, bounds = engine.means.get(stage), engine.quantile_bounds.get(stage, {})
-    # Of one in a coarse bucket only the bounds are known: an estimate would be a number that nobody had.
-    quantiles = {**engine.quantiles.get(stage, {}), **{level: low for level, (low, _) in bounds.items()}}
+    # Of one in a wide bucket only the bounds are known: an estimate would be a number that nobody had.
+    wide = {level: each[0] for level, each in bounds.items() if is_wide(each)}
+    quantiles = {**engine.quantiles.get(stage, {}), **wide}
     return Latency(
         stage,
         mean,
         quantiles.get("0.5"),
         quantiles.get("0.95"),
         quantiles.get("0.99"),
-        at_least=frozenset(name for level, name in _LEVELS.items() if level in bounds),
+        at_least=frozenset(name for level, name in _LEVELS.items() if level in wide),
+        roughly=frozenset(name for level, name in _LEVELS.items() if level in bounds and level not in wide),
         below=None if mean is None else engine.first_bounds.get(stage),
         objective=slo.get(_OBJECTIVES.get(stage, "")),
     )
@@ -228,5 +236,8 @@ def _worst_latency(stage: Stage, engines: Sequence[EngineView]) -> Latency:
         name: max([value for each in found if (value := getattr(each, name)) is not None], default=None)
         for name in ("mean", *_LEVELS.values(), "below", "objective")
     }
-    at_least = {name for each in found for name in each.at_least if getattr(each, name) == highest[name]}
-    return Latency(stage, **highest, at_least=frozenset(at_least))
+    marked = {
+        mark: {name for each in found for name in getattr(each, mark) if getattr(each, name) == highest[name]}
+        for mark in ("at_least", "roughly")
+    }
+    return Latency(stage, **highest, at_least=frozenset(marked["at_least"]), roughly=frozenset(marked["roughly"]))

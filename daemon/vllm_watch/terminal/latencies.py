@@ -9,7 +9,7 @@ from vllm_watch.state.snapshot import Reading
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Line, Span, line
 from vllm_watch.terminal.model import STAGE_NAMES, EngineView, Latency, LatencyLevel, Stage
-from vllm_watch.terminal.pieces import latency_piece, ratio_bar
+from vllm_watch.terminal.pieces import is_in_seconds, latency_piece, ratio_bar
 
 
 LATENCY_WIDTH = 50
@@ -27,7 +27,7 @@ _ALWAYS_SHOWN: frozenset[Stage] = frozenset({"time_to_first_token", "time_per_ou
 
 def latency_lines(latencies: Sequence[Latency], cells: Cells, *, every: bool) -> list[Line]:
     """
-    Return the latencies of the last minute, in milliseconds.
+    Return the latencies of the last minute, in milliseconds; a stage that takes long in seconds.
 
     Args:
         latencies: One for each stage.
@@ -86,8 +86,9 @@ def _hits(name: str, reading: Reading | None, cells: Cells) -> list[Span]:
 
 
 def _latency(latency: Latency, cells: Cells) -> Line:
-    pieces = [latency_piece(latency, level, cells) for level in _LEVELS]
-    objective = cells.milliseconds(latency.objective)
+    in_seconds = is_in_seconds(*(getattr(latency, level) for level in _LEVELS))
+    pieces = [latency_piece(latency, level, cells, in_seconds=in_seconds) for level in _LEVELS]
+    objective = cells.latency(latency.objective, in_seconds=in_seconds)
     return line(
         Span(STAGE_NAMES[latency.stage].ljust(_LABEL), "label"),
         *(Span(piece.text.rjust(_CELL), piece.role) for piece in pieces),

@@ -48,7 +48,8 @@ class Latency(NamedTuple):
         p50, p95, p99: Quantiles.
         below: What those quantiles are below that are not known because they lie in their histogram's first bucket.
         objective: What the server promises for this stage.
-        at_least: Which of the quantiles lie in a coarse bucket: they are more than what is given.
+        at_least: Which of the quantiles lie in a wide bucket: they are more than what is given.
+        roughly: Which of them lie in a coarse bucket: they are only roughly what is given.
     """
 
     stage: Stage
@@ -59,6 +60,7 @@ class Latency(NamedTuple):
     below: float | None = None
     objective: float | None = None
     at_least: frozenset[str] = frozenset()
+    roughly: frozenset[str] = frozenset()
 
 
 class CapacityView(NamedTuple):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
         ("output", _OUTPUT, cells.number, None),
         ("running", _RUNNING, cells.count, None),
         ("waiting", _WAITING, cells.count, None),
-        ("KV cache", _KV_CACHE, cells.percent, 1.0),
+        ("KV cache", _KV_CACHE, partial(_percent, cells=cells), 1.0),
     )
     rows = []
     for label, read, text, top in courses:
@@ -149,6 +150,10 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
             )
         )
     return rows
+
+
+def _percent(ratio: float | None, cells: Cells) -> str:
+    return cells.percent(ratio) if ratio is None else f"{cells.percent(ratio)} %"
 
 
 def _course(points: Sequence[Point], read: Read) -> list[float | None]:

@@ -35,20 +35,34 @@ def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
     return next((each for each in latencies if each.stage == stage), Latency(stage))
 
 
-def latency_piece(latency: Latency, level: LatencyLevel, cells: Cells) -> Span:
+def is_in_seconds(*values: float | None) -> bool:
+    """Return whether latencies beside each other are written in seconds: all of them, if one is that long."""
+    return any(value is not None and value >= _IN_SECONDS for value in values)
+
+
+def latency_piece(latency: Latency, level: LatencyLevel, cells: Cells, *, in_seconds: bool | None = None) -> Span:
     """
     Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective.
 
-    One that is only known to be more than a bound is written with a sign before that: ``>160s``.
+    One that is only known to be more than a bound is written with a sign before that: ``>160s``. One that is only
+    roughly known has two digits and another sign: ``~130s``.
+
+    Args:
+        latency: All that is known of a stage.
+        level: Which of its quantiles to return.
+        cells: What writes cells.
+        in_seconds: Whether it is written in seconds; by default a long one is.
     """
     value: float | None = getattr(latency, level)
-    least = level in latency.at_least
+    least, roughly = level in latency.at_least, level in latency.roughly
     is_over = value is not None and latency.objective is not None and (value, least) > (latency.objective, False)
-    if value is not None and value >= _IN_SECONDS:
-        text = f"{cells.number(value)}s"  # So that it is as short as the others.
-    else:
-        text = cells.milliseconds(value, latency.below)
-    text = f">{text}" if least else text
+    below = latency.below if value is None else None
+    text = cells.latency(
+        below if value is None else value,
+        in_seconds=is_in_seconds(value) if in_seconds is None else in_seconds,
+        digits=2 if roughly else 3,
+    )
+    text = f"{'<' if below is not None else '>' if least else '~' if roughly else ''}{text}"
     # The blank keeps the digits of those that are not over below those that are.
     return Span(f"{text}{OVER if is_over else ' '}", "over" if is_over else "text")
 

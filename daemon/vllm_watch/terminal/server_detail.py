@@ -167,9 +167,13 @@ def _sources(server: ServerView, at: float, width: int, cells: Cells) -> list[Li
 
 
 def _source(source: SourceView, at: float, width: int, cells: Cells) -> list[Line]:
-    last = "nothing read yet" if source.last_reading is None else f"read {ago(at - source.last_reading, cells)}"
+    last = "" if source.last_reading is None else f", read {ago(at - source.last_reading, cells)}"
+    if source.standing == "not read":
+        last = ""
+    elif not last and source.standing in WRONG:
+        last = ", nothing read yet"  # Of one that is well the words tell: a log without statistics yet.
     # What to do about one that fails is among what is wrong.
-    text = f"{source.standing}, {last}: {source.short}"
+    text = f"{source.standing}{last}: {source.short}"
     name = Span(SOURCE_NAMES[source.source].ljust(_SOURCE_LABEL), "label")
     return wrapped(text, width, first=name, role="wrong" if source.standing in WRONG else "text")
 

@@ -140,7 +140,11 @@ def _power(t: Texts) -> Panel:
 def _memory(t: Texts) -> Panel:
     """Return whose the memory of a server's GPUs is, all of them together."""
     own = promql.of_server("gpu_process_memory_bytes")
-    free = "vllm_watch_gpu_memory_total_bytes - vllm_watch_gpu_memory_used_bytes"
+    # What is free of a divided GPU is in its instances.
+    free = (
+        "(vllm_watch_gpu_memory_total_bytes - vllm_watch_gpu_memory_used_bytes"
+        ' unless on (gpu) vllm_watch_gpu_info{mig="1", gpu!~"MIG-.*"})'
+    )
     return lines(
         t.panel("gpu_memory"),
         BYTES,

@@ -28,7 +28,8 @@ from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
 from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.front_ends import WANTED
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
     MAX_LABEL_VALUES,

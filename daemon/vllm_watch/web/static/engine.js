@@ -2,8 +2,31 @@
 // One engine: tiles with what it does now, panels with the rest.
 
 import { element, refill, setBadge, setText } from "./dom.js";
-import { age, count, duration, number, numberOf, ofMost, percent, roughly, shortened, UNKNOWN } from "./format.js";
-import { fact, gauge, listOf, mean, quantile, quantileBounds, quantileIsBelow, stateOf } from "./snapshot.js";
+import {
+  age,
+  areInSeconds,
+  count,
+  duration,
+  latency,
+  number,
+  numberOf,
+  ofMost,
+  percent,
+  roughly,
+  shortened,
+  UNKNOWN,
+} from "./format.js";
+import {
+  fact,
+  gauge,
+  isWide,
+  listOf,
+  mean,
+  quantileAtLeast,
+  quantileBounds,
+  quantileIsBelow,
+  stateOf,
+} from "./snapshot.js";
 import { KV_FULL_RATIO } from "./thresholds.js";
 import { STAGES, TARGETS } from "./words.js";
 
@@ -88,7 +111,7 @@ export class EngineTiles {
     const show = (tile, name, note) => tile.update(number(gauge(engine, name)), note, from(name));
     show(this.#running, "requests_running", ofLimit(fact(engine, "max_running_requests")));
     show(this.#waiting, "requests_waiting", deferred(gauge(engine, "requests_deferred")));
-    show(this.#generation, "generation_tokens_per_second", "");
+    show(this.#generation, "generation_tokens_per_second", recently(engine));
     show(this.#prompt, "prompt_tokens_per_second", cached(engine.prompt_excludes_cached));
     const usage = gauge(engine, "kv_cache_usage_ratio");
     const capacity = fact(engine, "kv_cache_capacity_tokens");
@@ -212,6 +235,12 @@ function cached(areExcluded) {
   return areExcluded === false ? "including cached" : "";
 }
 
+// Says why an engine that runs nothing has generated tokens: the state is of one moment, and the rate is not.
+function recently(engine) {
+  const isIdle = stateOf(engine) === "idle" && gauge(engine, "generation_tokens_per_second") > 0;
+  return isIdle ? "over 10 s or more" : "";
+}
+
 function tokensUsed(usage, capacity) {
   return usage === null || capacity === null ? "" : `${ofMost(usage * capacity, capacity, shortened)} tokens`;
 }
@@ -228,8 +257,7 @@ function latencyRows(engine, targets) {
   const rows = STAGES.map(([stage, label, meaning]) => {
     const cells = [{ value: mean(engine, stage), below: null, bounds: null }];
     for (const level of LEVELS) {
-      const bounds = quantileBounds(engine, stage, level);
-      const value = bounds === null ? quantile(engine, stage, level) : bounds[0];
+      const [value, bounds] = [quantileAtLeast(engine, stage, level), quantileBounds(engine, stage, level)];
       cells.push({ value, below: quantileIsBelow(engine, stage, level), bounds });
     }
     return { stage, label, meaning, cells, target: numberOf(targets?.[TARGETS[stage]]) };
@@ -241,22 +269,31 @@ function newLatencyRow({ label, meaning, cells, target }) {
   const head = element("th", "", label);
   head.scope = "row";
   head.title = meaning;
-  return element("tr", "", head, ...cells.map((cell) => newLatencyCell(cell, target)));
+  const inSeconds = areInSeconds(cells.map(({ value }) => value));
+  return element("tr", "", head, ...cells.map((cell) => newLatencyCell(cell, inSeconds, target)));
 }
 
-function newLatencyCell({ value, below, bounds }, target) {
-  const isOver = value !== null && target !== null && (bounds === null ? value > target : value >= target);
-  const text = below !== null ? `< ${duration(below)}` : bounds !== null ? `> ${duration(value)}` : duration(value);
-  const cell = element("td", isOver ? "over" : "", text);
+function newLatencyCell({ value, below, bounds }, inSeconds, target) {
+  const isOver = value !== null && target !== null && (isWide(bounds) ? value >= target : value > target);
+  const cell = element("td", isOver ? "over" : "", latencyText(value, below, bounds, inSeconds));
   if (bounds !== null) cell.title = boundsTitle(bounds);
   if (isOver) cell.title = `Over the target of ${duration(target)}`;
   if (below !== null) cell.title = `In the histogram's first bucket, so it is only known to be below ${duration(below)}`;
   return cell;
 }
 
-function boundsTitle([low, high]) {
-  if (high === null) return `In the histogram's last bucket, so it is only known to be over ${duration(low)}`;
-  return `In a wide bucket of the histogram: between ${duration(low)} and ${duration(high)}`;
+// Returns a latency with a sign for one that is only known to be below or above a bound, or only roughly.
+function latencyText(value, below, bounds, inSeconds) {
+  if (below !== null) return `< ${latency(below, inSeconds)}`;
+  if (isWide(bounds)) return `> ${latency(value, inSeconds)}`;
+  return bounds === null ? latency(value, inSeconds) : `~ ${latency(value, inSeconds, 2)}`;
+}
+
+function boundsTitle(bounds) {
+  const [low, high] = bounds.map(duration);
+  if (bounds[1] === null) return `In the histogram's last bucket, so it is only known to be over ${low}`;
+  const place = `bucket of the histogram: between ${low} and ${high}`;
+  return isWide(bounds) ? `In a wide ${place}` : `Estimated within a ${place}`;
 }
 
 function newPosition(ratio, index) {

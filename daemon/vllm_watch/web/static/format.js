@@ -6,7 +6,6 @@ export const UNKNOWN = "–";
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-const LEAST_SHORTENED = 10000;
 const ALL = 0.9995; // From here on a ratio of three digits is 1.
 
 const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }));
@@ -36,11 +35,9 @@ export const gibibytes = known((value) => shortened(value / 2 ** 30));
 // Returns a frequency in MHz, without the unit.
 export const megahertz = known((value) => count(value / 1e6));
 
-// Returns a number that may be large with three digits: 512, 9990, 93.9k, 1.23M.
+// Returns a number that may be large with three digits: 512, 9.99k, 93.9k, 1.23M.
 export const shortened = known((value) => {
-  const size = Math.abs(value);
-  if (size < LEAST_SHORTENED) return threeDigits(value);
-  const [unit, prefix] = PREFIXES.find(([each]) => size >= each * ALL) ?? PREFIXES.at(-1);
+  const [unit, prefix] = PREFIXES.find(([each]) => Math.abs(value) >= each * ALL) ?? [1, ""];
   return `${threeDigits(value / unit)}${prefix}`;
 });
 
@@ -54,6 +51,30 @@ export const duration = known((seconds) => {
   if (seconds < 60) return `${formats[seconds < 10 ? 2 : 1].format(seconds)} s`;
   return span(seconds);
 });
+
+const LONG = 9.995; // From here on a latency is written in seconds.
+const LEAST_SECONDS = 0.1; // Less has three decimals in seconds.
+
+// Returns whether latencies beside each other are written in seconds: all of them, if one is that long.
+export function areInSeconds(values) {
+  return values.some((value) => value >= LONG);
+}
+
+// Returns a latency as `top` writes it (terminal/cells.py), but always with its unit: 58.3 ms, 1,250 ms, 12.5 s.
+export function latency(seconds, isInSeconds, digits = 3) {
+  if (numberOf(seconds) === null) return UNKNOWN;
+  const unit = isInSeconds ? "s" : "ms";
+  const rounded = Number(seconds.toPrecision(digits));
+  if (rounded === 0) return `0 ${unit}`;
+  if (isInSeconds && rounded < LEAST_SECONDS) return `${rounded.toFixed(3)} s`;
+  const value = isInSeconds ? rounded : rounded * 1000;
+  const decimals = Math.max(digits - 1 - Math.floor(Math.log10(value) + 1e-9), 0);
+  const format = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return `${value.toLocaleString("en", format)} ${unit}`;
+}
+
+// Returns a latency that may be an estimate with two digits, where no sign tells: 74 ms, 160 s.
+export const roughLatency = known((seconds) => latency(seconds, areInSeconds([seconds]), 2));
 
 export const age = known((seconds) => (seconds < 1 ? "now" : `${roughly(seconds)} ago`));
 

@@ -3,7 +3,7 @@
 
 import { firing } from "./alerts.js";
 import { arrange, element, setBadge, setText } from "./dom.js";
-import { count, duration, number, percent, UNKNOWN } from "./format.js";
+import { count, number, percent, roughLatency, UNKNOWN } from "./format.js";
 import { wrongGpus } from "./gpus.js";
 import { SERVERS_WITH_HOUR } from "./limits.js";
 import { pointOf, worstState } from "./snapshot.js";
@@ -14,7 +14,7 @@ const COLUMNS = [
   ["waiting", "requests_waiting", number],
   ["KV cache", "kv_cache_usage_ratio", percent],
   ["tokens/s", "generation_tokens_per_second", number],
-  ["TTFT p95", "ttft_p95", duration],
+  ["TTFT p95", "ttft_p95", roughLatency],
 ];
 
 export class Overview {

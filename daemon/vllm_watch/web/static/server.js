@@ -7,7 +7,7 @@ import { Configuration } from "./configuration.js";
 import { element, newLink, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
 import { Events } from "./events.js";
-import { age, count, duration, number, numberOf, percent, span } from "./format.js";
+import { age, count, number, numberOf, percent, roughLatency, span } from "./format.js";
 import { Gpus } from "./gpus.js";
 import { History } from "./history.js";
 import { linkRows } from "./links.js";
@@ -40,7 +40,7 @@ export class ServerCard {
   #requests = new Chart("Requests", [["requests_running", "running"], ["requests_waiting", "waiting"]], number);
   #cache = new Chart("KV cache in use", [["kv_cache_usage_ratio", "used"]], percent, 1);
   #charts = element("div", "charts");
-  #firstToken = new Chart("Time to first token", [["ttft_p95", "p95"]], duration);
+  #firstToken = new Chart("Time to first token", [["ttft_p95", "p95"]], roughLatency);
 
   constructor(id) {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
@@ -150,11 +150,17 @@ function rowsOfSources(server, at) {
     return {
       name: plainWords(source.source ?? "source"),
       isUp: source.up === true,
+      isNeeded: source.standing !== "not read",
       title: titleOf(source),
       says: source.explanation ?? plainWords(source.reason ?? ""),
-      when: last === null ? "nothing read yet" : age(at - last),
+      // Of one that is well the words tell: a log without statistics yet.
+      when: last === null ? (isWrong(source) ? "nothing read yet" : "") : age(at - last),
     };
   });
+}
+
+function isWrong(source) {
+  return source.standing === "FAILED" || source.standing === "not ok";
 }
 
 function rowsOfDisagreements(server) {
@@ -162,14 +168,15 @@ function rowsOfDisagreements(server) {
   if (!quantities.size) return [];
   const what = [...quantities].map(plainWords).join(", ");
   const says = `The log and /metrics have disagreed for minutes: ${what}. Check that both belong to this server.`;
-  return [{ name: "both", isUp: false, title: "disagree", says, when: "" }];
+  return [{ name: "both", isUp: false, isNeeded: true, title: "disagree", says, when: "" }];
 }
 
-function newSource({ name, isUp, title, says, when }) {
+function newSource({ name, isUp, isNeeded, title, says, when }) {
   const sign = element("span", "sign", name);
   sign.title = title;
   const node = element("li", "source", sign, element("span", "", says), element("span", "muted when", when));
-  node.classList.toggle("quiet", !isUp);
+  node.classList.toggle("quiet", !isUp && isNeeded);
+  node.classList.toggle("unneeded", !isUp && !isNeeded);
   return node;
 }
 

@@ -26,9 +26,17 @@ export function quantileBounds(engine, stage, level) {
   return Array.isArray(bounds) && numberOf(bounds[0]) !== null ? [bounds[0], numberOf(bounds[1])] : null;
 }
 
-// Returns what is known of a quantile: of one in a coarse bucket the lower bound.
-function quantileAtLeast(engine, stage, level) {
-  return quantileBounds(engine, stage, level)?.[0] ?? quantile(engine, stage, level);
+const WIDE_FACTOR = 4; // As in state/window.py: from here on nothing is estimated within a bucket.
+
+// Returns whether all that is known of a quantile is that it is above the lower bound of its bucket.
+export function isWide(bounds) {
+  return bounds !== null && (bounds[1] === null || bounds[1] >= WIDE_FACTOR * bounds[0]);
+}
+
+// Returns what is known of a quantile: of one in a wide bucket the lower bound.
+export function quantileAtLeast(engine, stage, level) {
+  const bounds = quantileBounds(engine, stage, level);
+  return isWide(bounds) ? bounds[0] : quantile(engine, stage, level);
 }
 
 export function mean(engine, stage) {

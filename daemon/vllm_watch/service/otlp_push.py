@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One export over OTLP: sent once, within one deadline, and how it ended as a code from a closed list."""
+
+from __future__ import annotations
+
+import gzip
+
+from typing import Final, get_args
+
+from vllm_watch.catalog.otlp_outcomes import OtlpOutcome
+from vllm_watch.config.model import OtlpConfig
+from vllm_watch.sources.http_client import RequestError
+from vllm_watch.sources.http_poster import HttpPoster
+from vllm_watch.sources.scraper import tls_options
+from vllm_watch.support.header_files import read_headers
+
+
+_QUICKLY = 1
+"""How much zlib tries."""
+
+_HEADERS: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+_OF_STATUS: dict[int, OtlpOutcome] = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "not_found",
+    429: "overloaded",
+    503: "overloaded",
+}
+
+
+class OtlpPush:
+    """
+    Sends requests to the configured endpoint; `close` may be called from any thread.
+
+    Args:
+        config: The endpoint.
+    """
+
+    def __init__(self, config: OtlpConfig) -> None:
+        self._headers_file = config.headers_file
+        self._poster = HttpPoster(config.endpoint, config.timeout, tls_options(config.tls))
+
+    def close(self) -> None:
+        """End an export that is running."""
+        self._poster.close()
+
+    def send(self, body: bytes) -> OtlpOutcome:
+        """Send a request; return how that ended."""
+        from vllm_watch.exposition.otlp import rejected_points  # noqa: PLC0415 - Imports protobuf.
+
+        headers = {} if self._headers_file is None else read_headers(self._headers_file)
+        if headers is None:
+            return "headers_unreadable"
+        try:
+            status, answer = self._poster.post(gzip.compress(body, _QUICKLY, mtime=0), {**headers, **_HEADERS})
+        except RequestError as error:
+            return _outcome(error.reason)
+        if 200 <= status < 300:
+            return "partial" if rejected_points(answer) else "ok"
+        return _OF_STATUS.get(status, _outcome_of_class(status))
+
+
+def _outcome_of_class(status: int) -> OtlpOutcome:
+    if 300 <= status < 400:
+        return "redirect"
+    return "rejected" if status < 500 else "server_error"
+
+
+def _outcome(reason: str) -> OtlpOutcome:
+    known: OtlpOutcome | None = next((each for each in get_args(OtlpOutcome) if each == reason), None)
+    return known or "unreachable"

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+vLLM's series under the names that others give them: Ray's agent and KServe's collectors.
+
+Ray writes ``ray_vllm:`` (vLLM 0.5 to 0.10.2) or ``ray_vllm_`` (since 0.11) for ``vllm:``, on the page of a node's
+agent. That page has the series of all workers of the node, also of ended ones, and the agent's own start time. KServe's
+monitors of LLMInferenceServices put ``kserve_`` before each name.
+
+Here one mapping turns them into vLLM's own, so that nothing else knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, get_args
+
+from vllm_watch_parsers.metric_names import (
+    ACCEPTED_PER_POSITION,
+    ADMISSION_REJECTIONS,
+    GAUGES,
+    HISTOGRAM_PARTS,
+    HISTOGRAMS,
+    HTTP_REQUESTS,
+    PROCESS_START,
+    PROMPT_TOKENS_BY_SOURCE,
+    REQUESTS_FINISHED,
+    SLEEP_STATE,
+    VLLM_NAMES,
+    WAITING_BY_REASON,
+)
+
+
+EngineKind = Literal["vllm", "ray_vllm", "kserve_vllm"]
+"""Whose names a page of vLLM's series bears."""
+
+ENGINE_KINDS: tuple[EngineKind, ...] = get_args(EngineKind)
+_PREFERRED: tuple[EngineKind, ...] = ("vllm", "kserve_vllm", "ray_vllm")
+
+PageProblem = Literal["ray_engines_mixed", "several_servers"]
+"""
+Why series of vLLM's are not read.
+
+ray_engines_mixed: Ray's agent has those of several engines under one label. several_servers: the page has those of
+several servers.
+"""
+
+RAY_REPORT_SECONDS = 10.0
+"""So often a worker reports to Ray's agent, which repeats the same values in between."""
+
+OWN_PREFIX = "vllm:"
+_RAY_PREFIXES = ("ray_vllm:", "ray_vllm_")
+_KSERVE_PREFIX = "kserve_"
+_TOTAL = "_total"
+
+_PROCESS_LABELS = frozenset({"WorkerId", "ReplicaId", "instance", "exported_instance", "pod", "exported_pod"})
+"""Labels that tell one server's series from another's on a page of many."""
+
+_RUNNING = GAUGES["requests_running"][0]
+_SPLIT = (
+    REQUESTS_FINISHED,
+    WAITING_BY_REASON,
+    SLEEP_STATE,
+    PROMPT_TOKENS_BY_SOURCE,
+    ACCEPTED_PER_POSITION,
+    ADMISSION_REJECTIONS,
+)
+"""Families with labels besides the engine's, which vLLM up to 0.20 books under the wrong ones through Ray."""
+
+_LAST_LABELS = (
+    (SLEEP_STATE, "sleep_state", "discard_all"),
+    (WAITING_BY_REASON, "reason", "deferred"),
+    (PROMPT_TOKENS_BY_SOURCE, "source", "external_kv_transfer"),
+)
+"""Families, the label that splits each, and its value that vLLM names last."""
+
+_OF_RAYS_AGENT = frozenset({PROCESS_START, HTTP_REQUESTS})
+"""What a page of Ray says about its agent."""
+
+_MARK_OF_ESTIMATES = "otel_scope_name"
+"""Ray labels with it what came through OpenTelemetry: there it knows a histogram's buckets, and estimates its sum."""
+
+Labels = tuple[tuple[str, str], ...]
+Indexes = Mapping[Labels, int]
+Found = Mapping[str, Indexes]
+"""The places of a page's series by name and labels."""
+
+
+class Name(NamedTuple):
+    """What a name is: vLLM's own one, in whose spelling, and whether it is the second series of a counter."""
+
+    own: str
+    kind: EngineKind
+    is_alias: bool = False
+
+
+class Page(NamedTuple):
+    """
+    A page's series by vLLM's own names.
+
+    Args:
+        kind: Whose names they bore.
+        found: The places of those that count.
+        problem: Why they are not to be read, `None` if they are.
+        is_undecided: Whether nobody can tell which of several workers runs, so that none is read.
+        process: The labels that tell which server's they are; empty if there is none.
+        has_estimated_sums: Whether the sums of the histograms are estimates.
+    """
+
+    kind: EngineKind
+    found: Found
+    problem: PageProblem | None = None
+    is_undecided: bool = False
+    process: Labels = ()
+    has_estimated_sums: bool = False
+
+
+def _names() -> Iterator[tuple[str, Name]]:
+    parts = {name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS}
+    for own in VLLM_NAMES:
+        yield own, Name(own, "vllm")
+        yield _KSERVE_PREFIX + own, Name(own, "kserve_vllm")
+        if not own.startswith(OWN_PREFIX):
+            continue
+        for prefix in _RAY_PREFIXES:
+            name = prefix + own.removeprefix(OWN_PREFIX)
+            yield name, Name(own, "ray_vllm")
+            if own.endswith(_TOTAL) and own not in parts:
+                yield name.removesuffix(_TOTAL), Name(own, "ray_vllm", is_alias=True)
+
+
+NAMES: Mapping[str, Name] = dict(_names())
+WANTED: frozenset[str] = frozenset(NAMES)
+"""All sample names that are read, in all spellings."""
+
+
+def page_of(found: Found) -> Page:
+    """
+    Return a page's series by vLLM's own names: of those in vLLM's own spelling if there are any, else of KServe's, else
+    of Ray's.
+
+    Args:
+        found: The places of its series by the names they bear.
+    """
+    kinds = {NAMES[name].kind for name in found if NAMES[name].own.startswith(OWN_PREFIX)}
+    kind: EngineKind = next((kind for kind in _PREFERRED if kind in kinds), "vllm")
+    own = _in_own_names(found, kind)
+    if kind == "ray_vllm":
+        return _ray_page(own)
+    processes = _processes(own)
+    if len(processes) > 1:
+        return Page(kind, own, "several_servers")
+    return Page(kind, own, process=next(iter(processes), ()))
+
+
+def _in_own_names(found: Found, kind: EngineKind) -> dict[str, Indexes]:
+    """Return the series of one spelling, a counter's second series only where the first is missing."""
+    own: dict[str, Indexes] = {}
+    for is_alias in (False, True):
+        for name, indexes in found.items():
+            known = NAMES[name]
+            if known.kind == kind and known.is_alias == is_alias:
+                own.setdefault(known.own, indexes)
+    if kind == "ray_vllm":
+        return own
+    return own | {name: indexes for name, indexes in found.items() if name in _OF_RAYS_AGENT and name not in own}
+
+
+def _ray_page(own: Found) -> Page:
+    """
+    Return what of a page of Ray counts: the series of the one worker that computes, or else of the only one there is.
+
+    Ray's agent forgets the gauges of a worker that has reported none for a while, because it has ended or because its
+    engine has had nothing to compute. It never forgets counters and histograms.
+    """
+    processes = {process_of(labels) for labels in own.get(_RUNNING, {})} or _processes(own)
+    if len(processes) != 1:
+        is_undecided = _RUNNING not in own
+        return Page("ray_vllm", {}, None if is_undecided else "several_servers", is_undecided)
+    (one,) = processes
+    alive = _only(own, dict(one))
+    if len(_processes(alive)) > 1:
+        return Page("ray_vllm", {}, "several_servers")
+    process = next(iter(_processes(alive)))
+    every = [labels for indexes in alive.values() for labels in indexes]
+    has_estimates = any(name == _MARK_OF_ESTIMATES for labels in every for name, _ in labels)
+    page = Page("ray_vllm", alive, process=process, has_estimated_sums=has_estimates)
+    if _has_right_labels(alive):
+        return page
+    if {_label(labels, "engine", "0") for labels in every} != {"0"}:
+        return Page("ray_vllm", {}, "ray_engines_mixed", process=process)
+    return page._replace(found={name: indexes for name, indexes in alive.items() if name not in _SPLIT})
+
+
+def _has_right_labels(own: Found) -> bool:
+    """
+    Return whether each series has its own labels.
+
+    No page names vLLM's release. Up to 0.20 all series of a family share their labels, those that were given last: of
+    each label that splits a family there is one value, the last one that vLLM names. Reasons of finished requests were
+    added at the end, so that two of them are needed.
+    """
+    finished = {_label(labels, "finished_reason", "") for labels in own.get(REQUESTS_FINISHED, {})}
+    return len(finished) > 1 or any(
+        _label(labels, name, last) != last for family, name, last in _LAST_LABELS for labels in own.get(family, {})
+    )
+
+
+def process_of(labels: Labels) -> Labels:
+    """Return the labels that tell whose a series is."""
+    return tuple([(name, value) for name, value in labels if name in _PROCESS_LABELS])
+
+
+def _processes(own: Found) -> set[Labels]:
+    """Return the processes of all series, of those that differ only in what they leave out the one that says most."""
+    every = {process_of(labels) for name, indexes in own.items() if name.startswith(OWN_PREFIX) for labels in indexes}
+    return {one for one in every if not any(set(one) < set(other) for other in every)}
+
+
+def _only(own: Found, process: Mapping[str, str]) -> dict[str, Indexes]:
+    """Return the series that say nothing else of their process; without OpenTelemetry Ray's gauges name no worker."""
+    kept = {
+        name: {
+            labels: index
+            for labels, index in indexes.items()
+            if all(process.get(label, value) == value for label, value in process_of(labels))
+        }
+        for name, indexes in own.items()
+    }
+    return {name: indexes for name, indexes in kept.items() if indexes}
+
+
+def _label(labels: Labels, wanted: str, missing: str) -> str:
+    return next((value for name, value in labels if name == wanted), missing)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What each of vLLM's KV connectors shows of the KV blocks that it moves, in one shape for all of them.
+
+A connector has names of its own. Here each of them has its row: the series that it is, and that series' labels, which
+are all from closed lists. `in` is towards the GPU. With tensor parallelism every worker reports its own transfers:
+bytes add up rightly, the numbers of transfers are those of workers, and their times overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
+
+from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS
+
+
+KvConnector = Literal[
+    "nixl", "mooncake", "mooncake_store", "kv_offload", "simple_kv_offload", "hf3fs", "umbp", "hisparse", "lmcache"
+]
+KV_CONNECTORS: tuple[KvConnector, ...] = get_args(KvConnector)
+
+KV_DIRECTIONS = ("in", "out")
+"""Towards the GPU, and away from it."""
+
+KV_FAILURES = ("transfer", "notification", "receive", "load", "store", "lookup", "promotion", "cascade")
+"""
+What can fail.
+
+``transfer`` is any of a pair of servers, ``receive`` what a Mooncake reader gave up. A promotion is from a tier behind
+the CPU's memory to it, a cascade the way back.
+"""
+
+KV_SKIPS = ("no_space", "no_space_to_promote", "backpressure", "not_reused")
+"""
+Why something was not moved.
+
+There was no room in the tier, or not in the CPU's memory for what another tier has; the tier is too slow; or the block
+was not asked for often enough (``store_threshold``), which is what was configured.
+"""
+
+KV_TIERS = ("cpu", "disk", "fs", "obj", "p2p", "kvcr", "example", "remote", "hot_buffer", "lmcache", "other")
+"""
+Where KV blocks are kept.
+
+``cpu`` is the host's memory, ``hot_buffer`` what HiSparse keeps on the GPU, ``lmcache`` all of LMCache's tiers, and
+``other`` a tier of a plug-in.
+"""
+
+KV_FETCH_STAGES = ("waiting_to_start", "in_progress", "completed_waiting")
+
+KV_LOOKUPS = ("sync", "async")
+"""A lookup that the scheduler waits for, and one whose request is looked at again later."""
+
+BYTES = "kv_transfer_bytes_total"
+SECONDS = "kv_transfer_seconds_total"
+TRANSFERS = "kv_transfers_total"
+FAILURES = "kv_transfer_failures_total"
+EXPIRED = "kv_expired_requests_total"
+LATE = "kv_notifications_after_expiry_total"
+SKIPPED = "kv_transfers_skipped_total"
+LOOKUPS = "kv_lookups_total"
+LOOKUP_SECONDS = "kv_lookup_seconds_total"
+TIER_BYTES = "kv_tier_bytes_total"
+TIER_SECONDS = "kv_tier_seconds_total"
+TIER_QUERIES = "kv_tier_queries_total"
+TIER_HITS = "kv_tier_hits_total"
+USAGE = "kv_offload_usage_ratio"
+USED_BYTES = "kv_offload_used_bytes"
+PENDING = "kv_transfers_pending"
+FETCHING = "kv_fetch_requests"
+
+KV_GAUGES: Mapping[str, float] = MappingProxyType(
+    {USAGE: 1.0, USED_BYTES: MAX_COUNT, PENDING: MAX_REQUESTS, FETCHING: MAX_REQUESTS}
+)
+"""The series that are about the present, and the most that each can be; the others are counters."""
+
+
+class KvKey(NamedTuple):
+    """A series of an engine, without its prefix, and the values of the labels that it has beside the engine's."""
+
+    series: str
+    labels: tuple[str, ...]
+
+
+class KvReading(NamedTuple):
+    """What one engine's connectors show at one moment."""
+
+    counters: Mapping[KvKey, float] = MappingProxyType({})
+    gauges: Mapping[KvKey, float] = MappingProxyType({})
+
+
+NO_KV = KvReading()
+
+
+class Row(NamedTuple):
+    """
+    What a name of /metrics is.
+
+    Args:
+        key: The series and its labels; the label `TIER` stands for the tier that the name's own label has.
+        where: The values of labels that a series of this name must have one of.
+        weight: What it is multiplied with before all rows of a gauge are added up; 0 if the greatest counts.
+    """
+
+    key: KvKey
+    where: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    weight: float = 0.0
+
+
+TIER = "{tier}"
+
+
+def _key(series: str, *labels: str) -> KvKey:
+    return KvKey(series, labels)
+
+
+def _row(series: str, *labels: str, **where: str) -> Row:
+    """Return a row; a label may have several values, with a blank between them."""
+    return Row(_key(series, *labels), {name: tuple(values.split()) for name, values in where.items()})
+
+
+def _histogram(name: str, seconds: KvKey, number: KvKey) -> dict[str, tuple[Row, ...]]:
+    """Return the rows of a histogram of times: its sum and its count are counters."""
+    return {f"{name}_sum": (Row(seconds),), f"{name}_count": (Row(number),)}
+
+
+def _pair(connector: str, direction: str) -> dict[str, tuple[Row, ...]]:
+    """Return what the connectors of a prefill and a decode server have in common."""
+    name, moved = f"vllm:{connector}", (connector, direction)
+    return {
+        f"{name}_bytes_transferred_sum": (_row(BYTES, *moved),),
+        **_histogram(f"{name}_xfer_time_seconds", _key(SECONDS, *moved), _key(TRANSFERS, *moved)),
+        f"{name}_num_failed_transfers_total": (_row(FAILURES, connector, "transfer"),),
+        f"{name}_num_kv_expired_reqs_total": (_row(EXPIRED, connector),),
+    }
+
+
+_OF_STORE = {"in": "load_get", "out": "save_put"}
+_OPERATIONS = {"load": "load_get", "store": "save_put", "lookup": "lookup_exists save_exists"}
+_STORE = "vllm:mooncake_store_operation"
+_MOONCAKE_STORE: dict[str, tuple[Row, ...]] = {
+    f"{_STORE}_bytes_total": tuple(
+        _row(BYTES, "mooncake_store", direction, operation=operation, status="ok partial_failure")
+        for direction, operation in _OF_STORE.items()
+    ),
+    f"{_STORE}_time_seconds_sum": (
+        *(_row(SECONDS, "mooncake_store", towards, operation=name) for towards, name in _OF_STORE.items()),
+        _row(LOOKUP_SECONDS, "mooncake_store", "sync", operation="lookup_exists"),
+    ),
+    f"{_STORE}_total": (
+        *(
+            _row(TRANSFERS, "mooncake_store", towards, operation=name, status="ok")
+            for towards, name in _OF_STORE.items()
+        ),
+        *(
+            _row(FAILURES, "mooncake_store", kind, operation=names, status="error partial_failure")
+            for kind, names in _OPERATIONS.items()
+        ),
+        _row(LOOKUPS, "mooncake_store", "sync", operation="lookup_exists"),
+    ),
+}
+
+_OFFLOAD = "vllm:kv_offload"
+_KV_OFFLOAD: dict[str, tuple[Row, ...]] = {
+    **{
+        f"{_OFFLOAD}_{name}_{part}": (_row(series, "kv_offload", direction),)
+        for name, direction in (("load", "in"), ("store", "out"))
+        for part, series in (("bytes_total", BYTES), ("time_total", SECONDS), ("size_count", TRANSFERS))
+    },
+    f"{_OFFLOAD}_allocation_failure_total": (_row(SKIPPED, "kv_offload", "no_space"),),
+    f"{_OFFLOAD}_stores_skipped_total": (_row(SKIPPED, "kv_offload", "not_reused"),),
+    f"{_OFFLOAD}_cpu_cache_usage_perc": (_row(USAGE, "kv_offload", "cpu"),),
+    **{
+        line: rows
+        for kind in ("sync", "async")
+        for line, rows in _histogram(
+            f"{_OFFLOAD}_lookup_{kind}_delay_seconds",
+            _key(LOOKUP_SECONDS, "kv_offload", kind),
+            _key(LOOKUPS, "kv_offload", kind),
+        ).items()
+    },
+}
+
+_TIERING = f"{_OFFLOAD}_tiering"
+_OF_TIERS: dict[str, tuple[Row, ...]] = {
+    f"{_TIERING}_read_bytes_total": (_row(TIER_BYTES, "kv_offload", TIER, "in"),),
+    f"{_TIERING}_write_bytes_total": (_row(TIER_BYTES, "kv_offload", TIER, "out"),),
+    f"{_TIERING}_read_time_total": (_row(TIER_SECONDS, "kv_offload", TIER, "in"),),
+    f"{_TIERING}_write_time_total": (_row(TIER_SECONDS, "kv_offload", TIER, "out"),),
+    f"{_TIERING}_chunk_queries_total": (_row(TIER_QUERIES, "kv_offload", TIER),),
+    f"{_TIERING}_chunk_hits_total": (_row(TIER_HITS, "kv_offload", TIER),),
+    f"{_TIERING}_promotion_job_failures_total": (_row(FAILURES, "kv_offload", "promotion"),),
+    f"{_TIERING}_cascade_job_failures_total": (_row(FAILURES, "kv_offload", "cascade"),),
+    f"{_TIERING}_promotion_allocation_failures_total": (_row(SKIPPED, "kv_offload", "no_space_to_promote"),),
+    f"{_TIERING}_backpressure_stores_dropped_total": (_row(SKIPPED, "kv_offload", "backpressure"),),
+    f"{_TIERING}_active_promotion_jobs": (Row(_key(PENDING, "kv_offload", "in"), weight=1),),
+    f"{_TIERING}_active_cascade_jobs": (Row(_key(PENDING, "kv_offload", "out"), weight=1),),
+}
+
+DEPRECATED: dict[str, tuple[Row, ...]] = {
+    f"{_OFFLOAD}_{name}": tuple(
+        _row(series, "kv_offload", direction, transfer_type=moved)
+        for direction, moved in (("in", "CPU_to_GPU"), ("out", "GPU_to_CPU"))
+    )
+    for name, series in (("total_bytes_total", BYTES), ("total_time_total", SECONDS), ("size_count", TRANSFERS))
+}
+"""The names of 0.16 to 0.23. Later releases have them beside the new ones: what a new one has is not counted twice."""
+
+_UMBP_WAYS = {"in": "load", "out": "store"}
+_OTHERS: dict[str, tuple[Row, ...]] = {
+    "vllm:simple_kv_offload_save_outcomes_total": (
+        _row(TRANSFERS, "simple_kv_offload", "out", outcome="stored"),
+        _row(SKIPPED, "simple_kv_offload", "no_space", outcome="dropped_cpu_full"),
+    ),
+    "vllm:simple_kv_offload_load_blocks_total": (_row(TRANSFERS, "simple_kv_offload", "in"),),
+    "vllm:simple_kv_offload_pending_store_blocks": (_row(PENDING, "simple_kv_offload", "out"),),
+    **_histogram("vllm:hf3fs_load_duration_seconds", _key(SECONDS, "hf3fs", "in"), _key(TRANSFERS, "hf3fs", "in")),
+    **_histogram("vllm:hf3fs_save_duration_seconds", _key(SECONDS, "hf3fs", "out"), _key(TRANSFERS, "hf3fs", "out")),
+    "vllm:hf3fs_num_failed_load_total": (_row(FAILURES, "hf3fs", "load"),),
+    "vllm:hf3fs_num_failed_save_total": (_row(FAILURES, "hf3fs", "store"),),
+    "vllm:umbp_transfer_bytes_total": tuple(
+        _row(BYTES, "umbp", direction, operation=operation) for direction, operation in _UMBP_WAYS.items()
+    ),
+    "vllm:umbp_transfer_submitted_total": tuple(
+        Row(_key(PENDING, "umbp", direction), {"operation": (operation,)}, 1)
+        for direction, operation in _UMBP_WAYS.items()
+    ),
+    "vllm:umbp_transfer_completed_total": (
+        *(_row(TRANSFERS, "umbp", towards, operation=name) for towards, name in _UMBP_WAYS.items()),
+        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in _UMBP_WAYS.items()),
+    ),
+    "vllm:umbp_transfer_failed_total": (
+        *(_row(FAILURES, "umbp", name, operation=name) for name in _UMBP_WAYS.values()),
+        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in _UMBP_WAYS.items()),
+    ),
+    "vllm:hisparse_cache_hits_total": (
+        _row(TIER_HITS, "hisparse", "hot_buffer"),
+        _row(TIER_QUERIES, "hisparse", "hot_buffer"),
+    ),
+    "vllm:hisparse_cache_misses_total": (_row(TIER_QUERIES, "hisparse", "hot_buffer"),),
+    "vllm:hisparse_host_to_device_bytes_total": (_row(BYTES, "hisparse", "in"),),
+    "vllm:hisparse_host_cache_usage_perc": (_row(USAGE, "hisparse", "cpu"),),
+}
+
+LMCACHE: dict[str, tuple[Row, ...]] = {
+    **_histogram("lmcache:time_to_retrieve", _key(SECONDS, "lmcache", "in"), _key(TRANSFERS, "lmcache", "in")),
+    **_histogram("lmcache:time_to_store", _key(SECONDS, "lmcache", "out"), _key(TRANSFERS, "lmcache", "out")),
+    "lmcache:num_lookup_tokens_total": (_row(TIER_QUERIES, "lmcache", "lmcache"),),
+    "lmcache:num_lookup_hits_total": (_row(TIER_HITS, "lmcache", "lmcache"),),
+    "lmcache:num_remote_read_bytes_total": (_row(TIER_BYTES, "lmcache", "remote", "in"),),
+    "lmcache:num_remote_write_bytes_total": (_row(TIER_BYTES, "lmcache", "remote", "out"),),
+    "lmcache:local_cache_usage": (_row(USED_BYTES, "lmcache", "cpu"),),
+    "lmcache:local_storage_usage": (_row(USED_BYTES, "lmcache", "disk"),),
+    "lmcache:remote_cache_usage": (_row(USED_BYTES, "lmcache", "remote"),),
+}
+"""LMCache's names on vLLM's own page: they have the model's name as LMCache knows it, and no engine."""
+
+NIXL_NOTIFICATIONS = "vllm:nixl_num_failed_notifications_total"
+NIXL_LATE = "vllm:nixl_num_notifications_after_expiry_total"
+_FETCH_BY_STAGE = "vllm:num_requests_kv_fetch_by_stage"
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    # Whoever needs the blocks reads them: the decode server.
+    **_pair("nixl", "in"),
+    NIXL_LATE: (_row(LATE, "nixl"),),
+    NIXL_NOTIFICATIONS: (_row(FAILURES, "nixl", "notification"),),
+    # Whoever has computed them sends them: the prefill server.
+    **_pair("mooncake", "out"),
+    "vllm:mooncake_num_failed_recvs_total": (_row(FAILURES, "mooncake", "receive"),),
+    **_MOONCAKE_STORE,
+    **_KV_OFFLOAD,
+    **_OF_TIERS,
+    **_OTHERS,
+    _FETCH_BY_STAGE: tuple(_row(FETCHING, stage, stage=stage) for stage in KV_FETCH_STAGES),
+}
+"""By the names of samples."""
+
+SIMPLE_USED = "vllm:simple_kv_offload_used_blocks"
+SIMPLE_INFO = "vllm:simple_kv_offload_info"
+
+KV_NAMES: frozenset[str] = frozenset([*ROWS, *DEPRECATED, *LMCACHE, SIMPLE_USED, SIMPLE_INFO])
+"""All sample names that are read here."""
+
+
+def placed(key: KvKey, tier: str) -> KvKey:
+    """Return a row's key with the tier that a label such as ``1:fs`` names; two tiers of one kind are one."""
+    if TIER not in key.labels:
+        return key
+    kind = tier.partition(":")[2]
+    name = "cpu" if kind == "primary" else kind if kind in KV_TIERS else "other"
+    return KvKey(key.series, tuple(name if label == TIER else label for label in key.labels))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`check` says which pods there are, and explains why there are none: rights, the selector, the extra."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.kubernetes_api import FORBIDDEN, KubernetesApi, pod
+
+from vllm_watch.commands.check import check, view_of
+from vllm_watch.config.config_file import load_config
+from vllm_watch.service import pods_thread
+
+
+@pytest.fixture
+def api():
+    """A stand-in for Kubernetes with one pod that cannot be reached, and one that starts."""
+    with KubernetesApi([pod("a", "127.0.0.1", port=1), pod("b", ready=False)]) as api:
+        yield api
+
+
+@pytest.fixture
+def report(api, tmp_path):
+    """Return what `check` writes, and which lines are wrong."""
+
+    def ask(selector="app=vllm"):
+        path = tmp_path / "vllm-watch.yml"
+        path.write_text(f"kubernetes: {{selector: '{selector}', kubeconfig: {api.kubeconfig(tmp_path)}, port: http}}")
+        lines = list(check(load_config(str(path))))
+        assert view_of(load_config(str(path)))["ok"] is not any(line.is_wrong for line in lines)
+        return "\n".join(line.text for line in lines), "\n".join(line.text for line in lines if line.is_wrong)
+
+    return ask
+
+
+def test_the_pods_are_listed_and_checked(report):
+    """What is watched is checked as any server; what is not has its reason, which is nothing wrong while it starts."""
+    text, wrong = report()
+
+    assert "kubernetes (vllm, app=vllm): ok. 2 pods: 1 watched, 1 starting" in text
+    assert "  b: starting. It has not been ready yet" in text
+    assert "a:\n  /metrics http://127.0.0.1:1/metrics: FAILED" in text
+    assert "b: starting" not in wrong
+
+
+def test_missing_rights_are_explained(api, report):
+    """A denial names the missing right, where to find the Role, and what Kubernetes says."""
+    api.fault = FORBIDDEN
+
+    text, wrong = report()
+
+    assert "The service account needs a Role in that namespace with the verb list on pods" in wrong
+    assert 'Kubernetes: pods is forbidden: User "system:serviceaccount:vllm:vllm-watch" cannot list' in text
+
+
+def test_a_selector_that_matches_nothing_is_explained(api, report):
+    """Beside a selector without pods stand the labels that the namespace's pods have."""
+    _, wrong = report("app=llm")
+    assert "No pod has these labels. The namespace has 2 pods, with the labels app=vllm (2), " in wrong
+
+    api.pods = []
+    _, wrong = report("app=llm")
+    assert "The namespace has no pod at all: check its name." in wrong
+
+
+def test_a_port_that_no_container_has_is_wrong(api, report):
+    """A pod without the named port is not watched, and that is a mistake of somebody."""
+    del api.pods[1]["spec"]["containers"][0]["ports"]
+
+    _, wrong = report()
+
+    assert "b: no_port. No container of it has a port of the configured name." in wrong
+
+
+def test_a_missing_extra_is_explained(report, monkeypatch):
+    """Without lightkube `check` says what to install."""
+    monkeypatch.setattr(pods_thread, "find_spec", lambda _: None)
+
+    _, wrong = report()
+
+    assert "FAILED. The library that asks Kubernetes is not installed: pip install 'vllm-watch[kubernetes]'." in wrong
+
+
+def test_the_view_has_the_pods(api, tmp_path):
+    """As data: each pod with its state, and why there is no list."""
+    path = tmp_path / "vllm-watch.yml"
+    path.write_text(f"kubernetes: {{selector: app=vllm, kubeconfig: {api.kubeconfig(tmp_path)}}}")
+
+    view = view_of(load_config(str(path)))["kubernetes"]
+    assert [{"pod": "a", "state": "watched"}, {"pod": "b", "state": "starting"}] == view["pods"]
+    api.fault = FORBIDDEN
+    view = view_of(load_config(str(path)))["kubernetes"]
+    assert (False, "forbidden", []) == (view["up"], view["reason"], view["pods"])

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What one vLLM exports and prints, as facts: no text of its sources but names, formats and numbers.
+
+An inventory is small and sorted, and has no line numbers: a moved line is no change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.drift.errors import DriftError
+from tests.drift.families import Family, extract_families
+from tests.drift.messages import Message, extract_messages
+from tests.drift.modules import Project
+from tests.drift.reading import Understood, understand
+from tests.drift.rust import registered_names
+from tests.drift.source_tree import SourceTree, open_tree
+
+
+FOLDER = Path(__file__).parent / "inventories"
+"""One inventory for each release of the corpus, and for each that was looked at since."""
+
+
+@dataclass(frozen=True)
+class KnownMessage:
+    """A message with what the parsers make of it, which is found out when somebody asks."""
+
+    message: Message
+
+    @property
+    def understood(self) -> Understood:
+        """What the parsers make of it."""
+        return understand(self.message)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """
+    The facts of one vLLM.
+
+    Args:
+        version: The release, empty where it is not known.
+        families: All metric families.
+        messages: Statistics, and the messages in which a parser finds something.
+        rust: The names that the Rust front end registers, `None` where its sources are not there.
+        other_formats: The formats in which no parser finds anything, to find out what became of one that did; they
+            are in no file.
+    """
+
+    version: str
+    families: tuple[Family, ...]
+    messages: tuple[KnownMessage, ...]
+    rust: tuple[str, ...] | None
+    other_formats: tuple[str, ...] = ()
+
+
+def take_inventory(tree: SourceTree) -> Inventory:
+    """Return the facts of sources."""
+    project = Project(tree.python)
+    known, others = [], []
+    for message in extract_messages(project):
+        each = KnownMessage(message)
+        if message.is_periodic or each.understood.meanings:
+            known.append(each)
+        else:
+            others.append(message.format)
+    families = tuple(extract_families(project))
+    if not families and not known:
+        raise DriftError(f"{tree.place} constructs no metric and prints no statistics: it is no whole vLLM.")
+    rust = registered_names(tree.rust) if tree.rust else None
+    return Inventory(tree.version, families, tuple(known), rust, tuple(others))
+
+
+def open_inventory(place: str) -> tuple[Inventory, SourceTree | None]:
+    """
+    Return the inventory of sources, of a file that has one, or of a release of which one is kept: ``0.33.0``.
+
+    Raises:
+        DriftError: There is none.
+    """
+    kept = FOLDER / f"{place}.json"
+    file = kept if re.fullmatch(r"[\w.+-]+", place) and kept.is_file() else Path(place)
+    if file.suffix == ".json" and file.is_file():
+        return read_inventory(file), None
+    tree = open_tree(place)
+    return take_inventory(tree), tree
+
+
+def kept_versions() -> list[str]:
+    """Return the releases of which an inventory is kept, the oldest first."""
+    return sorted((file.stem for file in FOLDER.glob("*.json")), key=release_key)
+
+
+def release_key(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release, to be compared."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:4])
+
+
+def baseline_for(version: str) -> str | None:
+    """Return the newest release with an inventory that is not newer than a release; an unknown one is the newest."""
+    kept = kept_versions()
+    older = [each for each in kept if not version or release_key(each) <= release_key(version)]
+    return older[-1] if older else None
+
+
+def read_inventory(file: Path) -> Inventory:
+    """
+    Read an inventory's file.
+
+    Raises:
+        DriftError: It is none.
+    """
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        return Inventory(
+            document["version"],
+            tuple(_family(each) for each in document["families"]),
+            tuple(_message(each) for each in document["messages"]),
+            None if document["rust"] is None else tuple(document["rust"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DriftError(f"{file} is no inventory: {error}.") from None
+
+
+def written(inventory: Inventory) -> str:
+    """Return an inventory as text: JSON with one fact in each line."""
+    lines = [f'{{"version": {json.dumps(inventory.version)},', '"families": [']
+    lines += _rows([_family_row(family) for family in inventory.families])
+    lines += ["],", '"messages": [', *_rows([_message_row(each) for each in inventory.messages]), "],"]
+    return "\n".join([*lines, f'"rust": {json.dumps(inventory.rust)}}}', ""])
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[str]:
+    texts = sorted(dict.fromkeys(json.dumps(row, ensure_ascii=False) for row in rows))
+    return [text + ("," if index < len(texts) - 1 else "") for index, text in enumerate(texts)]
+
+
+def _family_row(family: Family) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": family.name, "engine": family.engine, "type": family.type}
+    row["labels"] = list(family.labels)
+    if family.buckets:
+        row["buckets"] = family.buckets if isinstance(family.buckets, str) else list(family.buckets)
+    if family.is_hidden:
+        row["hidden"] = True
+    return row | {"help": digest(family.help), "file": family.place.rpartition(":")[0]}
+
+
+def _family(row: dict[str, Any]) -> Family:
+    buckets = row.get("buckets", ())
+    return Family(
+        row["name"],
+        row["engine"],
+        row["type"],
+        tuple(row["labels"]),
+        buckets if isinstance(buckets, str) else tuple(buckets),
+        row["help"],
+        bool(row.get("hidden", False)),
+        row["file"] + ":0",
+    )
+
+
+def digest(text: str) -> str:
+    """Return what stands for a help text: that it changed is a fact, its words are vLLM's."""
+    return text if re.fullmatch(r"#[0-9a-f]{8}", text) else "#" + hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _message_row(each: KnownMessage) -> dict[str, Any]:
+    row: dict[str, Any] = {"format": each.message.format, "level": each.message.level, "site": each.message.site}
+    if each.message.is_periodic:
+        row["periodic"] = True
+    return row
+
+
+def _message(row: dict[str, Any]) -> KnownMessage:
+    message = Message(row["format"], row["level"], bool(row.get("periodic", False)), row["site"] + ":0")
+    return KnownMessage(message)

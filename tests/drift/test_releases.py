@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inventories of the corpus' releases: the parsers know all of it, and every change between them is found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from tests.completeness.left_out import CONSTRUCTED, LINES
+from tests.drift.changes import changes_between
+from tests.drift.expected_changes import FAMILIES, MESSAGES, STATISTICS, TRANSFERS
+from tests.drift.findings import findings_of
+from tests.drift.inventory import FOLDER, kept_versions, read_inventory, written
+from tests.drift.knowledge import is_read, shown_name
+from tests.drift.report import findings_text
+from tests.parsers.releases import RELEASES
+
+
+KEPT = kept_versions()
+OF_FAMILIES = {"family added", "family removed", "family renamed", "type", "labels", "buckets", "hidden"}
+TRANSFER = "KV Transfer metrics: "
+
+
+@cache
+def inventory(version):
+    """Return the inventory of a release."""
+    return read_inventory(FOLDER / f"{version}.json")
+
+
+def periodic(version):
+    """Return the formats of a release's statistics."""
+    return [each.message.format for each in inventory(version).messages if each.message.is_periodic]
+
+
+def test_each_release_of_the_corpus_has_its_inventory():
+    """There is an inventory for each release of which there are logs and pages, and each says of which it is."""
+    assert set(RELEASES) <= set(KEPT)
+    assert [inventory(version).version for version in KEPT] == KEPT
+
+
+@pytest.mark.parametrize("version", KEPT)
+def test_the_parsers_know_each_release(version):
+    """Every family and every statistics line is read, or left out for a reason that tests/completeness names."""
+    found = findings_of(inventory(version), inventory(version))
+
+    assert found == [], findings_text(version, found, ())
+
+
+@pytest.mark.parametrize("pair", list(pairwise(RELEASES)), ids="-".join)
+def test_the_changed_families_between_adjacent_releases_are_found(pair):
+    """The families that differ are those of a table written by hand, in all that it says and no more."""
+    found = defaultdict(set)
+    for change in changes_between(*map(inventory, pair)):
+        if change.kind in OF_FAMILIES:
+            name, engine = change.subject.removesuffix(")").split(" (")
+            found[change.kind, engine].add(name.removeprefix("vllm:"))
+
+    assert {key: set(names.split()) for key, names in FAMILIES[pair].items()} == dict(found)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_statistics_of_each_release_are_extracted(version):
+    """The formats are those of a table written by hand: labels, optional parts and their order included."""
+    lines = [text for text in periodic(version) if not text.startswith((TRANSFER, "{self."))]
+
+    assert sorted(STATISTICS[version]) == sorted(lines)
+
+
+@pytest.mark.parametrize("version", TRANSFERS)
+def test_the_keys_of_kv_connectors_are_extracted(version):
+    """For each connector that a release has, the keys of its line are found."""
+    lines = [text.removeprefix(TRANSFER) for text in periodic(version) if text.startswith(TRANSFER)]
+    keys = [{part.removesuffix("={}") for part in line.split(", ")} for line in lines if line != "%s"]
+
+    assert sorted(map(sorted, keys)) == sorted(sorted(text.split(", ")) for text in TRANSFERS[version])
+
+
+@pytest.mark.parametrize("text", MESSAGES)
+def test_a_message_is_found_in_the_releases_that_print_it(text):
+    """It is in the first and in the last release that a table names, not in those around them, and it is understood."""
+    first, last, meaning = MESSAGES[text]
+    having = [version for version in RELEASES if text in {each.message.format for each in inventory(version).messages}]
+    known = next(each for each in inventory(first).messages if each.message.format == text)
+
+    assert having == list(RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1])
+    assert meaning in known.understood.meanings
+
+
+def test_the_lists_of_what_is_left_out_are_closed():
+    """Every pattern leaves something out that an inventory has and no parser reads; delete those named here."""
+    families = [family for version in KEPT for family in inventory(version).families if not is_read(family)]
+    names = {name for family in families for name in (family.name, shown_name(family))}
+    lines = set()
+    for version in KEPT:
+        for each in inventory(version).messages:
+            if each.message.is_periodic:
+                lines |= {each.message.format} if not each.understood.meanings else set(each.understood.missing)
+
+    assert [pattern for pattern in CONSTRUCTED if not any(fnmatchcase(name, pattern) for name in names)] == []
+    assert [pattern for pattern in LINES if not any(fnmatchcase(line, pattern) for line in lines)] == []
+
+
+@pytest.mark.parametrize("version", KEPT)
+def test_an_inventory_is_written_as_it_is_read(version):
+    """The command writes an inventory in one way only, sorted, so that a difference between two is one of facts."""
+    assert (FOLDER / f"{version}.json").read_text(encoding="utf-8") == written(inventory(version))
