@@ -9,6 +9,7 @@ newest counts (adding them up would double it).
 from __future__ import annotations
 
 from vllm_watch_parsers.kv_transfer import KV_NAMES
+from vllm_watch_parsers.lora import LORA_REQUESTS
 from vllm_watch_parsers.server_families import SERVER_HISTOGRAMS, SERVER_VALUES
 
 
@@ -154,6 +155,9 @@ VLLM_NAMES: frozenset[str] = frozenset(
     + list(KV_NAMES)
 )
 """All sample names that are read, as vLLM itself writes them; `front_ends` has the spellings of others."""
+
+READ_ELSEWHERE = frozenset({LORA_REQUESTS})
+"""Families of which each line is looked at on its own, by `lora`: there may be tens of thousands."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "requests_running": GAUGES["requests_running"],

@@ -41,13 +41,13 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.kv_transfer import KvKey, KvReading
-from vllm_watch_parsers.lora import LORA_REQUESTS
 from vllm_watch_parsers.metric_names import (
     CACHE_SOURCES,
     COUNTERS,
     GAUGES,
     HISTOGRAMS,
     PROMPT_SOURCES,
+    READ_ELSEWHERE,
     VLLM_NAMES,
     WATERMARKED,
 )
@@ -304,7 +304,7 @@ def families():
 def is_read(family):
     """Tell whether the samples of a family are read."""
     parts = ("", "_total", "_bucket", "_sum", "_count")
-    return family == LORA_REQUESTS or not VLLM_NAMES.isdisjoint(family + part for part in parts)
+    return family in READ_ELSEWHERE or not VLLM_NAMES.isdisjoint(family + part for part in parts)
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

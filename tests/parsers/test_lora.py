@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.pages import page, started
 
+from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.lora import MAX_LORA_LINE, LoraRequests, LoraScan
-from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import read_metrics, reading_of
 from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST

@@ -46,8 +46,8 @@ class EngineTotals(NamedTuple):
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
-    `prompt_tokens` by source. `kv` is what its KV connectors have moved, `by_label` are other counters by series and the
-    value of its last label.
+    `prompt_tokens` by source. `kv` is what its KV connectors have moved, `by_label` are other counters by series and
+    the value of its last label.
     """
 
     key: EngineKey
