@@ -47,6 +47,16 @@ class Evaluator(Names):
         """Return what a node may be worth, at least one value; what is not known is an `Expression`."""
         if not bindings and node in self._found:
             return self._found[node]
+        if self._steps:
+            return self._evaluated(node, module, bindings)
+        try:
+            return self._evaluated(node, module, bindings)
+        except RecursionError:  # A sum of hundreds of texts.
+            return (Expression(type(node).__name__),)
+        finally:
+            self._steps = 0
+
+    def _evaluated(self, node: ast.AST, module: Module, bindings: Bindings | None) -> tuple[Any, ...]:
         is_outermost = self._steps == 0
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -55,8 +65,6 @@ class Evaluator(Names):
         cuts = self._cuts
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         values = distinct(method(node, module, bindings or {}) if method else ()) or (expression_of(node),)
-        if is_outermost:
-            self._steps = 0
         if not bindings and (cuts == self._cuts or is_outermost):
             self._found[node] = values  # Not one that a circle or a limit has cut off.
         return values

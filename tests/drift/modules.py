@@ -209,10 +209,12 @@ def _dotted(path: str) -> str:
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a scope, in the order of the text, without those of functions and classes in it."""
-    for node in ast.iter_child_nodes(scope):
+    waiting = list(ast.iter_child_nodes(scope))[::-1]
+    while waiting:
+        node = waiting.pop()
         yield node
         if not isinstance(node, (*_SCOPES, ast.Lambda)):
-            yield from _own_nodes(node)
+            waiting += list(ast.iter_child_nodes(node))[::-1]
 
 
 def _bound_names(node: ast.AST) -> Iterable[str]:

@@ -273,6 +273,22 @@ def test_the_line_of_a_connector_is_made_of_its_statistics_keys():
     assert ("INFO", "KV Transfer metrics: Num failed={}, {self.operation}_bytes={}, Num transfers={}") in found
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "logger.info(" + " + ".join(["'a'"] * 800) + ")",
+        "a = b\nb = a\nlogger.info(a + b)",
+        "def f(x):\n    return g(x)\ndef g(x):\n    return f(x)\nlogger.info(f(1))",
+        "class A(B):\n    x = x\nclass B(A):\n    y = A.x\n    def f(self):\n        logger.info(self.y)",
+        "x = [x for x in x]\nlogger.info(x[0])",
+    ],
+    ids=["long", "names", "functions", "classes", "comprehension"],
+)
+def test_sources_in_circles_and_of_any_length_are_read(source):
+    """What refers to itself, or is hundreds of times as long as usual, ends as something that is not known."""
+    assert extract_messages(project(core=source + "\nlogger.info('after')"))[-1].format == "after"
+
+
 def test_a_file_in_a_newer_syntax_is_named():
     """A file that this Python cannot parse is told with its line, for nobody knows what is in it."""
     with pytest.raises(DriftError, match=r"^vllm/v1/core\.py line 2 is in no syntax that Python 3\.\d+\.\d+ knows"):

@@ -21,6 +21,7 @@ from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import (
     Config,
     GpuConfig,
+    KubernetesConfig,
     MetricsConfig,
     OtlpConfig,
     ProbeConfig,
@@ -171,6 +172,11 @@ def _break_kernel_log(_, patch):
     patch.setattr("vllm_watch.service.supervisor.place_of", lambda _: "journal")
 
 
+def _break_pods(daemon, patch):
+    patch.setattr(daemon.service.pods, "_open", fail)
+    daemon.service.pods.follow(KubernetesConfig(selector="app=vllm"))
+
+
 def _break_otlp(daemon, patch):
     patch.setattr(daemon.service.otlp, "_body", fail)
     daemon.service.otlp.follow(OtlpConfig(endpoint="http://127.0.0.1:9"))
@@ -195,6 +201,7 @@ BREAK = {
     "alerts": _break_alerts,
     "gpu": _break_gpus,
     "kernel_log": _break_kernel_log,
+    "kubernetes": _break_pods,
     "otlp": _break_otlp,
 }
 

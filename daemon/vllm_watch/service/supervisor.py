@@ -96,16 +96,7 @@ class Supervisor:
         )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
         self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
-        self._web = WebServer(
-            config.host,
-            config.port,
-            self.endpoints,
-            web_config_file=config.web_config_file,
-            allowed_hosts=config.allowed_hosts,
-            clock=clock,
-            errors=self.errors,
-            heartbeat=self.liveness.web,
-        )
+        self._web = _web_server(config, self.endpoints, clock, self.errors, self.liveness)
 
     @property
     def port(self) -> int:
@@ -270,6 +261,21 @@ class Supervisor:
     def _pause(self) -> float:
         longest = TICK_SECONDS if self._is_announced else FIRST_TICK_SECONDS
         return min(longest, self._notifier.interval or longest)
+
+
+def _web_server(
+    config: Config, endpoints: DaemonEndpoints, clock: Clock, errors: InternalErrors, liveness: Liveness
+) -> WebServer:
+    return WebServer(
+        config.host,
+        config.port,
+        endpoints,
+        web_config_file=config.web_config_file,
+        allowed_hosts=config.allowed_hosts,
+        clock=clock,
+        errors=errors,
+        heartbeat=liveness.web,
+    )
 
 
 def run_service(
