@@ -8,8 +8,10 @@ import pytest
 from tests.support.kubernetes_api import FORBIDDEN, KubernetesApi, pod
 
 from vllm_watch.commands.check import check, view_of
+from vllm_watch.commands.watched import Selection, configured_now
 from vllm_watch.config.config_file import load_config
 from vllm_watch.service import pods_thread
+from vllm_watch.support.errors import DiscoveryError
 
 
 @pytest.fixture
@@ -91,3 +93,18 @@ def test_the_view_has_the_pods(api, tmp_path):
     api.fault = FORBIDDEN
     view = view_of(load_config(str(path)))["kubernetes"]
     assert (False, "forbidden", []) == (view["up"], view["reason"], view["pods"])
+
+
+def test_what_runs_only_a_while_takes_the_pods_that_there_are(api, tmp_path):
+    """`top` and `record` read the pods of one list, and say why there is none."""
+    path = tmp_path / "vllm-watch.yml"
+    path.write_text(f"kubernetes: {{selector: app=vllm, kubeconfig: {api.kubeconfig(tmp_path)}}}")
+    selection = Selection(str(path), (), ())
+
+    assert ["a"] == [server.name for server in configured_now(selection).servers]
+    api.fault = FORBIDDEN
+    with pytest.raises(DiscoveryError, match="the pods cannot be listed: Kubernetes denies"):
+        configured_now(selection)
+    api.fault, api.pods = None, [pod("b", ready=False)]
+    with pytest.raises(DiscoveryError, match="no pod with app=vllm is ready"):
+        configured_now(selection)

@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
+import subprocess
+
+from pathlib import Path
 
 import pytest
+import requests
 
 from tests.support.http_servers import StandIn
 from tests.support.kubernetes_api import BUSY, FORBIDDEN, TOKEN, UNWELL, KubernetesApi, pod, status
@@ -207,13 +212,48 @@ def test_outside_of_a_cluster_there_are_no_credentials(monkeypatch):
     assert reason_of(lambda: pod_list.PodLister(KubernetesConfig(selector="app=vllm"))) == "no_credentials"
 
 
-def test_in_a_cluster_the_token_of_the_pod_is_used(tmp_path, monkeypatch):
-    """Address, authority, token and namespace are those that Kubernetes gives each pod; a missing token is said."""
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    config = KubernetesConfig(selector="app=vllm")
-
-    assert reason_of(lambda: pod_list.PodLister(config, str(tmp_path))) == "no_credentials"
+@pytest.fixture
+def account(tmp_path, monkeypatch):
+    """A service account as a pod has it, with an authority, and what the API server presents."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
+    certificate, key = str(tmp_path / "ca.crt"), str(tmp_path / "key")
+    files = ("-out", certificate, "-keyout", key)
+    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=30)
     (tmp_path / "token").write_text(TOKEN)
-    (tmp_path / "namespace").write_text("inference")
-    assert reason_of(lambda: pod_list.PodLister(config, str(tmp_path))) == "no_credentials"  # Without an authority.
+    (tmp_path / "namespace").write_text("vllm")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with KubernetesApi([pod("a")], tls=context) as api:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", api.origin.rpartition(":")[2])
+        yield api, tmp_path
+
+
+@pytest.mark.needs_tool("openssl")
+def test_in_a_cluster_the_token_of_the_pod_is_used(account):
+    """Address, authority, token and namespace are those that Kubernetes gives a pod; a renewed token is read anew."""
+    api, folder = account
+    lister = pod_list.PodLister(KubernetesConfig(selector="app=vllm"), str(folder))
+
+    assert ("vllm", ["a"]) == (lister.namespace, [each.name for each in lister.pods()])
+    api.token = "a-renewed-token"
+    assert reason_of(lister.pods) == "unauthorized"
+    (folder / "token").write_text("a-renewed-token")
+    assert ["a"] == [each.name for each in lister.pods()]
+    lister.close()
+
+
+@pytest.mark.needs_tool("openssl")
+def test_in_a_cluster_nothing_is_taken_on_trust(account):
+    """An API server that another authority vouches for is not asked, and without token or authority nobody is."""
+    _, folder = account
+    config = KubernetesConfig(selector="app=vllm")
+    (folder / "ca.crt").write_text(Path(requests.certs.where()).read_text(encoding="utf-8"))
+    lister = pod_list.PodLister(config, str(folder))
+
+    assert reason_of(lister.pods) == "tls_error"
+    lister.close()
+    for name in ("ca.crt", "token"):
+        (folder / name).unlink()
+        assert reason_of(lambda: pod_list.PodLister(config, str(folder))) == "no_credentials"

@@ -42,9 +42,9 @@ class Machine:
             for name in ("stat", "cmdline"):
                 (self.tree.root / str(pid) / name).unlink()
 
-    def users(self, servers, *pids, now=NOW, at=None):
+    def users(self, servers, *pids, now=NOW, at=None, listed_at=None):
         """Return the servers by name, while processes with these numbers are on a GPU."""
-        reading = report(NOW if at is None else at, gpu(0, *pids))
+        reading = report(NOW if at is None else at, gpu(0, *pids))._replace(listed_at=listed_at)
         self.seen = self.found.users(servers, reading, now)
         return {user.name: user for user in self.seen.servers}
 
@@ -126,6 +126,7 @@ def test_a_process_that_is_younger_than_the_reading_is_not_joined(machine):
 
     assert machine.users((A,), 110, 111, at=NOW - 30)["a"].pids == {110}
     assert machine.users((A,), 110, 111, at=NOW - 5)["a"].pids == {110, 111}
+    assert machine.users((A,), 110, 111, at=NOW - 5, listed_at=NOW - 30)["a"].pids == {110}
 
 
 @pytest.mark.parametrize(("namespace", "pids"), [("pid:[4026532836]", None), ("pid:[4026531836]", {110})])

@@ -23,7 +23,7 @@ def reading(*gpus, unopened="{}"):
         '"values":{"gpu_busy_ratio":0.5},"processes":null}'
         for number, (uuid, state) in enumerate(gpus)
     )
-    return f'{{"driver_version":"1","gpus":[{made}],"unopened":{unopened},"seconds":0.25}}\n'.encode()
+    return f'{{"driver_version":"1","gpus":[{made}],"unopened":{unopened},"listed_at":7,"seconds":0.25}}\n'.encode()
 
 
 def failure(code):

@@ -131,6 +131,10 @@ def test_check_explains_a_gpu_that_is_divided():
     """How busy the whole is cannot be known then, and nothing is wrong with that."""
     divided = ServerGpu(uuid(0), "pid", is_shared=False, memory=None, reading=gpu()._replace(mig="1"))
 
+    instance = divided._replace(gpu="MIG-7", reading=divided.reading._replace(gpu="MIG-7"))
+    assert lines(instance)[0][0].startswith("MIG-7 of GPU 0, NVIDIA H100 80GB HBM3, by its processes: ")
+    assert len(lines(instance)) == 1
+
     ((text, is_wrong),) = lines(divided)[1:]
     assert text.startswith("It is divided into instances (MIG)")
     assert not is_wrong

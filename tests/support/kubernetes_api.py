@@ -94,14 +94,14 @@ class KubernetesApi(HandlerServer):
     JSON, or ``"hang"``. `expires_at` is the page from which on a list is too old. `requests` are the paths asked.
     """
 
-    def __init__(self, pods=(), token=TOKEN):
+    def __init__(self, pods=(), token=TOKEN, tls=None):
         self.pods = list(pods)
         self.token = token
         self.fault = None
         self.expires_at = None
         self.requests = []
         self.over = threading.Event()
-        super().__init__(_handler(self))
+        super().__init__(_handler(self), tls)
 
     def __exit__(self, *error):
         self.over.set()

@@ -9,8 +9,7 @@ from vllm_watch.catalog.reasons import SourceName
 
 
 NO_START = (
-    "no start of the server in the log: version, capacity and limits are unknown until it starts again with its output "
-    "in this file."
+    "no start of the server in the log: version, capacity and limits are unknown until one is written to this file."
 )
 
 UNKNOWN_WITHOUT: Mapping[SourceName, str] = {

@@ -21,9 +21,9 @@ from vllm_watch.discovery.config_writer import configuration_of, is_writable, wr
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
-from vllm_watch.exposition.gpu_view import gpu_documents, gpu_views
-from vllm_watch.loadtest.gpu_texts import title
+from vllm_watch.exposition.gpu_view import gpu_views
 from vllm_watch.service.gpu_once import read_once
+from vllm_watch.state.gpu_report import is_instance
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.completion import file_names
@@ -130,10 +130,11 @@ def _log(server: DiscoveredServer) -> str:
 
 
 def _gpus(use: GpuUse, reason: GpuReason) -> str:
-    """Return the GPUs of a server by their numbers and models, or why they are not known."""
-    known = [each for each in gpu_documents(use.gpus) if each.index is not None]
+    """Return the GPUs of a server by their numbers and models, or why they are not known; instances by their UUIDs."""
+    known = [each.reading for each in use.gpus if each.reading is not None]
+    names = [each.gpu if is_instance(each.gpu) else str(each.number) for each in known]
     models = dict.fromkeys(each.name for each in known)
-    numbers = {model: [title(each) for each in known if each.name == model] for model in models}
+    numbers = {model: [name for name, each in zip(names, known, strict=True) if each.name == model] for model in models}
     return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
 
 

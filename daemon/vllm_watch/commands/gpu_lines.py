@@ -13,7 +13,7 @@ from vllm_watch.gpu.reader import has_module
 from vllm_watch.loadtest import gpu_texts
 from vllm_watch.loadtest.number_texts import MISSING
 from vllm_watch.sources.kernel_log import has_gpu_driver
-from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.state.gpu_report import ServerGpu, is_instance
 from vllm_watch.support.report import ReportLine
 
 
@@ -44,8 +44,10 @@ def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterato
             f"driver {reading.driver_version}",
             *(["used by another server, too"] * used.is_shared),
         ]
-        yield ReportLine(f"    GPU {gpu_texts.title(shown)}, {reading.name}, {_HOW[used.how]}: {', '.join(facts)}")
-        if reading.mig == "1" and not used.gpu.startswith("MIG-"):
+        # Instances of one GPU have its number.
+        name = f"{used.gpu} of GPU {reading.number}" if is_instance(used.gpu) else f"GPU {reading.number}"
+        yield ReportLine(f"    {name}, {reading.name}, {_HOW[used.how]}: {', '.join(facts)}")
+        if reading.mig == "1" and not is_instance(used.gpu):
             yield ReportLine(f"      {_MIG}")
 
     for name in named:

@@ -14,6 +14,7 @@ from vllm_watch.discovery.pods import Pod, PodPlan, plan_pods, with_pods
 from vllm_watch.discovery.pods_error import PodsError
 from vllm_watch.service.pods_thread import Lister, open_lister
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report import ReportLine
 
@@ -75,6 +76,24 @@ def _others(lister: Lister) -> tuple[Pod, ...]:
 def with_listed(config: Config, listed: ListedPods | None) -> Config:
     """Return a configuration with the pods that are watched."""
     return config if listed is None else with_pods(config, listed.plan.servers)
+
+
+def with_pods_now(config: Config) -> Config:
+    """
+    Return a configuration with the pods that there are now, for what runs only a while.
+
+    Raises:
+        DiscoveryError: They cannot be listed, or there is none and no other server.
+    """
+    listed = list_pods(config)
+    if listed is None:
+        return config
+    if listed.reason != "ok":
+        raise DiscoveryError(f"the pods cannot be listed: {KUBERNETES[listed.reason].text}")
+    config = with_listed(config, listed)
+    if not config.servers:
+        raise DiscoveryError(f"no pod with {listed.config.selector} is ready: run vllm-watch check --config FILE")
+    return config
 
 
 def pod_lines(listed: ListedPods) -> Iterator[ReportLine]:

@@ -21,7 +21,7 @@ import msgspec
 
 from vllm_watch.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option, seconds_of
-from vllm_watch.commands.watched import Selection, configured, discovered
+from vllm_watch.commands.watched import Selection, configured_now, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.gpu.reader import GpuReader, has_module
 from vllm_watch.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
@@ -196,7 +196,7 @@ def _config(selection: Selection, options: RecordOptions) -> Config:
         DiscoveryError: None is selected, and none runs on this machine.
         UsageError: There is none of a name that was given.
     """
-    config = discovered(selection).poll() if selection.is_empty else configured(selection)
+    config = discovered(selection).poll() if selection.is_empty else configured_now(selection)
     if not config.servers:
         raise DiscoveryError("nothing to record: no vLLM server was found; run vllm-watch discover for the reason")
     known = [server.name for server in config.servers]

@@ -173,13 +173,13 @@ def _replay(options: SourceOptions, path: str, *, is_once: bool) -> DocumentRead
 
 
 def _local(options: SourceOptions) -> DocumentReader:
-    from vllm_watch.commands.watched import Selection, configured, discovered  # noqa: PLC0415
+    from vllm_watch.commands.watched import Selection, configured_now, discovered  # noqa: PLC0415
     from vllm_watch.terminal.local_reader import LocalReader  # noqa: PLC0415
 
     selection = Selection(options.config_file, options.logs, options.metrics)
     if selection.is_empty:
         follower = discovered(selection)
         return LocalReader("servers of this machine", follower.poll, SystemClock(), follower)
-    config = configured(selection)
+    config = configured_now(selection)
     title = options.config_file or ", ".join([*options.logs, *options.metrics])
     return LocalReader(title, lambda: config, SystemClock())

@@ -43,6 +43,22 @@ def configured(selection: Selection) -> Config:
     return _with_keys(load_config(selection.config_file), selection)
 
 
+def configured_now(selection: Selection) -> Config:
+    """
+    Return the same, with the pods that there are now.
+
+    Raises:
+        UsageError, ConfigError: The options or the file are wrong.
+        DiscoveryError: The pods cannot be listed, or there is none.
+    """
+    config = configured(selection)
+    if config.kubernetes is None:
+        return config
+    from vllm_watch.commands.pods_check import with_pods_now  # noqa: PLC0415  # Only this one needs it.
+
+    return with_pods_now(config)
+
+
 def discovered(selection: Selection) -> ServerWatcher:
     """Return what finds the servers of this machine."""
     return ServerWatcher(SystemClock(), _with_keys(Config(servers=()), selection))

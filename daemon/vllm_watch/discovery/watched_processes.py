@@ -76,7 +76,7 @@ class WatchedProcesses:
             self._asked, self._list_due = (servers, pids), now + LIST_SECONDS
             self._list(servers)
         here = this_machine(self._proc, self._hostname)
-        running = self._running(pids, now - report.at)
+        running = self._running(pids, now - (report.at if report.listed_at is None else report.listed_at))
         gone = self._gone(pids) if running is None else self._gone(pids - running)
         return GpuUsers([self._user(server, here, running) for server in servers], gone)
 
@@ -105,7 +105,7 @@ class WatchedProcesses:
 
         Args:
             pids: The numbers in a reading.
-            age: How many seconds ago the reading was made: a process that is younger is another one.
+            age: How many seconds ago the driver was asked for them: a process that is younger is another one.
         """
         if self._listed is None or self._mean_nothing(pids):
             return None

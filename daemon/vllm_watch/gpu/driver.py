@@ -61,7 +61,9 @@ class Driver:
         refused = {code for device in self._devices for code in device.codes} - NEVER
         if refused and not works and all(each["state"] == "ok" for each in gpus):
             raise RefusedError("every call", max(refused))
-        return {"driver_version": self._version, "gpus": gpus, "unopened": self._unopened}
+        return {
+            "driver_version": self._version, "gpus": gpus, "unopened": self._unopened, "listed_at": self._whole_at,
+        }  # fmt: skip
 
     def _attach(self, now: float) -> None:
         self._attached_at, self._whole_at = now, float("-inf")

@@ -27,11 +27,15 @@ class GpuMessage(msgspec.Struct):
 
 
 class ReadingMessage(msgspec.Struct):
-    """All GPUs; `unopened` has the codes of those that could not be opened, by index."""
+    """
+    All GPUs; `unopened` has the codes of those that could not be opened, by index, and `listed_at` is when the
+    processes on them were listed.
+    """
 
     driver_version: str
     gpus: list[GpuMessage]
     unopened: dict[int, int]
+    listed_at: float
     seconds: float
 
     def readings(self) -> tuple[GpuReading, ...]:

@@ -186,7 +186,8 @@ class GpuReader:
         self._later.reset()
         self._was_read = self._was_read or bool(gpus)
         unopened = {number: BROKEN.get(code) for number, code in message.unopened.items()}
-        self._note(GpuReport(at, "ok" if gpus else "no_gpus", message.seconds if gpus else 0.0, gpus, unopened))
+        reason: GpuReason = "ok" if gpus else "no_gpus"
+        self._note(GpuReport(at, reason, message.seconds if gpus else 0.0, gpus, unopened, message.listed_at))
 
     def _fail(self, reason: GpuReason, now: float, detail: str = "") -> None:
         """Note why there is no reading, and let the child end."""

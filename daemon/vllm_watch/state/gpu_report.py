@@ -74,6 +74,7 @@ class GpuReport(NamedTuple):
         gpus: The GPUs by number; empty unless the reason is ``ok``.
         unopened: The GPUs of which nothing is known but their numbers, with their states: the driver does not open
             them. The state is `None` of one that it does not open for this user or in this container.
+        listed_at: When the driver was asked for the processes, which is seldom; `None` if that is when it was read.
     """
 
     at: float
@@ -81,6 +82,7 @@ class GpuReport(NamedTuple):
     duration: float = 0.0
     gpus: tuple[GpuReading, ...] = ()
     unopened: Mapping[int, GpuState | None] = MappingProxyType({})
+    listed_at: float | None = None
 
 
 class ServerGpu(NamedTuple):
