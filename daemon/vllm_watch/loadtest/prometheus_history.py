@@ -15,8 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, cast
 
-from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.catalog.series import PREFIX
+from vllm_watch.catalog.series import PREFIX, SERIES
 from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.loadtest.history import EnergyReading, Point, ServerHistory, labelled
 from vllm_watch.loadtest.history_builder import HistoryBuilder
@@ -48,23 +47,7 @@ from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
-_OWN_LABELS = frozenset(
-    {"__name__", "server", "model_name", "engine", "engine_generation", "version", "source", "state", "position", "le"}
-    | {
-        "gpu",
-        "how",
-        "shared",
-        "reason",
-        "method",
-        "handler",
-        "code",
-        "event",
-        "stage",
-        "quantile",
-        "config",
-        *CONFIG_LABELS,
-    }
-)
+_OWN_LABELS = frozenset({"__name__", "le", *(label for series in SERIES.values() for label in series.labels)})
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
 _FEW_FLAGS = "Series have few of the server's flags: they do not show every difference of configuration."
