@@ -59,6 +59,10 @@ def kv_series(name: str, steps: int) -> dict[str, list[str]]:
     return found
 
 
+def _growing(rate: float, steps: int) -> list[float]:
+    return [rate * STEP * step for step in range(steps)]
+
+
 def _named(server: str, values: dict[tuple[str, ...], float]) -> Iterator[tuple[str, float]]:
     for (series, *labels), value in values.items():
         named = zip(SERIES[series].labels, (server, *_OF_ENGINE, *labels), strict=True)
