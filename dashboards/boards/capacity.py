@@ -6,7 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import batches, context, energy, engines, flags, palette, promql, room, variables
+from boards.kit import batches, context, energy, engines, flags, palette, promql, room, variables, work
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.legends import ENGINE
@@ -103,6 +103,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("demand"), [_demand(t), _throughput(t), _replicas(t), _estimates(t)]),
             Row(t.row("batch"), [_gain(t), _batch_over_time(t)]),
             Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
+            Row(t.row("work"), work.panels(t), collapsed=True),
             Row(t.row("energy"), [_energy(t)], collapsed=True),
             Row(
                 t.row("started_with"),

@@ -122,8 +122,9 @@ def _moved(way: str) -> str:
 
 
 def _mean_time(without: str) -> str:
-    times, number_of = (f"sum without ({without}) ({_rate(series)})" for series in (_SECONDS, _TRANSFERS))
-    return f"{times} / ({number_of} > 0)"
+    """Return the mean time of the transfers whose time is measured: some connectors only count them."""
+    measured = f"({_rate(_TRANSFERS)} and {_SECONDS})"
+    return f"sum without ({without}) ({_rate(_SECONDS)}) / (sum without ({without}) ({measured}) > 0)"
 
 
 def _of_range(series: str, without: str) -> str:

@@ -594,14 +594,18 @@ def _rejected_because(reason: str) -> str:
 
 def _failures(t: Texts) -> Panel:
     happened = promql.happened(promql.of_server("log_events_total"))
+    corrupted = promql.per_server(promql.happened(promql.of_engine("corrupted_requests_total")))
     return lines(
         t.panel("failures"),
         EVENTS,
-        [Query(happened, "{{server}} {{event}}", palette.GREY)],
+        [
+            Query(happened, "{{server}} {{event}}", palette.GREY),
+            Query(corrupted, f"{{{{server}}}} {t.name('corrupted')}", palette.MAGENTA),
+        ],
         bars=True,
         soft_most=1,
         colors=_CRASHES,
-        runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
+        runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory", "VllmCorruptedRequests"),
     )
 
 

@@ -39,6 +39,10 @@ FailureKind = Literal[
 
 FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
+AdapterChangeKind = Literal["loaded", "removed"]
+
+ADAPTER_CHANGES: tuple[AdapterChangeKind, ...] = get_args(AdapterChangeKind)
+
 SleepKind = Literal["paused", "resumed", "asleep", "awake"]
 
 MEMORY_TAGS = frozenset({"weights", "kv_cache"})
@@ -193,6 +197,40 @@ class SleepOrPause(NamedTuple):
     memory: tuple[str, ...] = ()
 
 
+class AdapterChange(NamedTuple):
+    """A LoRA adapter was loaded, or removed; which one is a name that users choose, and is not kept."""
+
+    kind: AdapterChangeKind
+
+
+class AchievedWork(NamedTuple):
+    """
+    One periodic line on achieved work: of each device, as vLLM estimates it, by the time since the line before.
+
+    `memory_bytes_per_second` are bytes read and written. `engine` is ``None`` of the Rust front end's line.
+    """
+
+    engine: str | None = None
+    flops_per_second: float | None = None
+    memory_bytes_per_second: float | None = None
+
+
+class DiffusionDecoding(NamedTuple):
+    """
+    One periodic line of a diffusion language model, which completes a canvas of tokens step by step.
+
+    The counts are those of the line's interval. A step evaluates all positions of the canvas, and commits some tokens.
+    """
+
+    engine: str | None = None
+    committed_tokens_per_second: float | None = None
+    tokens_per_denoising_step: float | None = None
+    committed_tokens: int | None = None
+    denoising_steps: int | None = None
+    canvas_positions: int | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
 class AccessRequest(NamedTuple):
     """One line of uvicorn's access log: `path` is without the query string."""
 
@@ -219,6 +257,9 @@ Event = (
     | Lifecycle
     | Failure
     | SleepOrPause
+    | AdapterChange
+    | AchievedWork
+    | DiffusionDecoding
     | AccessRequest
     | Notice
 )

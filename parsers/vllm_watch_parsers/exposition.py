@@ -16,6 +16,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch_parsers.lora import LoraRequests, LoraScan
+
 
 MAX_LINE = 16 * 1024
 """No wanted line is longer: the longest names and labels take a fraction of this."""
@@ -115,7 +117,8 @@ class Exposition(NamedTuple):
     The wanted samples of a body, in groups, or why there are none.
 
     `foreign_names` are the names of other samples, the first of each family. `long_lines` counts their lines over the
-    limit, which are skipped. `is_openmetrics` is whether the body has OpenMetrics' mark of the end.
+    limit, which are skipped. `is_openmetrics` is whether the body has OpenMetrics' mark of the end. `lora` is what the
+    newest series of LoRA adapters says.
     """
 
     groups: tuple[Group, ...]
@@ -123,6 +126,7 @@ class Exposition(NamedTuple):
     foreign_names: frozenset[str] = frozenset()
     long_lines: int = 0
     is_openmetrics: bool = False
+    lora: LoraRequests | None = None
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -375,9 +379,11 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
         The samples in order, later duplicates included; no samples at all if any wanted line is malformed,
         or the first one of any other family.
     """
-    parser = ExpositionParser(frozenset(wanted))
+    parser, lora = ExpositionParser(frozenset(wanted)), LoraScan()
     parser.feed(body)
-    return parser.finish()
+    lora.feed(body)
+    found = parser.finish()
+    return found if found.problem is not None else found._replace(lora=lora.finish())
 
 
 def numbers(texts: list[bytes]) -> tuple[float, ...] | None:

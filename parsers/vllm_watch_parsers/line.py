@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
+from vllm_watch_parsers.achieved_work import WORK_START, parse_work
 from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
@@ -47,7 +48,7 @@ _MAX_UVICORN = 80
 _MAX_CACHED = 256
 
 _UVICORN_START = ACCESS_START.decode()
-_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START))
+_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START))
 _START_LETTERS = 4
 _NEWS = frozenset(
     start[:_START_LETTERS]
@@ -243,7 +244,7 @@ def _parse_statistics(message: str) -> tuple[Event, ...]:
         return parse_spec_decoding(message)
     if message.startswith(KV_START):
         return parse_kv_transfers(message)
-    return parse_stats(message) or parse_startup(message)
+    return parse_work(message) or parse_stats(message) or parse_startup(message)
 
 
 def _parse_continuation(text: bytes, record: Record) -> LogLine:

@@ -9,6 +9,8 @@ newest counts (adding them up would double it).
 from __future__ import annotations
 
 from vllm_watch_parsers.kv_transfer import KV_NAMES
+from vllm_watch_parsers.lora import LORA_REQUESTS
+from vllm_watch_parsers.server_families import SERVER_HISTOGRAMS, SERVER_VALUES
 
 
 GAUGES: dict[str, tuple[str, ...]] = {
@@ -19,6 +21,9 @@ GAUGES: dict[str, tuple[str, ...]] = {
     # V0 only, over the server's whole life; -1 where prefix caching is off.
     "prefix_cache_hit_ratio_lifetime": ("vllm:gpu_prefix_cache_hit_rate",),
     "acceptance_ratio_lifetime": ("vllm:spec_decode_draft_acceptance_rate",),
+    "cpu_kv_cache_usage_ratio": ("vllm:cpu_cache_usage_perc",),
+    "cpu_prefix_cache_hit_ratio_lifetime": ("vllm:cpu_prefix_cache_hit_rate",),
+    "system_efficiency_lifetime": ("vllm:spec_decode_efficiency",),
 }
 """Quantities of the present. Those of a V0 engine's whole life end in `_lifetime`."""
 
@@ -37,6 +42,14 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "drafts": ("vllm:spec_decode_num_drafts_total",),
     "drafted_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "corrupted_requests": ("vllm:corrupted_requests_total",),
+    "denoising_steps": ("vllm:diffusion_num_denoising_steps_total",),
+    "canvas_positions": ("vllm:diffusion_num_canvas_positions_total",),
+    "committed_tokens": ("vllm:diffusion_num_committed_tokens_total",),
+    # Of one device each, and 0 for ever without --enable-mfu-metrics.
+    "estimated_flops": ("vllm:estimated_flops_per_gpu_total",),
+    "estimated_read_bytes": ("vllm:estimated_read_bytes_per_gpu_total",),
+    "estimated_write_bytes": ("vllm:estimated_write_bytes_per_gpu_total",),
 }
 
 HISTOGRAMS: dict[str, tuple[str, ...]] = {
@@ -52,6 +65,15 @@ HISTOGRAMS: dict[str, tuple[str, ...]] = {
     "iteration_tokens": ("vllm:iteration_tokens_total",),
     "request_prompt_tokens": ("vllm:request_prompt_tokens",),
     "request_generation_tokens": ("vllm:request_generation_tokens",),
+    "request_computed_prompt_tokens": ("vllm:request_prefill_kv_computed_tokens",),
+    "request_max_tokens": ("vllm:request_params_max_tokens",),
+    "request_max_generation_tokens": ("vllm:request_max_num_generation_tokens",),
+    "request_params_n": ("vllm:request_params_n",),
+    "request_params_best_of": ("vllm:request_params_best_of",),
+    "request_preemptions": ("vllm:request_num_preemptions",),
+    "kv_block_lifetime_seconds": ("vllm:kv_block_lifetime_seconds",),
+    "kv_block_idle_before_evict_seconds": ("vllm:kv_block_idle_before_evict_seconds",),
+    "kv_block_reuse_gap_seconds": ("vllm:kv_block_reuse_gap_seconds",),
 }
 
 SLEEP_STATE = "vllm:engine_sleep_state"
@@ -65,6 +87,25 @@ PROMPT_SOURCES = {
     "external_kv_transfer": "prompt_tokens_transferred",
 }
 """Where prompt tokens come from, by the values of its label `source`; together they are all prompt tokens."""
+
+CACHE_SOURCES = {
+    source: f"prompt_tokens_cached_{source}" for source in ("device", "host", "p2p", "disk", "external_unspecified")
+}
+"""Where cached prompt tokens were, by the values of the label `source`."""
+
+WATERMARKED = {
+    "watermarked": "requests_watermarked",
+    "skipped": "requests_watermark_skipped",
+    "not_watermarked": "requests_not_watermarked",
+}
+"""What became of the watermark of a finished request, by the values of the label `status`."""
+
+COUNTED_BY_LABEL: dict[str, tuple[str, dict[str, str]]] = {
+    PROMPT_TOKENS_BY_SOURCE: ("source", PROMPT_SOURCES),
+    "vllm:prompt_tokens_cached_by_source_total": ("source", CACHE_SOURCES),
+    "vllm:watermark_requests_total": ("status", WATERMARKED),
+}
+"""Counters of which each value of a label is a quantity of its own: the label, and the quantities by its values."""
 
 ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 V0_EMITTED_TOKENS = "vllm:spec_decode_num_emitted_tokens_total"
@@ -94,7 +135,7 @@ INFERENCE_HANDLERS = frozenset(
 _OTHERS = (
     SLEEP_STATE,
     WAITING_BY_REASON,
-    PROMPT_TOKENS_BY_SOURCE,
+    *COUNTED_BY_LABEL,
     ACCEPTED_PER_POSITION,
     V0_EMITTED_TOKENS,
     REQUESTS_FINISHED,
@@ -102,17 +143,21 @@ _OTHERS = (
     CACHE_CONFIG,
     HTTP_REQUESTS,
     PROCESS_START,
+    *SERVER_VALUES,
 )
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 VLLM_NAMES: frozenset[str] = frozenset(
     [name for table in (GAUGES, COUNTERS) for names in table.values() for name in names]
-    + [name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS]
+    + [name + part for names in (*HISTOGRAMS.values(), SERVER_HISTOGRAMS) for name in names for part in HISTOGRAM_PARTS]
     + list(_OTHERS)
     + list(KV_NAMES)
 )
 """All sample names that are read, as vLLM itself writes them; `front_ends` has the spellings of others."""
+
+READ_ELSEWHERE = frozenset({LORA_REQUESTS})
+"""Families of which each line is looked at on its own, by `lora`: there may be tens of thousands."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "requests_running": GAUGES["requests_running"],

@@ -14,6 +14,9 @@ MAX_TOKENS = 10**15
 MAX_COUNT = 10**18
 """No counter is higher: sums of counts stay finite."""
 
+MAX_WORK = 10**27
+"""No device has done more operations, nor moved more bytes: decades at a hundred times the speed of today."""
+
 MAX_DRAFT_TOKENS = 256
 
 

@@ -14,12 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Layout
 from vllm_watch_parsers.front_ends import OWN_PREFIX, Indexes, Labels, page_of
 from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
+from vllm_watch_parsers.server_families import SERVER_HISTOGRAMS, SERVER_VALUES, ServerSeries
 
 
 DEFAULT_ENGINE = "0"
@@ -28,7 +29,13 @@ DEFAULT_ENGINE = "0"
 MAX_KEPT = 4096
 """The places of so many series in several layouts are kept, for bodies that are read once each, as in a recording."""
 
-_OF_HISTOGRAMS = frozenset(name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS)
+Key = TypeVar("Key")
+
+_BUCKET, _SUM, _ = HISTOGRAM_PARTS
+_OF_SERVER = frozenset([*SERVER_VALUES, *(name + part for name in SERVER_HISTOGRAMS for part in HISTOGRAM_PARTS)])
+_OF_HISTOGRAMS = frozenset(
+    name + part for names in (*HISTOGRAMS.values(), SERVER_HISTOGRAMS) for name in names for part in HISTOGRAM_PARTS
+)
 
 
 class EngineKey(NamedTuple):
@@ -72,10 +79,12 @@ class Places:
         """Whose names the series bore, and whether they can be read."""
         self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(each) for name, each in page.found.items()}
         """The label sets of each of vLLM's names."""
-        self.has_engines = any(name.startswith(OWN_PREFIX) for name in page.found)
-        """Whether there is any series of vLLM's own."""
+        self.has_engines = any(name.startswith(OWN_PREFIX) and name not in _OF_SERVER for name in page.found)
+        """Whether there is any series of an engine; those of an API server are there without statistics, too."""
         self.histograms = tuple(_histograms(page.found))
         """The histograms by quantity and engine; `None` for one whose buckets or sum are not sound."""
+        self.server_histograms = tuple(_server_histograms(page.found))
+        """Those of the whole server."""
         self._others = {name: indexes for name, indexes in page.found.items() if name not in _OF_HISTOGRAMS}
 
     def series(self, values: Sequence[float]) -> dict[str, dict[Labels, float]]:
@@ -122,25 +131,38 @@ def real_number(text: str) -> float | None:
 
 def _histograms(found: Mapping[str, Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
     """Yield each quantity's histograms by the newest name that there is."""
-    bucket, total, _ = HISTOGRAM_PARTS
     for quantity, names in HISTOGRAMS.items():
-        name = next((name for name in names if name + bucket in found), None)
-        if name is None:
-            continue
-        sums: dict[EngineKey, list[int]] = defaultdict(list)
-        for labels, index in found.get(name + total, {}).items():
-            sums[engine_key(labels)].append(index)
-        for key, by_bound in _buckets(found[name + bucket]).items():
-            yield quantity, key, _histogram_place(by_bound, sums[key])
+        name = next((name for name in names if name + _BUCKET in found), None)
+        if name is not None:
+            for key, place in _places_of(found, name, engine_key):
+                yield quantity, key, place
 
 
-def _buckets(indexes: Indexes) -> dict[EngineKey, dict[float, list[int]]]:
-    """Return the places of the buckets by engine and bound; a bound that is no number is NaN."""
-    engines: dict[EngineKey, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+def _server_histograms(found: Mapping[str, Indexes]) -> Iterator[tuple[ServerSeries, HistogramPlace | None]]:
+    """Yield the histograms of the whole server."""
+    for name, family in SERVER_HISTOGRAMS.items():
+        if name + _BUCKET in found:
+            yield from _places_of(found, name, family.series)
+
+
+def _places_of(
+    found: Mapping[str, Indexes], name: str, key_of: Callable[[Labels], Key]
+) -> Iterator[tuple[Key, HistogramPlace | None]]:
+    """Yield the histograms of one family by what their labels say they are about."""
+    sums: dict[Key, list[int]] = defaultdict(list)
+    for labels, index in found.get(name + _SUM, {}).items():
+        sums[key_of(labels)].append(index)
+    for key, by_bound in _buckets(found[name + _BUCKET], key_of).items():
+        yield key, _histogram_place(by_bound, sums[key])
+
+
+def _buckets(indexes: Indexes, key_of: Callable[[Labels], Key]) -> dict[Key, dict[float, list[int]]]:
+    """Return the places of the buckets by key and bound; a bound that is no number is NaN."""
+    buckets: dict[Key, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for labels, index in indexes.items():
         bound = real_number(next((text for name, text in labels if name == "le"), ""))
-        engines[engine_key(labels)][math.nan if bound is None else bound].append(index)
-    return engines
+        buckets[key_of(labels)][math.nan if bound is None else bound].append(index)
+    return buckets
 
 
 def _histogram_place(by_bound: Mapping[float, Sequence[int]], sums: Sequence[int]) -> HistogramPlace | None:

@@ -7,6 +7,7 @@ It may let an irrelevant line pass and never rejects one with an event; a test c
 
 from __future__ import annotations
 
+from vllm_watch_parsers.achieved_work import WORK_START
 from vllm_watch_parsers.engine_stats import STATS_STARTS
 from vllm_watch_parsers.failures import MAX_ERROR_NAME, ROCR_STARTS, SHM_TIMEOUT_START
 from vllm_watch_parsers.kv_transfer_line import KV_START
@@ -25,7 +26,7 @@ _STARTS = frozenset(
     for start in (
         *STARTS,
         SHM_TIMEOUT_START,
-        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START)),
+        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START)),
     )
 )
 _FIRST_SIGNS = b" 0123456789#"

@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 
-STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
-"""The files whose records are statistics: V0's, V1's, and the Rust front end's."""
+STATS_SITES = frozenset({"metrics.py", "loggers.py", "perf.py", "log_stats.rs"})
+"""The files whose records are statistics: V0's, V1's (`perf.py` on achieved work), and the Rust front end's."""
 
 UVICORN = "uvicorn:"
 UNKNOWN_SITE = "json:"

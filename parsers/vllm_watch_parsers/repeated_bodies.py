@@ -14,6 +14,7 @@ from operator import itemgetter
 from weakref import WeakValueDictionary
 
 from vllm_watch_parsers.exposition import Exposition, ExpositionParser, Group, Layout, numbers
+from vllm_watch_parsers.lora import LoraScan
 
 
 MAX_BODY = 1024 * 1024
@@ -78,13 +79,16 @@ class RepeatedBodies:
         """Parses the present body, if that is long."""
         self._body = b""
         """The present body, if it is not."""
+        self._lora = LoraScan()
 
     def start(self) -> None:
         """Begin with the next body, whatever has come of the last one."""
         self._parser, self._body = None, b""
+        self._lora = LoraScan()
 
     def feed(self, piece: bytes) -> None:
         """Take in the next bytes."""
+        self._lora.feed(piece)
         if self._parser is None and len(self._body) + len(piece) <= MAX_BODY:
             self._body += piece
         else:
@@ -92,16 +96,20 @@ class RepeatedBodies:
 
     def finish(self) -> Exposition:
         """Return the samples; none at all if the body is cut off or any wanted line is malformed."""
+        found = self._samples()
+        lora = self._lora.finish()
+        self.start()
+        return found if lora is None or found.problem is not None else found._replace(lora=lora)
+
+    def _samples(self) -> Exposition:
         if self._parser is None and self._form is not None:
             found = self._form.read(self._body)
             if found is not None:
-                self._body = b""
                 return found
         body = self._body
         parser = self._parse(b"")
         found = parser.finish()
         self._layouts, self._form = parser.layouts, _form_of(body, found)
-        self.start()
         return found
 
     def _parse(self, piece: bytes) -> ExpositionParser:

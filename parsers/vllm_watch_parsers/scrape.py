@@ -11,6 +11,7 @@ import math
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,20 +25,19 @@ from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
     CACHE_CONFIG,
+    COUNTED_BY_LABEL,
     COUNTERS,
     GAUGES,
     HTTP_REQUESTS,
     INFERENCE_HANDLERS,
     PROCESS_START,
-    PROMPT_SOURCES,
-    PROMPT_TOKENS_BY_SOURCE,
     REQUESTS_FINISHED,
     SLEEP_STATE,
     V0_EMITTED_TOKENS,
     V0_SWAPPED,
     WAITING_BY_REASON,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
+from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.places import (
     DEFAULT_ENGINE,
     EngineKey,
@@ -47,6 +47,7 @@ from vllm_watch_parsers.places import (
     places_of,
     real_number,
 )
+from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, SERVER_VALUES, ServerSeries
 
 
 MAX_ENGINES = 1024
@@ -63,7 +64,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "awake": (0, 1),
     "prefix_cache_hit_ratio_lifetime": (0, 1),
     "acceptance_ratio_lifetime": (0, 1),
+    "cpu_kv_cache_usage_ratio": (0, 1),
+    "cpu_prefix_cache_hit_ratio_lifetime": (0, 1),
+    "system_efficiency_lifetime": (0, 1),
 }
+_WORK = frozenset({"estimated_flops", "estimated_read_bytes", "estimated_write_bytes"})
 _DISABLED = -1.0
 _INFERENCE = INFERENCE_HANDLERS | {"/generate"}
 """With the handler that only the Rust front end has."""
@@ -126,6 +131,8 @@ class MetricsReading(NamedTuple):
     the lines that were skipped for their length. There are no engines yet if there was no request
     (`is_before_first_request`), or if nobody can tell which of several runs (`is_undecided`). `kind` is whose names the
     page bears, and `process` tells one server from another on a page that may have several: empty where none does.
+    `server_values` and `server_histograms` are about the whole server, by series; a number of active LoRA adapters is
+    among them only of a lone engine in one process.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -142,6 +149,8 @@ class MetricsReading(NamedTuple):
     flags: Flags = ()
     kind: EngineKind = "vllm"
     process: Labels = ()
+    server_values: Mapping[ServerSeries, float] = MappingProxyType({})
+    server_histograms: Mapping[ServerSeries, Histogram] = MappingProxyType({})
 
     @property
     def reason(self) -> Literal["ok", "no_requests_yet", "ray_idle"]:
@@ -180,11 +189,30 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     groups = exposition.groups
     values = groups[0].values if len(groups) == 1 else [value for group in groups for value in group.values]
     reading = _SeriesReader(places, values).read()._replace(long_lines=exposition.long_lines)
+    reading = _with_lora(reading, exposition, is_v0=V0_SWAPPED in places.label_sets)
     if places.has_engines or page.is_undecided:
         return reading._replace(is_undecided=page.is_undecided)
     if _is_before_first_request(exposition, reading):
         return reading._replace(is_before_first_request=True)
     return Unreadable("stats_disabled" if values or exposition.foreign_names else "not_metrics")
+
+
+def _with_lora(reading: MetricsReading, exposition: Exposition, *, is_v0: bool) -> MetricsReading:
+    """
+    Add the numbers of LoRA adapters.
+
+    Several engines write over each other's, and several processes of one API server add theirs up: then there is no
+    number of active ones. Such processes have no `process_start_time_seconds`; nor has V0's engine, which is one.
+    """
+    lora = exposition.lora
+    if lora is None:
+        return reading
+    is_lone = len({key.engine for key in reading.engines}) == 1
+    is_one_process = is_v0 or exposition.is_openmetrics or reading.process_start_seconds is not None
+    active = lora.active if is_lone and is_one_process else None
+    numbers = {LORA_ACTIVE: active, LORA_MOST: lora.most}
+    known = {series: float(number) for series, number in numbers.items() if number is not None}
+    return reading._replace(server_values={**reading.server_values, **known})
 
 
 def _foreign_program(places: Places, foreign_names: frozenset[str]) -> ForeignProgram | None:
@@ -250,6 +278,8 @@ class _SeriesReader:
             admission_rejections=self._admission_rejections(),
             http_requests=self._http_requests(),
             process_start_seconds=self._process_start(),
+            server_values=self._server_values(),
+            server_histograms=self._server_histograms(),
             kv_cache_tokens=tokens,
             max_concurrency=concurrency,
             out_of_range=dict(self._out_of_range),
@@ -293,12 +323,18 @@ class _SeriesReader:
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add(engines[engine_key(labels)], quantity, value, quantity)
-        for labels, value in self._series.get(PROMPT_TOKENS_BY_SOURCE, {}).items():
-            tokens = PROMPT_SOURCES.get(dict(labels).get("source", ""))
-            if tokens is not None:
-                self._add(engines[engine_key(labels)], tokens, value, tokens)
+                self._add_up(engines[engine_key(labels)], quantity, value)
+        for name, (label, quantities) in COUNTED_BY_LABEL.items():
+            for labels, value in self._series.get(name, {}).items():
+                known = quantities.get(dict(labels).get(label, ""))
+                if known is not None:
+                    self._add_up(engines[engine_key(labels)], known, value)
         return engines
+
+    def _add_up(self, counts: dict[str, float], quantity: str, value: float) -> None:
+        """Add a value to a quantity of a table, whose number is limited."""
+        if self._is_count(value, quantity):
+            counts[quantity] = counts.get(quantity, 0) + value
 
     def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
         if not self._is_count(value, quantity):
@@ -309,7 +345,7 @@ class _SeriesReader:
             self._dropped += 1
 
     def _is_count(self, value: float, quantity: str) -> bool:
-        is_count = 0 <= value <= MAX_COUNT
+        is_count = 0 <= value <= (MAX_WORK if quantity in _WORK else MAX_COUNT)
         if not is_count:
             self._out_of_range[quantity] += 1
         return is_count
@@ -346,6 +382,25 @@ class _SeriesReader:
                 is_estimate = self._places.page.has_estimated_sums
                 engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
         return engines
+
+    def _server_values(self) -> dict[ServerSeries, float]:
+        found: dict[ServerSeries, float] = {}
+        for name, family in SERVER_VALUES.items():
+            for labels, value in self._series.get(name, {}).items():
+                series = family.series(labels)
+                if self._is_count(value, series.name):
+                    found[series] = found.get(series, 0.0) + value
+        return found
+
+    def _server_histograms(self) -> dict[ServerSeries, Histogram]:
+        found: dict[ServerSeries, Histogram] = {}
+        for series, place in self._places.server_histograms:
+            histogram = None if place is None else _histogram(place, self._values)
+            if histogram is None:
+                self._out_of_range[series.name] += 1
+            else:
+                found[series] = histogram
+        return found
 
     def _admission_rejections(self) -> dict[tuple[str, str], float]:
         rejections: dict[tuple[str, str], float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from vllm_watch_parsers.events import Event, Notice, SpecDecoding
+from vllm_watch_parsers.events import DiffusionDecoding, Event, Notice, SpecDecoding
 from vllm_watch_parsers.fields import (
     Kind,
     MalformedError,
@@ -20,7 +20,8 @@ from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_
 
 V1_START = "SpecDecoding metrics: "
 V0_START = "Speculative metrics: "
-SPEC_STARTS = (V1_START, V0_START)
+DIFFUSION_START = "DiffusionDecoding metrics: "
+SPEC_STARTS = (V1_START, V0_START, DIFFUSION_START)
 
 _V1_FIELDS: dict[str, Kind] = {
     "Mean acceptance length": Kind("mean_acceptance_length", "", MAX_DRAFT_TOKENS + 1),
@@ -41,6 +42,15 @@ _V0_FIELDS: dict[str, Kind] = {
     "Number of emitted tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
     "Number of emitted tokens tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
 }
+_DIFFUSION_FIELDS: dict[str, Kind] = {
+    "Committed token throughput": Kind("committed_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Mean tokens committed per denoising step": Kind("tokens_per_denoising_step", "", MAX_TOKENS),
+    "Committed": Kind("committed_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Denoising steps": Kind("denoising_steps", "", MAX_TOKENS, whole=True),
+    "Canvas positions evaluated": Kind("canvas_positions", "", MAX_TOKENS, whole=True),
+}
+_RATIO_OF_COUNTS = "Mean denoising steps per canvas"
+"""Printed as the positions by the tokens, which are there."""
 _AMBIGUOUS = "Draft acceptance rate: "
 _POSITIONS = "Per-position acceptance rate"
 
@@ -59,6 +69,8 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
         return _parse(message[len(V1_START) :], _V1_FIELDS)
     if message.startswith(V0_START):
         return _parse(message[len(V0_START) :], _V0_FIELDS)
+    if message.startswith(DIFFUSION_START):
+        return _parse_diffusion(message[len(DIFFUSION_START) :])
     return ()
 
 
@@ -84,6 +96,26 @@ def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
     event = SpecDecoding(unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
     # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
     return (_with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event,)
+
+
+def _parse_diffusion(body: str) -> tuple[Event, ...]:
+    """Parse the fields of a line of a diffusion language model; without its counts it is malformed."""
+    values: dict[str, float | int | None] = {}
+    unknown = []
+    try:
+        for name, text in named_fields(body):
+            kind = _DIFFUSION_FIELDS.get(name)
+            if kind is not None:
+                values[kind.field] = read_field(kind, text)
+            elif name != _RATIO_OF_COUNTS:
+                unknown.append(unknown_name(name))
+    except OutOfRangeError as error:
+        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
+    except MalformedError:
+        return (Notice("stats_unparsed"),)
+    if "committed_tokens" not in values or "denoising_steps" not in values:
+        return (Notice("stats_unparsed"),)
+    return (DiffusionDecoding(unknown_fields=tuple(unknown), **values),)  # type: ignore[arg-type]  # By the table.
 
 
 def _read_positions(text: str) -> tuple[float | None, ...]:

@@ -12,7 +12,16 @@ import re
 
 from collections.abc import Callable, Mapping
 
-from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, SleepOrPause, StartupDetail, StartupFact
+from vllm_watch_parsers.events import (
+    MEMORY_TAGS,
+    AdapterChange,
+    Event,
+    Lifecycle,
+    Notice,
+    SleepOrPause,
+    StartupDetail,
+    StartupFact,
+)
 from vllm_watch_parsers.flags import printed_flags
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
@@ -256,6 +265,8 @@ _MESSAGES = _table(
     ),
     (rf"It took {_NUMBER} seconds to fall asleep\.$", lambda _found: (SleepOrPause("asleep"),)),
     (r"It took [\d.]{1,24} seconds to wake up(?: tags (.{1,80}))?\.$", _awake),
+    (r"Loaded new LoRA adapter: name '", lambda _found: (AdapterChange("loaded"),)),
+    (r"Removed LoRA adapter: name '", lambda _found: (AdapterChange("removed"),)),
     (r"setting pause state to (PAUSED_NEW|PAUSED_ALL|UNPAUSED)$", _paused),
     (r"OpenAI server is ready to accept requests(?: |$)", _phase("ready")),
     (r"Server is ready to accept requests$", _phase("ready")),
@@ -285,6 +296,7 @@ STARTS = (
     b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
     b"[shutdown] API server: ", b"It took ", b"setting pause state ",
+    b"Loaded new LoRA ", b"Removed LoRA ",
 )  # fmt: skip
 """How the messages above start, but for those that start with a number, ``#`` or the name of a device."""
 

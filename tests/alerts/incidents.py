@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.alerts.replay import Fired, fired
+from tests.alerts.replay import Fired, fired, name_of
 from tests.support.recordings import ROOT
 
 from vllm_watch.replay.recording import BUNDLED
@@ -46,7 +46,7 @@ class Incident(NamedTuple):
     @property
     def name(self) -> str:
         """The recording's name."""
-        return self.folder.name
+        return name_of(self.folder)
 
 
 _OVERLOAD = frozenset({"VllmQueueGrowing", "VllmKvCacheSaturated", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})
@@ -76,6 +76,11 @@ INCIDENTS = (
     Incident(RECORDINGS / "prefill", "computes twenty prompts for another server, from 10 to 90", quiet=((0, 130),)),
     Incident(RECORDINGS / "decode", "takes their KV blocks and generates the answers", quiet=((0, 130),)),
     Incident(RECORDINGS / "vl", "a vision model under a light load", quiet=((0, 600),)),
+    Incident(
+        RECORDINGS / "adapters.jsonl.xz",
+        "four LoRA adapters in two slots, two loaded and one removed later, a short sleep",
+        quiet=((0, 600),),
+    ),
     Incident(
         RECORDINGS / "queue",
         "a batch of at most 4: from 110 requests wait and more come than it serves, while the KV cache stays empty",

@@ -42,6 +42,11 @@ SOURCES = {(True, True): "both", (True, False): "log", (False, True): "metrics"}
 """What is watched: the log, and /metrics."""
 
 
+def name_of(recording: Path) -> str:
+    """Return the name of a recording: a folder's, or that of a file."""
+    return recording.name.removesuffix(".jsonl.xz")
+
+
 def fired(
     folders: Collection[Path], *, has_slo: bool = False, has_log: bool = True, has_metrics: bool = True
 ) -> dict[str, list[Fired]]:
@@ -52,7 +57,8 @@ def fired(
     left out.
     """
     replays = {
-        folder.name: replayed(folder, has_slo=has_slo, has_log=has_log, has_metrics=has_metrics) for folder in folders
+        name_of(folder): replayed(folder, has_slo=has_slo, has_log=has_log, has_metrics=has_metrics)
+        for folder in folders
     }
     _, longest, series = together(SeriesGrid(0, steps, found) for found, steps in replays.values())
     firing = evaluated({**of_the_daemon(longest), **series}, longest, FIRING)
@@ -116,7 +122,7 @@ def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -
 
 def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
-    settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
+    settings = ServerSettings(name_of(folder), sources != "metrics", interval, slo=CHAT)
     return series_of(open_recording(folder), settings)
 
 

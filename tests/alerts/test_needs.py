@@ -42,6 +42,10 @@ OF_OBJECTIVES = {"VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly", "
 NO_LOG, NO_METRICS = "no log is configured", "no metrics are configured"
 NO_PROBE, NO_SLO = "no probe is configured", "no slo is configured"
 ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
+UNUSED = {
+    "no LoRA adapter was used": {"VllmLoraAdaptersTakeTurns"},
+    "vLLM does not run with VLLM_COMPUTE_NANS_IN_LOGITS=1": {"VllmCorruptedRequests"},
+}
 NO_GPUS = "no GPUs are read"
 OF_GPUS = {alert for alert in alert_needs() if alert.startswith("Gpu")}
 NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
@@ -156,6 +160,8 @@ class TestCheck:
             NO_METRICS: {
                 "VllmAdmissionRejections",
                 "VllmCacheCollapseSlows",
+                "VllmCorruptedRequests",
+                "VllmLoraAdaptersTakeTurns",
                 "VllmPreemptionStorm",
                 "VllmRequiredMetricMissing",
                 "VllmSourcesDisagree",
@@ -180,6 +186,7 @@ class TestCheck:
             NO_LOG: OF_THE_LOG | {"VllmBatchLimitReached", "VllmSourcesDisagree"},
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
+            **UNUSED,
             **ONE_ENGINE,
             **NO_KV_ALERTS,
             NO_GPUS: OF_GPUS - {"GpuMemoryShort"},
@@ -193,6 +200,7 @@ class TestCheck:
         assert silent == {
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
+            **UNUSED,
             **ONE_ENGINE,
             **NO_GPU_ALERTS,
             **NO_KV_ALERTS,
@@ -202,7 +210,7 @@ class TestCheck:
         """With objectives and a probe as well, all can fire but what takes several engines, GPUs, or a KV connector."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
 
-        assert silent == {**ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS}
+        assert silent == {**UNUSED, **ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS}
 
     def test_log_with_slo(self, tmp_path):
         """Objectives without a page to hold against them are of no use, and that is said."""

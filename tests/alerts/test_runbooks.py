@@ -46,6 +46,7 @@ VLLM_FLAGS = {
     "--data-parallel-size",
     "--disable-custom-all-reduce",
     "--disable-log-stats",
+    "--dtype",
     "--enable-log-requests",
     "--enable-prefix-caching",
     "--enforce-eager",
@@ -55,6 +56,8 @@ VLLM_FLAGS = {
     "--kv-transfer-config",
     "--long-prefill-token-threshold",
     "--limit-mm-per-prompt",
+    "--max-lora-rank",
+    "--max-loras",
     "--max-model-len",
     "--max-num-batched-tokens",
     "--max-num-queued-reqs",
@@ -81,6 +84,7 @@ OTHER_FLAGS = {
 }
 
 VLLM_VARIABLES = {
+    "VLLM_COMPUTE_NANS_IN_LOGITS",
     "VLLM_CACHE_ROOT",
     "VLLM_ENGINE_READY_TIMEOUT_S",
     "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",

@@ -8,20 +8,27 @@ import math
 
 from collections import defaultdict
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import get_args
 
 import pytest
 
 from tests.completeness.left_out import FAMILIES, FIELDS, QUANTITIES
 from tests.parsers.releases import CORPUS
+from tests.support.further_pages import FURTHER
+from tests.support.recordings import recording
 
 from vllm_watch.exposition.samples import HistogramSample, server_samples
 from vllm_watch.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.replay.recording import MetricsRead
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
+    AchievedWork,
+    AdapterChange,
+    DiffusionDecoding,
     EngineStats,
     Event,
     Failure,
@@ -34,13 +41,24 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.kv_transfer import KvKey, KvReading
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, VLLM_NAMES
+from vllm_watch_parsers.metric_names import (
+    CACHE_SOURCES,
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    PROMPT_SOURCES,
+    READ_ELSEWHERE,
+    VLLM_NAMES,
+    WATERMARKED,
+)
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
+from vllm_watch_parsers.server_families import LORA_ACTIVE, ServerSeries
 
 
 START = 1000.0
 STATS = EngineStats("0", 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5)
 SPEC = SpecDecoding("0", 2.0, 1.0, 2.0, 10, 20, 0.5)
+DIFFUSION = DiffusionDecoding("0", 8.0, 4.0, 80, 20, 640)
 
 VALUES = {
     "engine": ("0", "1"),
@@ -75,6 +93,7 @@ KINDS = {
     "Failure.kind": ("nccl_error", "worker_died"),
     "Notice.kind": ("stats_unparsed", "api_servers_more_than_one"),
     "SleepOrPause.kind": ("asleep", "awake"),
+    "AdapterChange.kind": ("loaded", "removed"),
 }
 CONTEXTS = {
     "EngineStats": ([], STATS, []),
@@ -84,6 +103,9 @@ CONTEXTS = {
     "StartupDetail": ([STATS, StartupFact(flags_of="engine")], StartupDetail(), []),
     "Lifecycle": ([], Lifecycle("ready"), []),
     "Failure": ([], Failure("nccl_error"), []),
+    "AdapterChange": ([], AdapterChange("loaded"), []),
+    "AchievedWork": ([STATS, AchievedWork("0", 1.0, 1.0), STATS], AchievedWork("0", 1.0, 1.0), []),
+    "DiffusionDecoding": ([STATS, DIFFUSION, STATS], DIFFUSION, []),
     "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
     "SleepOrPause": ([STATS, SleepOrPause("asleep")], SleepOrPause("awake"), []),
     "Notice": ([], Notice("value_out_of_range", "engine"), []),
@@ -98,6 +120,7 @@ RELATED = {
     "StartupFact.flags": {"flags_of": "arguments"},
     "StartupDetail.engine": {"compile_seconds": 5.0},
     "EngineStats.preemptions": {"is_rust": True},
+    "SpecDecoding.emitted_tokens_cumulative": {"accepted_tokens_cumulative": 5, "drafted_tokens_cumulative": 9},
     "SpecDecoding.accepted_tokens_cumulative": {"drafted_tokens_cumulative": 9},
     "SpecDecoding.drafted_tokens_cumulative": {"accepted_tokens_cumulative": 9},
     "EngineStats.requests_running": {"prompt_tokens_per_second": 5.0},
@@ -149,7 +172,7 @@ HISTOGRAM = Histogram((0.5, math.inf), (10.0, 20.0), 9.0)
 MORE = Histogram((0.5, math.inf), (20.0, 50.0), 29.0)
 ENGINE = EngineReading(
     {**dict.fromkeys([*GAUGES, "requests_deferred"], 0.25), "awake": 1.0},
-    dict.fromkeys([*COUNTERS, "prompt_tokens_computed"], 100.0),
+    dict.fromkeys([*COUNTERS, *PROMPT_SOURCES.values(), *CACHE_SOURCES.values(), *WATERMARKED.values()], 100.0),
     dict.fromkeys(HISTOGRAMS, HISTOGRAM),
     {"stop": 1.0},
     (50.0,),
@@ -174,6 +197,8 @@ OTHER_PAGES = {
     "out_of_range": {"engine": 1},
     "dropped": 1,
     "long_lines": 1,
+    "server_values": {LORA_ACTIVE: 1.0},
+    "server_histograms": {ServerSeries("websocket_connection_duration_seconds"): HISTOGRAM},
     "is_undecided": True,
     "kind": "ray_vllm",
 }
@@ -263,19 +288,23 @@ def test_every_field_of_a_page_is_shown(field):
     assert shown_of_pages(page_of(ENGINE)) != shown_of_pages(page_of(ENGINE, **{field: OTHER_PAGES[field]}))
 
 
+@cache
 def families():
     """Return every family of every recorded page, and the releases that have it."""
     found = defaultdict(set)
-    for body in sorted(CORPUS.glob("*/metrics*_[01].txt.gz")):
-        for line in gzip.decompress(body.read_bytes()).decode().splitlines():
+    bodies = [(file.parent.name, gzip.decompress(file.read_bytes())) for file in CORPUS.glob("*/metrics*_[01].txt.gz")]
+    scraped = [event.body for event in recording("adapters").events() if isinstance(event, MetricsRead)]
+    for release, body in (*bodies, ("0.32.0", scraped[-3]), ("0.32.0", FURTHER.read_bytes())):
+        for line in body.decode().splitlines():
             if line.startswith("# TYPE "):
-                found[line.split()[2]].add(body.parent.name)
+                found[line.split()[2]].add(release)
     return found
 
 
 def is_read(family):
     """Tell whether the samples of a family are read."""
-    return not VLLM_NAMES.isdisjoint(family + part for part in ("", "_total", "_bucket", "_sum", "_count"))
+    parts = ("", "_total", "_bucket", "_sum", "_count")
+    return family in READ_ELSEWHERE or not VLLM_NAMES.isdisjoint(family + part for part in parts)
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

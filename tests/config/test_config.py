@@ -64,6 +64,9 @@ MESSAGES = {
     "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
     "cost_with_currency": ':4: servers[0].cost_per_hour: expected a number above 0, up to 1,000,000, got "12 EUR"',
+    "peak_in_words": (
+        ':4: servers[0].peak_flops: expected operations per second from 1e9 to 1e18, such as 989e12, got "989 TFLOPS"'
+    ),
     "duplicate_key": ':5: duplicate key "listen", first given in line 1',
     "duplicate_nested_key": ':5: servers[0].metrics: duplicate key "url", first given in line 4',
     "empty": ": the file is empty",
@@ -87,7 +90,7 @@ MESSAGES = {
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
         ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
-        "cost_per_hour, labels, stall_after"
+        "cost_per_hour, peak_flops, labels, stall_after"
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
@@ -233,7 +236,7 @@ MESSAGES = {
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
         ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
-        "cost_per_hour, labels, stall_after"
+        "cost_per_hour, peak_flops, labels, stall_after"
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
@@ -317,6 +320,7 @@ class TestGoodFiles:
             ),
             gpus=first.gpus,
             cost_per_hour=98.32,
+            peak_flops=989.4e12,
             labels={"team": "search", "tier": "1"},
             stall_after=120.0,
         )

@@ -40,7 +40,7 @@ UNITS = frozenset(
     {
         "none", "short", "locale", "percent", "percentunit", "s", "ms", "dtdurations", "dateTimeFromNow",
         "dateTimeAsIso", "dateTimeAsLocal", "bytes", "decbytes", "Bps", "binBps", "reqps", "ops", "cps", "string",
-        "celsius",
+        "celsius", "flops",
     }
 )  # fmt: skip
 """Units of Grafana's that make sense here. It takes any other word, and writes it behind the number."""

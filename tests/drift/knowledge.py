@@ -8,7 +8,15 @@ from fnmatch import fnmatchcase
 from tests.completeness.left_out import CONSTRUCTED, FAMILIES, LINES
 from tests.drift.families import Family
 
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAM_PARTS, HISTOGRAMS, REQUIRED, VLLM_NAMES
+from vllm_watch_parsers.metric_names import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAM_PARTS,
+    HISTOGRAMS,
+    READ_ELSEWHERE,
+    REQUIRED,
+    VLLM_NAMES,
+)
 
 
 QUANTITIES: dict[str, tuple[str, ...]] = {**GAUGES, **COUNTERS, **HISTOGRAMS}
@@ -27,7 +35,7 @@ def shown_name(family: Family) -> str:
 def is_read(family: Family) -> bool:
     """Tell whether samples of a family are read."""
     name = shown_name(family)
-    return not VLLM_NAMES.isdisjoint({name, *(name + part for part in HISTOGRAM_PARTS)})
+    return name in READ_ELSEWHERE or not VLLM_NAMES.isdisjoint({name, *(name + part for part in HISTOGRAM_PARTS)})
 
 
 def why_left_out(family: Family) -> str | None:

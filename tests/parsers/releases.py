@@ -31,6 +31,9 @@ _KINDS = {
     "Failure": "failure",
     "Lifecycle": "lifecycle",
     "SleepOrPause": "pause",
+    "AdapterChange": "adapter_change",
+    "AchievedWork": "achieved_work",
+    "DiffusionDecoding": "diffusion_decoding",
     "SpecDecoding": "spec_decoding",
     "StartupFact": "startup_fact",
 }

@@ -62,6 +62,7 @@ def test_a_worker_is_read_as_vllms():
     assert dict(engine.counters) == {
         "prompt_tokens": 100,
         "prompt_tokens_cached": 20,
+        "prompt_tokens_cached_device": 20,
         "generation_tokens": 50,
         "prefix_cache_queries": 100,
         "prefix_cache_hits": 20,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, events, json_record, old_record, record
 
-from vllm_watch_parsers.events import Notice, SpecDecoding
+from vllm_watch_parsers.events import DiffusionDecoding, Notice, SpecDecoding
 from vllm_watch_parsers.spec_decode import parse_spec_decoding
 
 
@@ -210,7 +210,40 @@ def test_a_field_of_a_later_release_is_named():
     assert parse_spec_decoding(f"{SPEC_MESSAGE}, Rejected: 4 tokens") == (SPEC._replace(unknown_fields=("Rejected",)),)
 
 
-@pytest.mark.parametrize("message", ["", "DiffusionDecoding metrics: Committed: 5 tokens", "x " + SPEC_MESSAGE])
+DIFFUSION = (
+    "DiffusionDecoding metrics: Committed token throughput: 84.00 tokens/s, Mean denoising steps per canvas: 8.00, "
+    "Mean tokens committed per denoising step: 4.00, Committed: 840 tokens, Denoising steps: 210, "
+    "Canvas positions evaluated: 6720"
+)
+
+
+def test_a_diffusion_models_line_is_read():
+    """0.24 and later: what was committed, in how many steps; the ratio of two counts that are there is passed over."""
+    line = DiffusionDecoding(None, 84.0, 4.0, 840, 210, 6720)
+
+    assert parse_spec_decoding(DIFFUSION) == (line,)
+    nothing = DIFFUSION.replace("canvas: 8.00", "canvas: nan").replace("step: 4.00", "step: nan")
+    assert parse_spec_decoding(nothing) == (line._replace(tokens_per_denoising_step=None),)
+    assert parse_spec_decoding(f"{DIFFUSION}, Remasked: 3") == (line._replace(unknown_fields=("Remasked",)),)
+
+
+@pytest.mark.parametrize(
+    ("message", "notices"),
+    [
+        (DIFFUSION.replace("840", "many"), (Notice("stats_unparsed"),)),
+        ("DiffusionDecoding metrics: Committed: 5 tokens", (Notice("stats_unparsed"),)),
+        (
+            DIFFUSION.replace("84.00", "8e99"),
+            (Notice("value_out_of_range", "committed_tokens_per_second"), Notice("stats_unparsed")),
+        ),
+    ],
+)
+def test_a_diffusion_models_line_that_is_malformed_is_counted(message, notices):
+    """A line without its counts, with text for a number, or with an absurd one gives nothing but a notice."""
+    assert parse_spec_decoding(message) == notices
+
+
+@pytest.mark.parametrize("message", ["", "x " + DIFFUSION, "x " + SPEC_MESSAGE])
 def test_other_lines_say_nothing(message):
-    """Diffusion models' line and text that merely holds the line are nothing."""
+    """Text that merely holds the line is nothing."""
     assert parse_spec_decoding(message) == ()

@@ -44,7 +44,9 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes"]
+Feature = Literal[
+    "slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes", "peak_flops", "lora", "nan"
+]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
@@ -497,6 +499,12 @@ LATENCY = Group(
             sources=(_scrape("`vllm:request_decode_time_seconds` (0.6.4 exports it as prefill time)"),),
         ),
         _histogram(
+            "inference_time_seconds",
+            unit="seconds",
+            help="Time that a request ran, in prefill and decode together: from its first step to its last token.",
+            sources=(_scrape("`vllm:request_inference_time_seconds`"),),
+        ),
+        _histogram(
             "iteration_tokens",
             unit="tokens",
             help="Tokens per engine step that returns any: those generated, and the prompts whose prefill ends in it, whole and with what was cached. Steps that prefill only a part of a prompt are not observed.",
@@ -513,6 +521,42 @@ LATENCY = Group(
             unit="tokens",
             help="Generated tokens per request.",
             sources=(_scrape("`vllm:request_generation_tokens`"),),
+        ),
+        _histogram(
+            "request_computed_prompt_tokens",
+            unit="tokens",
+            help="Prompt tokens per request that were computed here: without those from a cache. vLLM 0.13 and later.",
+            sources=(_scrape("`vllm:request_prefill_kv_computed_tokens`"),),
+        ),
+        _histogram(
+            "request_max_tokens",
+            unit="tokens",
+            help="The limit of generated tokens per request (`max_tokens`). V1 fills in a missing one with what the context has left, so that its highest buckets hold the requests without a limit; V0 leaves those out.",
+            sources=(_scrape("`vllm:request_params_max_tokens`"),),
+        ),
+        _histogram(
+            "request_max_generation_tokens",
+            unit="tokens",
+            help="Generated tokens of the longest answer per request; equal to request_generation_tokens where requests have one answer.",
+            sources=(_scrape("`vllm:request_max_num_generation_tokens`"),),
+        ),
+        _histogram(
+            "request_params_n",
+            unit="answers",
+            help="Answers asked for per request (`n`).",
+            sources=(_scrape("`vllm:request_params_n`"),),
+        ),
+        _histogram(
+            "request_params_best_of",
+            unit="answers",
+            help="Answers generated per request (`best_of`). V0 before 0.6.3.",
+            sources=(_scrape("`vllm:request_params_best_of`"),),
+        ),
+        _histogram(
+            "request_preemptions",
+            unit="preemptions",
+            help="Preemptions per finished request. vLLM 0.30 and later.",
+            sources=(_scrape("`vllm:request_num_preemptions`"),),
         ),
     ),
 )
@@ -856,6 +900,13 @@ FACTS = Group(
             sources=(_log("the arguments, the engine's configuration"), _COMMAND_LINE),
         ),
         _gauge(
+            "api_servers",
+            labels=_ENGINE,
+            unit="processes",
+            help="Processes of the API server (`--api-server-count`), if it was given: of several none prints statistics.",
+            sources=(_log("the arguments line"),),
+        ),
+        _gauge(
             "pipeline_parallel_size",
             labels=_ENGINE,
             unit="1",
@@ -910,12 +961,12 @@ FACTS = Group(
             labels=(*_ENGINE, "phase"),
             unit="seconds",
             help=(
-                "Time that the slowest worker took for a phase of the last start: `load` is `model_load_seconds`, `init` "
-                "the rest up to the first step; `compile` and `graphs` are parts of `init`."
+                "Time that the slowest worker took for a phase of the last start: `load` is `model_load_seconds`, `weights` "
+                "a part of it, `init` the rest up to the first step; `compile` and `graphs` are parts of `init`."
             ),
             sources=(
                 _log(
-                    "`Model loading took`, `torch.compile takes` or the compilation in `init engine`, `Graph capturing "
+                    "`Model loading took`, `Loading weights took`, `torch.compile takes` or the compilation in `init engine`, `Graph capturing "
                     "finished`, `init engine`"
                 ),
             ),
@@ -1261,6 +1312,301 @@ GPUS = Group(
     ),
 )
 
+WORK = Group(
+    "Work, adapters and connections",
+    (
+        _gauge(
+            "achieved_flops_per_second",
+            labels=_ENGINE,
+            unit="operations/s",
+            help="Floating point operations per second of each device of the engine, as vLLM estimates them from the shapes of the model. It is no measurement. Absent without `--enable-mfu-metrics`.",
+            sources=(
+                _scrape("rate of `vllm:estimated_flops_per_gpu_total` over 10 s or more, 0.17 and later"),
+                _log("`MFU: … TF/s/GPU`, 0.14 and later, unless the line before was of an earlier interval"),
+            ),
+        ),
+        _gauge(
+            "achieved_memory_bytes_per_second",
+            labels=_ENGINE,
+            unit="bytes/s",
+            help="Bytes per second that each device of the engine reads from and writes to its memory, as vLLM estimates them.",
+            sources=(
+                _scrape("rate of `vllm:estimated_read_bytes_per_gpu_total` and `…_write_bytes…` together"),
+                _log("`MFU: … GB/s/GPU`"),
+            ),
+        ),
+        _gauge(
+            "achieved_read_bytes_per_second",
+            labels=_ENGINE,
+            unit="bytes/s",
+            help="Bytes read of these.",
+            sources=(_scrape("rate of `vllm:estimated_read_bytes_per_gpu_total`"),),
+        ),
+        _gauge(
+            "achieved_write_bytes_per_second",
+            labels=_ENGINE,
+            unit="bytes/s",
+            help="Bytes written of these.",
+            sources=(_scrape("rate of `vllm:estimated_write_bytes_per_gpu_total`"),),
+        ),
+        _gauge(
+            "flops_utilization_ratio",
+            labels=_ENGINE,
+            unit="ratio",
+            help="Model FLOPs utilization (MFU): achieved_flops_per_second as a share of the configured peak of a device.",
+            sources=(
+                _configuration("`peak_flops`"),
+                _scrape("achieved_flops_per_second"),
+            ),
+            feature="peak_flops",
+        ),
+        _histogram(
+            "kv_block_lifetime_seconds",
+            unit="seconds",
+            help="Time from the allocation of a block of the KV cache to its eviction. Of a sample of the blocks, 1 % by default: only the shape means something.",
+            sources=(_scrape("`vllm:kv_block_lifetime_seconds`, with `--kv-cache-metrics`, 0.12 and later"),),
+        ),
+        _histogram(
+            "kv_block_idle_before_evict_seconds",
+            unit="seconds",
+            help="Time that a block of the KV cache had not been used when it was evicted. Of a sample of the blocks.",
+            sources=(_scrape("`vllm:kv_block_idle_before_evict_seconds`"),),
+        ),
+        _histogram(
+            "kv_block_reuse_gap_seconds",
+            unit="seconds",
+            help="Time between two uses of a block of the KV cache. Of a sample of the blocks that were evicted.",
+            sources=(_scrape("`vllm:kv_block_reuse_gap_seconds`"),),
+        ),
+        _counter(
+            "corrupted_requests_total",
+            labels=_ENGINE,
+            unit="requests",
+            help="Requests whose logits had a NaN: their answers are wrong. Only with VLLM_COMPUTE_NANS_IN_LOGITS=1, 0.11.1 and later.",
+            sources=(_scrape("`vllm:corrupted_requests_total`"),),
+            feature="nan",
+        ),
+        _counter(
+            "prompt_tokens_cached_by_source_total",
+            labels=(*_ENGINE, "source"),
+            unit="tokens",
+            help="Prompt tokens found in a cache when a request was admitted, by where that is: device, host, p2p, disk, external_unspecified. A preempted request counts again, so that it is no part of prompt_tokens_by_source_total. vLLM 0.32 and later.",
+            sources=(_scrape("`vllm:prompt_tokens_cached_by_source_total`"),),
+        ),
+        _counter(
+            "watermark_requests_total",
+            labels=(*_ENGINE, "status"),
+            unit="requests",
+            help="Finished requests by what became of their watermark: watermarked, skipped, not_watermarked. Only with `--watermark-config`, 0.32 and later.",
+            sources=(_scrape("`vllm:watermark_requests_total`"),),
+        ),
+        _gauge(
+            "diffusion_committed_tokens_per_second",
+            labels=_ENGINE,
+            unit="tokens/s",
+            help="Tokens per second that a diffusion language model commits.",
+            sources=(
+                _scrape("rate of `vllm:diffusion_num_committed_tokens_total`, 0.24 and later"),
+                _log("`DiffusionDecoding metrics`"),
+            ),
+        ),
+        _gauge(
+            "diffusion_tokens_per_step",
+            labels=_ENGINE,
+            unit="tokens",
+            help="Tokens that a diffusion language model commits per denoising step, recently.",
+            sources=(
+                _scrape("committed tokens divided by denoising steps"),
+                _log("`DiffusionDecoding metrics`"),
+            ),
+        ),
+        _counter(
+            "diffusion_committed_tokens_total",
+            labels=_ENGINE,
+            unit="tokens",
+            help="Tokens that a diffusion language model has committed.",
+            sources=(
+                _scrape("`vllm:diffusion_num_committed_tokens_total`"),
+                _log("the sum of `DiffusionDecoding metrics`"),
+            ),
+        ),
+        _counter(
+            "diffusion_denoising_steps_total",
+            labels=_ENGINE,
+            unit="steps",
+            help="Denoising steps of a diffusion language model.",
+            sources=(
+                _scrape("`vllm:diffusion_num_denoising_steps_total`"),
+                _log("the sum of `DiffusionDecoding metrics`"),
+            ),
+        ),
+        _counter(
+            "diffusion_canvas_positions_total",
+            labels=_ENGINE,
+            unit="positions",
+            help="Positions of canvases that a diffusion language model has evaluated.",
+            sources=(
+                _scrape("`vllm:diffusion_num_canvas_positions_total`"),
+                _log("the sum of `DiffusionDecoding metrics`"),
+            ),
+        ),
+        _gauge(
+            "requests_swapped",
+            labels=_ENGINE,
+            unit="requests",
+            help="Requests whose KV cache is in the memory of the CPU. V0 only.",
+            sources=(
+                _scrape("`vllm:num_requests_swapped`"),
+                _log("`Swapped`"),
+            ),
+        ),
+        _gauge(
+            "cpu_kv_cache_usage_ratio",
+            labels=_ENGINE,
+            unit="ratio",
+            help="Share of the space for swapped requests in use. V0 only.",
+            sources=(
+                _scrape("`vllm:cpu_cache_usage_perc`"),
+                _log("`CPU KV cache usage` beside that of the GPU"),
+            ),
+        ),
+        _gauge(
+            "cpu_prefix_cache_hit_ratio",
+            labels=_ENGINE,
+            unit="ratio",
+            help="Share of queried blocks that were in the prefix cache on the CPU, since the start. V0 only; absent where there is none.",
+            sources=(
+                _scrape("`vllm:cpu_prefix_cache_hit_rate`"),
+                _log("`Prefix cache hit rate: …, CPU`"),
+            ),
+        ),
+        _gauge(
+            "spec_decode_system_efficiency_ratio",
+            labels=_ENGINE,
+            unit="ratio",
+            help="Share of the tokens that speculative decoding could have emitted which it has, since the start. V0 only.",
+            sources=(
+                _scrape("`vllm:spec_decode_efficiency`"),
+                _log("`Speculative metrics`, `System efficiency`"),
+            ),
+        ),
+        _counter(
+            "spec_decode_emitted_tokens_total",
+            labels=_ENGINE,
+            unit="tokens",
+            help="Tokens that speculative decoding has emitted. V0 only, whose /metrics counts them wrongly.",
+            sources=(_log("`Speculative metrics`, `Number of emitted tokens`"),),
+        ),
+        _gauge(
+            "lora_active_adapters",
+            labels=_SERVER,
+            unit="adapters",
+            help="Number of LoRA adapters that running requests use. Absent where /metrics cannot tell: with several engines or API server processes.",
+            sources=(_scrape("the newest series of `vllm:lora_requests_info`"),),
+            feature="lora",
+        ),
+        _gauge(
+            "lora_max_adapters",
+            labels=_SERVER,
+            unit="adapters",
+            help="Number of LoRA adapters that a batch may use (`--max-loras`). Requests for others wait until one is no longer used.",
+            sources=(_scrape("`max_lora` of `vllm:lora_requests_info`, from the first request on"),),
+            feature="lora",
+        ),
+        _counter(
+            "lora_adapter_changes_total",
+            labels=(*_SERVER, "change"),
+            unit="adapters",
+            help="LoRA adapters that were loaded and removed; there from the first one on.",
+            sources=(_log("`Loaded new LoRA adapter`, `Removed LoRA adapter`"),),
+        ),
+        _counter(
+            "tool_parser_calls_total",
+            labels=(*_SERVER, "mode", "outcome"),
+            unit="calls",
+            help="Calls of the parser of tool calls by outcome: tool_call, no_tool_call. One for each answer where `mode` is non_streaming, one for each piece of an answer where it is streaming. An error of the parser counts as no_tool_call. vLLM 0.24 and later.",
+            sources=(_scrape("`vllm:tool_call_parser_invocations_total`"),),
+        ),
+        _gauge(
+            "sleep_operations_in_flight",
+            labels=(*_SERVER, "operation"),
+            unit="operations",
+            help="Calls to put the server to sleep or to wake it up that are not answered yet: no token comes meanwhile, and the engine does not count as stalled for ten minutes. vLLM 0.32 and later.",
+            sources=(_scrape("`vllm:sleep_mode_operations_in_flight`"),),
+        ),
+        _gauge(
+            "weight_update_operations_in_flight",
+            labels=(*_SERVER, "operation"),
+            unit="operations",
+            help="Updates of the weights by a trainer that are not complete: no token comes meanwhile, and the engine does not count as stalled for ten minutes. vLLM 0.32 and later.",
+            sources=(_scrape("`vllm:rl_weight_update_operations_in_flight`"),),
+        ),
+        _histogram(
+            "sleep_operation_duration_seconds",
+            labels=(*_SERVER, "operation"),
+            unit="seconds",
+            help="Time that a call to put the server to sleep or to wake it up took.",
+            sources=(_scrape("`vllm:sleep_mode_operation_duration_seconds`"),),
+        ),
+        _histogram(
+            "weight_update_operation_duration_seconds",
+            labels=(*_SERVER, "operation"),
+            unit="seconds",
+            help="Time that an update of the weights by a trainer took.",
+            sources=(_scrape("`vllm:rl_weight_update_operation_duration_seconds`"),),
+        ),
+        _gauge(
+            "websocket_connections_active",
+            labels=_SERVER,
+            unit="connections",
+            help="WebSocket connections that are open (realtime endpoint).",
+            sources=(_scrape("`vllm:websocket_connections_active`, 0.18 and later"),),
+        ),
+        _counter(
+            "websocket_connections_total",
+            labels=_SERVER,
+            unit="connections",
+            help="WebSocket connections that were opened.",
+            sources=(_scrape("`vllm:websocket_connections_total`"),),
+        ),
+        _histogram(
+            "websocket_connection_duration_seconds",
+            labels=_SERVER,
+            unit="seconds",
+            help="Time that a WebSocket connection was open.",
+            sources=(_scrape("`vllm:websocket_connection_duration_seconds`"),),
+        ),
+        _gauge(
+            "server_process_open_fds",
+            labels=_SERVER,
+            unit="files",
+            help="Open files and connections of the API server's process. Absent with several processes, as the next three.",
+            sources=(_scrape("`process_open_fds`"),),
+        ),
+        _gauge(
+            "server_process_max_fds",
+            labels=_SERVER,
+            unit="files",
+            help="The most that it may have open; at this number it accepts no connection.",
+            sources=(_scrape("`process_max_fds`"),),
+        ),
+        _gauge(
+            "server_process_resident_memory_bytes",
+            labels=_SERVER,
+            unit="bytes",
+            help="Memory of the API server's process; the engine's is another one.",
+            sources=(_scrape("`process_resident_memory_bytes`"),),
+        ),
+        _counter(
+            "server_process_cpu_seconds_total",
+            labels=_SERVER,
+            unit="seconds",
+            help="Processor time of the API server's process: near one second a second it holds the engine up.",
+            sources=(_scrape("`process_cpu_seconds_total`"),),
+        ),
+    ),
+)
+
 STATE = Group(
     "State",
     (
@@ -1398,8 +1744,8 @@ SOURCES = Group(
             labels=_SERVER,
             unit="lines",
             help=(
-                "Lines of /metrics over 16 KiB, skipped; they belong to families that are not read (label sets of LoRA "
-                "adapters)."
+                "Lines of /metrics over 16 KiB, skipped but for the newest: label sets of LoRA adapters, of which only "
+                "the number is read."
             ),
             sources=(_scrape(),),
         ),
@@ -1649,7 +1995,7 @@ DAEMON = Group(
     ),
 )
 
-GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, KV, FACTS, CAPACITY, GPUS, STATE, SOURCES, DAEMON)
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, WORK, KV, FACTS, CAPACITY, GPUS, STATE, SOURCES, DAEMON)
 
 SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
 """All series, by name without the prefix."""

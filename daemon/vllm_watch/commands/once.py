@@ -207,6 +207,9 @@ _KINDS = {
     "Lifecycle": "lifecycle",
     "Failure": "failure",
     "SleepOrPause": "pause",
+    "AdapterChange": "adapter_change",
+    "AchievedWork": "achieved_work",
+    "DiffusionDecoding": "diffusion_decoding",
     "AccessRequest": "access",
 }
 

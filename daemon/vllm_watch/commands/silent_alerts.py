@@ -14,6 +14,14 @@ from vllm_watch.exposition.samples import server_samples
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
+_UNUSED = {
+    "speculative decoding": "no speculative decoding was found",
+    "kv connector": "no KV connector shows it",
+    "lora": "no LoRA adapter was used",
+    "nan": "vLLM does not run with VLLM_COMPUTE_NANS_IN_LOGITS=1",
+}
+"""What a server does not do, by the feature of its series."""
+
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
@@ -96,10 +104,11 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
         return ["no slo is configured", *without_metrics]
     if "log" in (need.source, series.origins[0]):
         return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
-    if series.feature == "speculative decoding" and not (without_log and without_metrics):
-        return ["no speculative decoding was found"]
-    if series.feature == "kv connector" and not (without_log and without_metrics):
-        return ["no KV connector shows it"]
+    unused = _UNUSED.get(series.feature or "")
+    if unused is not None and (without_metrics if series.origins == ("metrics",) else without_log and without_metrics):
+        return without_metrics
+    if unused is not None:
+        return [unused]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]

@@ -13,6 +13,9 @@ from vllm_watch.config.yaml_node import ConfigNode
 
 MAX_COST_PER_HOUR = 1e6
 
+MIN_PEAK_FLOPS, MAX_PEAK_FLOPS = 1e9, 1e18
+"""A number below is one of tera operations, or a mistake."""
+
 _OFF = GpuConfig(read="never", kernel_log="never")
 _READ = ("auto", "always", "never")
 _KERNEL_LOGS = ("journal", "/dev/kmsg", "never")
@@ -22,6 +25,7 @@ _OLD_MIG = re.compile(rf"mig-gpu-({_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}})
 _SERIAL = re.compile(r"amd-([0-9a-z][0-9a-z-]{3,39})", re.ASCII | re.IGNORECASE)
 _PCI = re.compile(rf"(?:({_HEX}{{1,8}}):)?({_HEX}{{2}}):({_HEX}{{2}})(?:\.{_HEX})?")
 _INDEX = re.compile(r"\d{1,3}", re.ASCII)
+_PEAK = re.compile(r"\d{1,19}(\.\d{1,9})?(e\+?\d{1,2})?", re.ASCII | re.IGNORECASE)
 _COST = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
@@ -80,6 +84,14 @@ def read_cost(node: ConfigNode) -> float:
     return float(text)
 
 
+def read_peak_flops(node: ConfigNode) -> float:
+    """Read a number of operations per second."""
+    text = node.written()
+    if _PEAK.fullmatch(text) is None or not MIN_PEAK_FLOPS <= float(text) <= MAX_PEAK_FLOPS:
+        raise node.error(f"expected operations per second from 1e9 to 1e18, such as 989e12, got {quote(text)}")
+    return float(text)
+
+
 def _one_of(words: tuple[str, ...], meaning: str) -> Key:
     """Return a key whose value is one of some words."""
 
@@ -117,6 +129,13 @@ GPUS = Key(
     "The GPUs that the server uses, where its processes do not tell: see [GPUs](#gpus). Numbers are those of "
     "`nvidia-smi`; a UUID needs no driver here.",
     "[GPU-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f]",
+)
+PEAK_FLOPS = Key(
+    read_peak_flops,
+    "number",
+    "How many floating point operations per second a device of the server does at most, at the precision that the "
+    "model runs in, without sparsity. With `--enable-mfu-metrics` `flops_utilization_ratio` is computed from it.",
+    "989e12",
 )
 COST_PER_HOUR = Key(
     read_cost,

@@ -104,8 +104,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `links` has the daemon's where the
     server has none of its own. `gpus` are UUIDs, numbers or PCI addresses of the GPUs that it uses; empty where its
-    processes tell. `cost_per_hour` is in any currency. `command` has the facts from the command line of a discovered
-    server; it is not a key of the file.
+    processes tell. `cost_per_hour` is in any currency, `peak_flops` in operations per second of one device. `command`
+    has the facts from the command line of a discovered server; it is not a key of the file.
     """
 
     name: str
@@ -118,6 +118,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     links: LinksConfig = LinksConfig()
     gpus: tuple[str, ...] = ()
     cost_per_hour: float | None = None
+    peak_flops: float | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = STALL_SECONDS
     command: CommandFacts = CommandFacts()

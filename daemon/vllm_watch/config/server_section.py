@@ -11,7 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.config.gpu_section import COST_PER_HOUR, GPUS
+from vllm_watch.config.gpu_section import COST_PER_HOUR, GPUS, PEAK_FLOPS
 from vllm_watch.config.links import missing_places, parse_link
 from vllm_watch.config.model import (
     SLO_PRESETS,
@@ -382,6 +382,7 @@ SERVER_KEYS = {
     ),
     "gpus": GPUS,
     "cost_per_hour": COST_PER_HOUR,
+    "peak_flops": PEAK_FLOPS,
     "labels": Key(
         read_labels,
         "mapping of label names to texts",

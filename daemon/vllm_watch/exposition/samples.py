@@ -73,6 +73,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
     yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
+    yield SamplePart(("of server", name), server.of_server, partial(_of_server_samples, server))
     yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
     yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
     attempts = (
@@ -191,6 +192,8 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield _sample("requests_finished_total", (*labels, reason), reading)
     for source, reading in totals.prompt_tokens.items():
         yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
+    for (name, value), reading in totals.by_label.items():
+        yield _sample(name, (*labels, value), reading)
     for key, reading in totals.kv.items():
         yield _sample(key.series, (*labels, *key.labels), reading)
     for name, histogram in totals.histograms.items():
@@ -245,6 +248,15 @@ def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield _sample("admission_rejections_total", (name, model, reason), reading)
 
 
+def _of_server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    for series, reading in server.of_server.items():
+        labels = (server.name, *series.labels)
+        if isinstance(reading, Reading):
+            yield _sample(series.name, labels, reading)
+        else:
+            yield HistogramSample(series.name, labels, reading.histogram, reading.at)
+
+
 def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, at = server.name, server.at
     for source in server.sources:
@@ -286,6 +298,8 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         return
     for event, count in log.events.items():
         yield PlainSample("log_events_total", (server.name, event), count, server.at)
+    for change, count in log.adapter_changes.items():
+        yield PlainSample("lora_adapter_changes_total", (server.name, change), count, server.at)
     for field, count in log.unknown_fields.items():
         yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)

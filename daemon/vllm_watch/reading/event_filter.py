@@ -9,6 +9,8 @@ failure many times; each process of a server reports the server's start.
 from __future__ import annotations
 
 from vllm_watch_parsers.events import (
+    AchievedWork,
+    DiffusionDecoding,
     EngineStats,
     Event,
     Failure,
@@ -77,11 +79,19 @@ class EventFilter:
         """Return an event, completed by the lines before it, or `None`."""
         if isinstance(event, EngineStats | SpecDecoding | KvTransfers):
             return self.admit_statistics(event, line.process)
+        if isinstance(event, AchievedWork | DiffusionDecoding):
+            return self._admit_companion(event, line.process)
         if isinstance(event, Lifecycle):
             return self._admit_phase(event)
         if isinstance(event, Failure):
             return self._admit_failure(event, at, is_bare=line.is_bare)
         return event
+
+    def _admit_companion(self, event: AchievedWork | DiffusionDecoding, process: str) -> Event | None:
+        """Return what a line below one of statistics reports, with the engine of that where it names none."""
+        if self._are_partial and ONE_OF_SEVERAL in process:
+            return None
+        return event if event.engine is not None else event._replace(engine=self._engine_by_process.get(process))
 
     def _is_partial(self, process: str, engine: str | None) -> bool:
         """Return whether a line is about a part of an engine's requests: another API server has printed it, too."""

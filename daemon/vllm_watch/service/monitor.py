@@ -34,7 +34,7 @@ from vllm_watch_parsers.scrape import EngineKey
 
 log = structlog.get_logger("vllm_watch.service")
 
-_UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour")
+_UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour", "peak_flops")
 """What of a server's configuration may change without watching it anew."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
@@ -87,7 +87,7 @@ class ServerMonitor:
         self._links = filled_links(config)
         with self._lock:
             self._state.apply_command(config.command, self._clock.now())
-            self._state.configure(_bench(config), config.cost_per_hour)
+            self._state.configure(_bench(config), config.cost_per_hour, config.peak_flops)
         return True
 
     @property
@@ -226,6 +226,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         command=config.command,
         capacity=_bench(config),
         cost_per_hour=config.cost_per_hour,
+        peak_flops=config.peak_flops,
     )
 
 

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 from collections import deque
 from dataclasses import dataclass, field
 
+from vllm_watch.state.companion_lines import Companion, CompanionLine, companion
 from vllm_watch.state.sleep_reports import TokenSpan
 from vllm_watch.state.step_times import StepTimes, logged_step
 from vllm_watch_parsers.events import AGGREGATED, EngineStats, KvTransfers, SpecDecoding
@@ -52,6 +55,10 @@ class EngineLog:
     step_times: StepTimes = field(default_factory=StepTimes, compare=False)
     before: EngineStats | None = None
     """The line of statistics before the last one."""
+    before_at: float = math.inf
+    """When it was printed."""
+    companions: dict[type[CompanionLine], Companion] = field(default_factory=dict)
+    """The last line of each kind that is printed below the statistics."""
 
     @classmethod
     def first(cls, at: float, stats: EngineStats) -> EngineLog:
@@ -67,13 +74,24 @@ class EngineLog:
             gaps = sorted(self.gaps)
             self.interval = min(max(gaps[len(gaps) > _SEVERAL], 1.0), MAX_INTERVAL)
         if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
-            stats = stats._replace(prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio)
-        self.before, self.stats, self.stats_at = self.stats, stats, at
+            stats = stats._replace(
+                prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio,
+                cpu_prefix_cache_hit_ratio=self.stats.cpu_prefix_cache_hit_ratio,
+            )
+        self.before, self.before_at = self.stats, self.stats_at
+        self.stats, self.stats_at = stats, at
         self._note_tokens(at)
 
-    def add_hit_ratio(self, ratio: float | None) -> None:
+    def add_hit_ratios(self, ratios: EngineStats) -> None:
         """Take in V0's line of hit ratios, which belongs to the line of statistics before it."""
-        self.stats = self.stats._replace(prefix_cache_hit_ratio=ratio)
+        self.stats = self.stats._replace(
+            prefix_cache_hit_ratio=ratios.prefix_cache_hit_ratio,
+            cpu_prefix_cache_hit_ratio=ratios.cpu_prefix_cache_hit_ratio,
+        )
+
+    def add_companion(self, at: float, line: CompanionLine) -> None:
+        """Take in a line that is printed below the statistics."""
+        self.companions[type(line)] = companion(line, at, self.companions.get(type(line)), self.before_at)
 
     def add_drafts(self, at: float, spec: SpecDecoding) -> None:
         """Take in a line on speculative decoding."""

@@ -24,7 +24,7 @@ from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, coarse_bounds, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
-from vllm_watch_parsers.metric_names import PROMPT_SOURCES
+from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -37,9 +37,19 @@ HISTOGRAMS = (
     "queue_time_seconds",
     "prefill_time_seconds",
     "decode_time_seconds",
+    "inference_time_seconds",
     "iteration_tokens",
     "request_prompt_tokens",
     "request_generation_tokens",
+    "request_computed_prompt_tokens",
+    "request_max_tokens",
+    "request_max_generation_tokens",
+    "request_params_n",
+    "request_params_best_of",
+    "request_preemptions",
+    "kv_block_lifetime_seconds",
+    "kv_block_idle_before_evict_seconds",
+    "kv_block_reuse_gap_seconds",
 )
 
 STAGES = {
@@ -60,7 +70,17 @@ _COUNTERS = {
     "drafts": "spec_decode_drafts_total",
     "drafted_tokens": "spec_decode_draft_tokens_total",
     "accepted_tokens": "spec_decode_accepted_tokens_total",
+    "corrupted_requests": "corrupted_requests_total",
+    "committed_tokens": "diffusion_committed_tokens_total",
+    "denoising_steps": "diffusion_denoising_steps_total",
+    "canvas_positions": "diffusion_canvas_positions_total",
 }
+
+_BY_LABEL = {
+    **{name: ("prompt_tokens_cached_by_source_total", source) for source, name in CACHE_SOURCES.items()},
+    **{name: ("watermark_requests_total", status) for status, name in WATERMARKED.items()},
+}
+"""Counters that are series of one name, with the values of its last label."""
 
 _RATIOS = {
     "prefix_cache_hit_ratio": ("prefix_cache_hits", "prefix_cache_queries"),
@@ -72,12 +92,29 @@ _RATES = {
     "generation_tokens_per_second": "generation_tokens",
     "spec_decode_accepted_tokens_per_second": "accepted_tokens",
     "spec_decode_drafted_tokens_per_second": "drafted_tokens",
+    "diffusion_committed_tokens_per_second": "committed_tokens",
 }
+_WORK = {
+    "achieved_flops_per_second": ("estimated_flops",),
+    "achieved_read_bytes_per_second": ("estimated_read_bytes",),
+    "achieved_write_bytes_per_second": ("estimated_write_bytes",),
+    "achieved_memory_bytes_per_second": ("estimated_read_bytes", "estimated_write_bytes"),
+}
+"""Rates of sums of counters that are 0 for ever where vLLM does not estimate its work."""
 _LIFETIME = {
     "prefix_cache_hit_ratio": "prefix_cache_hit_ratio_lifetime",
     "spec_decode_acceptance_ratio": "acceptance_ratio_lifetime",
+    "cpu_prefix_cache_hit_ratio": "cpu_prefix_cache_hit_ratio_lifetime",
+    "spec_decode_system_efficiency_ratio": "system_efficiency_lifetime",
 }
-_NOW = ("requests_running", "requests_waiting", "requests_deferred", "kv_cache_usage_ratio")
+_NOW = (
+    "requests_running",
+    "requests_waiting",
+    "requests_deferred",
+    "requests_swapped",
+    "kv_cache_usage_ratio",
+    "cpu_kv_cache_usage_ratio",
+)
 
 _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _FIRST_WITHOUT_CACHED = (0, 16)
@@ -90,11 +127,14 @@ _HELD_WHILE_IDLE = (
     "requests_running",
     "requests_waiting",
     "requests_deferred",
+    "requests_swapped",
     "kv_cache_usage_ratio",
+    "cpu_kv_cache_usage_ratio",
 )
 _LOGGED = (
     *_HELD_WHILE_IDLE,
     "prefix_cache_hit_ratio",
+    "cpu_prefix_cache_hit_ratio",
     "external_prefix_cache_hit_ratio",
     "mm_cache_hit_ratio",
 )
@@ -105,6 +145,7 @@ _LOGGED_DRAFTS = {
     "spec_decode_acceptance_ratio": "acceptance_ratio",
     "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
     "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
+    "spec_decode_system_efficiency_ratio": "system_efficiency",
 }
 _of_idle: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_HELD_WHILE_IDLE)
 _of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGGED)
@@ -137,6 +178,7 @@ def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dic
         name: window.rate(key, counter) for name, counter in _RATES.items() if counter in engine.counters
     }
     values.update(_prompt_rate(scrape, key, engine))
+    values.update(_work(scrape, key, engine))
     for name, (part, whole) in _RATIOS.items():
         if part in engine.counters and whole in engine.counters:
             share = window.ratio(key, part, whole)
@@ -145,7 +187,27 @@ def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dic
     if "drafts" in engine.counters:
         accepted = window.ratio(key, "accepted_tokens", "drafts")
         values["spec_decode_mean_acceptance_length"] = None if accepted is None else 1 + accepted
+    if "committed_tokens" in engine.counters:
+        values["diffusion_tokens_per_step"] = window.ratio(key, "committed_tokens", "denoising_steps")
     return values
+
+
+def _work(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+    """Return the work done per second, if vLLM estimates it: what was never counted is not known."""
+    values: dict[str, float | None] = {}
+    for name, counters in _WORK.items():
+        if any(engine.counters.get(counter) for counter in counters):
+            rates = [scrape.window.rate(key, counter) for counter in counters]
+            values[name] = sum(rate or 0.0 for rate in rates) if None not in rates else None
+    return values
+
+
+def flops_utilization(gauges: Mapping[str, Reading], peak: float | None) -> dict[str, Reading]:
+    """Return the share of a device's peak that is achieved, if both are known."""
+    achieved = gauges.get("achieved_flops_per_second")
+    if achieved is None or peak is None:
+        return {}
+    return {"flops_utilization_ratio": achieved._replace(value=achieved.value / peak)}
 
 
 def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
@@ -189,6 +251,9 @@ def gauges_of_log(
     # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
     if engine.spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
         readings.update(_readings(_LOGGED_DRAFTS, _of_drafts(engine.spec), engine.spec_at + ahead))
+    for line in engine.companions.values():
+        if keeps_stale or (is_fresh and line.at >= engine.stats_at):
+            readings.update({name: Reading(value, line.at + ahead, "log") for name, value in line.values.items()})
     return readings
 
 
@@ -239,17 +304,22 @@ def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, R
     """
     Return the sums of what lines print as whole counts.
 
-    These are V1's drafted and accepted tokens, and the Rust front end's preemptions: the Python logger resets its own
-    before it prints them.
+    These are drafted and accepted tokens, what a diffusion model did, and the Rust front end's preemptions: the Python
+    logger resets its own before it prints them.
     """
     at = log.last_line_at
     if at is None:
         return {}
     accepted, drafted = log.totals.draft_tokens.get(engine, (None, None))
+    committed, steps, positions = log.totals.diffusion.get(engine, (None, None, None))
     counts = {
         "spec_decode_draft_tokens_total": drafted,
         "spec_decode_accepted_tokens_total": accepted,
+        "spec_decode_emitted_tokens_total": log.totals.emitted_tokens.get(engine),
         "preemptions_total": log.totals.preemptions.get(engine),
+        "diffusion_committed_tokens_total": committed,
+        "diffusion_denoising_steps_total": steps,
+        "diffusion_canvas_positions_total": positions,
     }
     return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
@@ -274,6 +344,16 @@ def prompt_tokens_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> M
     return {
         source: Reading(counters[name], at, "metrics") for source, name in PROMPT_SOURCES.items() if name in counters
     }
+
+
+@until_next_scrape
+def counters_by_label(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[tuple[str, str], Reading]:
+    """Return an engine's counters that have a label of their own, by series and its value."""
+    newest = scrape.window.newest_of(key)
+    if newest is None:
+        return {}
+    at, counters = newest.at + ahead, newest.engine.counters
+    return {place: Reading(counters[name], at, "metrics") for name, place in _BY_LABEL.items() if name in counters}
 
 
 def _histogram_name(name: str, version: str | None) -> str:
@@ -411,4 +491,5 @@ def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
         "num_speculative_tokens": facts.num_speculative_tokens,
         "tensor_parallel_size": facts.tensor_parallel_size,
         "data_parallel_size": facts.data_parallel_size,
+        "api_servers": facts.api_server_count,
     }

@@ -29,6 +29,7 @@ class EngineFacts:
     kv_cache_memory_gib: float | None = None
     model_load_gib: float | None = None
     model_load_seconds: float | None = None
+    weights_load_seconds: float | None = None
     compile_seconds: float | None = None
     graph_capture_seconds: float | None = None
     engine_init_seconds: float | None = None
@@ -51,6 +52,7 @@ class EngineFacts:
         """How long the phases of the start took that are known."""
         phases = {
             "load": self.model_load_seconds,
+            "weights": self.weights_load_seconds,
             "compile": self.compile_seconds,
             "graphs": self.graph_capture_seconds,
             "init": self.engine_init_seconds,
@@ -62,6 +64,7 @@ _LEAST = ("kv_cache_tokens", "max_concurrency", "kv_cache_memory_gib")
 _GREATEST = (
     "model_load_gib",
     "model_load_seconds",
+    "weights_load_seconds",
     "compile_seconds",
     "graph_capture_seconds",
     "engine_init_seconds",

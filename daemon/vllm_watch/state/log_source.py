@@ -16,8 +16,13 @@ from vllm_watch.state.server_life import ServerLife
 from vllm_watch.state.sleep_reports import LoggedSleep, sleep_calls
 from vllm_watch.state.snapshot import LogCounts
 from vllm_watch_parsers.events import (
+    ADAPTER_CHANGES,
     FAILURE_KINDS,
+    AchievedWork,
+    AdapterChange,
+    DiffusionDecoding,
     EngineStats,
+    Event,
     Failure,
     KvTransfers,
     Lifecycle,
@@ -90,6 +95,7 @@ class LogSource:
             totals.continuation_lines,
             totals.rejected_lines,
             dict(self.life.failure_times),
+            {kind: totals.adapter_changes[kind] for kind in ADAPTER_CHANGES} if totals.adapter_changes else {},
         )
 
     @property
@@ -161,6 +167,19 @@ class LogSource:
             self._apply_notice(event)
         elif isinstance(event, SleepOrPause):
             self.sleep.apply_line(at, event)
+        else:
+            self._apply_other(at, event)
+
+    def _apply_other(self, at: float, event: Event) -> None:
+        if isinstance(event, AdapterChange):
+            self.totals.adapter_changes[event.kind] += 1
+        elif isinstance(event, AchievedWork | DiffusionDecoding):
+            name = event.engine or self._nameless
+            engine = self.engines.get(name)
+            if engine is not None:
+                engine.add_companion(at, event)
+            if isinstance(event, DiffusionDecoding):
+                self.totals.add_diffusion(name, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         """Take in a line of statistics, or V0's line of hit ratios; engines over the limit are only counted."""
@@ -172,7 +191,7 @@ class LogSource:
         engine = self.engines.get(name)
         if stats.requests_running is None:
             if engine is not None:
-                engine.add_hit_ratio(stats.prefix_cache_hit_ratio)
+                engine.add_hit_ratios(stats)
             return
         if engine is not None:
             engine.add_stats(at, stats)

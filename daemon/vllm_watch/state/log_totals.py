@@ -10,7 +10,7 @@ from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.state.http_labels import ANY_OTHER
 from vllm_watch.state.kv_totals import KvTotals
 from vllm_watch.state.snapshot import HttpRequestKey
-from vllm_watch_parsers.events import EngineStats, SpecDecoding
+from vllm_watch_parsers.events import AdapterChangeKind, DiffusionDecoding, EngineStats, SpecDecoding
 
 
 MAX_UNKNOWN_FIELDS = 20
@@ -23,6 +23,7 @@ class NoticeCounts(NamedTuple):
     out_of_range: Counter[str]
     unparsed: int
     dropped: int
+    adapter_changes: Counter[AdapterChangeKind]
 
 
 class LogTotals:
@@ -42,6 +43,12 @@ class LogTotals:
         """Tokens accepted and drafted, by engine."""
         self.preemptions: dict[str, int] = {}
         """Preemptions by engine, where lines count them."""
+        self.emitted_tokens: dict[str, int] = {}
+        """V0's tokens of speculative decoding by engine, since its start."""
+        self.diffusion: dict[str, tuple[int, int, int]] = {}
+        """A diffusion model's committed tokens, denoising steps and positions of canvases, by engine."""
+        self.adapter_changes: Counter[AdapterChangeKind] = Counter()
+        """LoRA adapters that were loaded and removed."""
         self.kv = KvTotals()
 
     def add_request(self, key: HttpRequestKey, count: int) -> None:
@@ -71,17 +78,30 @@ class LogTotals:
             return
         if spec.accepted_tokens_cumulative is not None and spec.drafted_tokens_cumulative is not None:
             self.draft_tokens[engine] = (spec.accepted_tokens_cumulative, spec.drafted_tokens_cumulative)
+            if spec.emitted_tokens_cumulative is not None:
+                self.emitted_tokens[engine] = spec.emitted_tokens_cumulative
         elif spec.accepted_tokens is not None and spec.drafted_tokens is not None:
             accepted, drafted = self.draft_tokens.get(engine, (0, 0))
             self.draft_tokens[engine] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 
+    def add_diffusion(self, engine: str, line: DiffusionDecoding) -> None:
+        """Count what a diffusion model did in an interval."""
+        if line.unknown_fields:
+            self.add_unknown_fields(line.unknown_fields)
+        if engine in self.diffusion or len(self.diffusion) < MAX_ENGINES:
+            new = (line.committed_tokens or 0, line.denoising_steps or 0, line.canvas_positions or 0)
+            tokens, steps, positions = map(sum, zip(self.diffusion.get(engine, (0, 0, 0)), new, strict=True))
+            self.diffusion[engine] = (tokens, steps, positions)
+
     def notice_counts(self) -> NoticeCounts:
         """Return a copy of what is taken back where lines are history."""
-        return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped)
+        return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped, self.adapter_changes.copy())
 
     def restore_counts(self, counts: NoticeCounts) -> None:
         """Take back what was counted since, and all tokens, preemptions and transfers."""
-        self.out_of_range, self.unparsed, self.dropped = counts
+        self.out_of_range, self.unparsed, self.dropped, self.adapter_changes = counts
         self.draft_tokens.clear()
         self.preemptions.clear()
+        self.emitted_tokens.clear()
+        self.diffusion.clear()
         self.kv.clear()

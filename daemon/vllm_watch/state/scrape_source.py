@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.state.load_sample import load_sample
+from vllm_watch.state.operations import Operations
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
@@ -81,6 +82,7 @@ class ScrapeSource:
         self.kv_cache_tokens: Mapping[str, int] = {}
         """The size of each engine's KV cache in tokens, as far as the log has it."""
         self.sleep = ScrapedSleep()
+        self.operations = Operations()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
         self.refused_at = -math.inf
@@ -108,6 +110,7 @@ class ScrapeSource:
         self._note_restart(reading, is_other=bool(before) and self.process.name != before)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
         self.sleep.apply_scrape(result.at, self.reading, reading)
+        self.operations.apply_scrape(result.at, reading)
         self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self._note_progress(result.at, reading)
@@ -179,6 +182,7 @@ class ScrapeSource:
         self.capacity.clear()
         self.step_times.clear()
         self.sleep.forget()
+        self.operations.forget()
 
     def _count(self, reading: MetricsReading) -> None:
         self.out_of_range.update(reading.out_of_range)

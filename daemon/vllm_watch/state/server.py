@@ -21,7 +21,14 @@ from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
-from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
+from vllm_watch.state.engine_values import (
+    Latencies,
+    excludes_cached,
+    facts_of,
+    flops_utilization,
+    latencies_of,
+    startup_seconds_of,
+)
 from vllm_watch.state.event_history import EventHistory
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
@@ -40,6 +47,7 @@ from vllm_watch.state.precedence import (
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
+from vllm_watch.state.server_values import server_values
 from vllm_watch.state.sleeping import is_any_sleeping
 from vllm_watch.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
 from vllm_watch.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
@@ -93,9 +101,13 @@ class ServerState:
         change = self._configuration(now).change
         return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
 
-    def configure(self, capacity: CapacityRange | None, cost_per_hour: float | None) -> None:
+    def configure(
+        self, capacity: CapacityRange | None, cost_per_hour: float | None, peak_flops: float | None = None
+    ) -> None:
         """Take in settings that may change meanwhile (`ServerSettings`)."""
-        self._sources.settings = self.settings._replace(capacity=capacity, cost_per_hour=cost_per_hour)
+        self._sources.settings = self.settings._replace(
+            capacity=capacity, cost_per_hour=cost_per_hour, peak_flops=peak_flops
+        )
 
     def apply_log(self, batch: LogBatch) -> None:
         """Take in lines of the log."""
@@ -176,11 +188,7 @@ class ServerState:
         return states
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
-        """
-        Return what is known at `now`, by the clock that the sources' times are from, with the wall clock's times.
-
-        The wall clock is `ahead` of that clock by these seconds; a start by the server's own clock stays.
-        """
+        """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
         keys = self._names.last = self._names.current(now)
@@ -198,7 +206,7 @@ class ServerState:
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
             comparisons=comparisons(sides),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
-            start_time=start_time(sources),
+            start_time=start_time(sources),  # One by the server's own clock stays.
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
             missing_metrics=missing_metrics(sources, now),
@@ -214,6 +222,7 @@ class ServerState:
             events=self._events.until(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
+            of_server=server_values(sources, now),
         )
 
     def foresee(self, now: float) -> ServerSnapshot:
@@ -254,6 +263,7 @@ class ServerState:
         shown = shown_scrape(sources, now) if is_present else None
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
+        present.update(flops_utilization(present, self.settings.peak_flops))
         prompt_rate = present.get("prompt_tokens_per_second")
         own_facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
         facts = {**sources.flags.facts, **own_facts}

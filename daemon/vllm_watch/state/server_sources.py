@@ -37,6 +37,7 @@ class ServerSettings(NamedTuple):
         command: The facts on the server's command line.
         capacity: What a benchmark has measured of all engines together, if there was one.
         cost_per_hour: What the server costs, in any currency.
+        peak_flops: How many operations per second a device can do at the model's precision.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ServerSettings(NamedTuple):
     command: CommandFacts = CommandFacts()
     capacity: CapacityRange | None = None
     cost_per_hour: float | None = None
+    peak_flops: float | None = None
 
 
 class LogStatus(NamedTuple):

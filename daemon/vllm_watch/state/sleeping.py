@@ -47,9 +47,14 @@ def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | N
 
 
 def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey) -> float:
-    """Return when an engine last woke up, or ``-inf``: no progress before that proves nothing."""
+    """
+    Return when an engine last woke up, or somebody stopped working on it, or ``-inf``.
+
+    No progress before that proves nothing.
+    """
     progress = scrape.progress.get(key) if scrape is not None else None
     ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
+    ends += [] if scrape is None else [scrape.operations.until]
     return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
 
 

@@ -14,9 +14,11 @@ from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
+from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.scrape import EngineKey, Histogram
+from vllm_watch_parsers.server_families import ServerSeries
 
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
@@ -44,7 +46,8 @@ class EngineTotals(NamedTuple):
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
-    `prompt_tokens` by source. `kv` is what its KV connectors have moved.
+    `prompt_tokens` by source. `kv` is what its KV connectors have moved, `by_label` are other counters by series and
+    the value of its last label.
     """
 
     key: EngineKey
@@ -53,6 +56,7 @@ class EngineTotals(NamedTuple):
     prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
     kv: Mapping[KvKey, Reading] = MappingProxyType({})
+    by_label: Mapping[tuple[str, str], Reading] = MappingProxyType({})
 
 
 class StateSince(NamedTuple):
@@ -193,7 +197,8 @@ class LogCounts(NamedTuple):
     """
     What the log has reported so far, as counters since this process started to read it.
 
-    `failure_times` has the kinds of failures that it has reported.
+    `failure_times` has the kinds of failures that it has reported. `adapter_changes` is how many LoRA adapters were
+    loaded and removed, empty while none was.
     """
 
     events: Mapping[str, int]
@@ -203,6 +208,7 @@ class LogCounts(NamedTuple):
     continuation_lines: int
     rejected_lines: int
     failure_times: Mapping[str, FailureTimes] = MappingProxyType({})
+    adapter_changes: Mapping[AdapterChangeKind, int] = MappingProxyType({})
 
 
 class ServerEvent(NamedTuple):
@@ -241,7 +247,8 @@ class ServerSnapshot(NamedTuple):
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
     `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
-    reported since the daemon started; `None` while the kernel's log is not read.
+    reported since the daemon started; `None` while the kernel's log is not read. `of_server` is what /metrics
+    has about the whole server, by series.
     """
 
     name: str
@@ -273,6 +280,7 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
+    of_server: Mapping[ServerSeries, Reading | HistogramReading] = MappingProxyType({})
 
     @property
     def role(self) -> str:

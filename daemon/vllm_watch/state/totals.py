@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_values import (
+    counters_by_label,
     counters_of_log,
     counters_of_scrape,
     finished_of,
@@ -55,6 +56,7 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
         prompt_tokens_of(scrape, key, ahead=ahead),
         histograms_of(scrape, key, sources.version, ahead=ahead),
         pushed(kv_counters(None, scrape, key, name, ahead=ahead), sources.flags),
+        counters_by_label(scrape, key, ahead=ahead),
     )
 
 
