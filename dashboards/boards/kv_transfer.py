@@ -227,7 +227,7 @@ def _troubles(t: Texts) -> Panel:
         t.panel("troubles"),
         EVENTS,
         [
-            Query(_events(_FAILURES), f"{{{{server}}}} {{{{connector}}}} {{{{kind}}}}", several=True),
+            Query(_events(_FAILURES), "{{server}} {{connector}} {{kind}}", several=True),
             Query(_events(_EXPIRED), f"{{{{server}}}} {{{{connector}}}} {t.name('expired')}", palette.ORANGE),
             Query(_events(_LATE), f"{{{{server}}}} {{{{connector}}}} {t.name('late')}", palette.RED),
         ],
