@@ -7,6 +7,7 @@ import base64
 import copy
 import gzip
 import json
+import shutil
 
 from pathlib import Path
 
@@ -160,6 +161,18 @@ def test_a_wrong_value_is_refused(helm, rendered, values):
     """What the chart does not know, or cannot work, is an error of its schema."""
     with pytest.raises(helm.HelmValuesError, match="schema"):
         rendered(**values)
+
+
+def test_a_chart_without_its_files_says_so(helm, tmp_path):
+    """A copy of the folder whose links lead nowhere installs no monitoring without rules and dashboards."""
+    shutil.copytree(CHART, tmp_path / "chart", symlinks=True, ignore=shutil.ignore_patterns("files"))
+    (tmp_path / "chart" / "files").mkdir()
+    shutil.copy(FOLDER / "base" / "podmonitor.yaml", tmp_path / "chart" / "files")
+
+    with helm.Chart.load(str(tmp_path / "chart")) as chart:
+        for others in ({}, {"prometheusRules": {"enabled": False}}):
+            with pytest.raises(helm.HelmError, match="the chart has no"):
+                chart.render(others, name="vllm-watch", namespace="vllm")
 
 
 def test_a_release_fits_into_its_secret(plain):

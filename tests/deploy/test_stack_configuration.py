@@ -190,7 +190,7 @@ class TestGrafana:
             "jsonData": {**usual["jsonData"], "timeInterval": "500ms"},
         }
         assert provider == {**shipped_provider, "options": {"path": str(DASHBOARDS / "json" / "en")}}
-        assert len(list(Path(provider["options"]["path"]).glob("*.json"))) == 6
+        assert len(list(Path(provider["options"]["path"]).glob("*.json"))) == 7
 
     def test_where_its_own_files_are(self, tmp_path):
         """An unpacked release has them beside its program, also where that is found by a link."""

@@ -32,6 +32,8 @@ ChangeKind = Literal[
     "message added",
     "message removed",
     "message changed",
+    "ray added",
+    "ray removed",
     "rust family added",
     "rust family removed",
 ]
@@ -62,6 +64,8 @@ _Key = tuple[str, str]
 def changes_between(older: Inventory, newer: Inventory) -> list[Change]:
     """Return all differences, sorted."""
     found = [*_family_changes(older.families, newer.families), *_message_changes(older, newer)]
+    found += [Change("ray added", fact, "", fact) for fact in set(newer.ray) - set(older.ray)]
+    found += [Change("ray removed", fact, fact) for fact in set(older.ray) - set(newer.ray)]
     if older.rust is not None and newer.rust is not None:
         found += [Change("rust family added", name, "", name) for name in set(newer.rust) - set(older.rust)]
         found += [Change("rust family removed", name, name) for name in set(older.rust) - set(newer.rust)]

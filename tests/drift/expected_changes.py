@@ -145,6 +145,21 @@ FAMILIES: dict[tuple[str, str], dict[tuple[str, str], str]] = {
 }
 """For each pair of releases the families that differ, by what differs and by engine."""
 
+_LOGGER = "RayPrometheusStatLogger: "
+RAY: dict[tuple[str, str], dict[str, list[str]]] = {
+    ("0.8.5", "0.10.2"): {"ray added": [f"{_LOGGER}_spec_decoding_cls is RaySpecDecodingProm"]},
+    ("0.10.2", "0.12.0"): {
+        "ray added": [
+            "in names [^a-zA-Z0-9_] becomes _",
+            "label: ReplicaId",
+            f"{_LOGGER}_kv_connector_cls is RayKVConnectorPrometheus",
+        ],
+        "ray removed": [f"{_LOGGER}_metrics_cls is RayMetrics"],
+    },
+    ("0.12.0", "0.20.2"): {"ray added": [f"{_LOGGER}_perf_metrics_cls is RayPerfMetricsProm"]},
+}
+"""What became of the families on their way to Ray."""
+
 _V0 = (
     "Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s, Running: %d reqs, "
     "Swapped: %d reqs, Pending: %d reqs, GPU KV cache usage: %.1f%%, CPU KV cache usage: %.1f%%."

@@ -21,6 +21,7 @@ FindingKind = Literal[
     "family changed",
     "statistics not understood",
     "message is gone",
+    "ray changed",
 ]
 KINDS: dict[FindingKind, str] = {
     "unknown family": "Metric families that no parser reads and tests/completeness/left_out.py does not name",
@@ -28,6 +29,7 @@ KINDS: dict[FindingKind, str] = {
     "family changed": "Families that are known, with another type, other labels or other buckets",
     "statistics not understood": "Statistics that the parsers do not read, or not whole",
     "message is gone": "Messages of the start and of failures that nothing prints any more",
+    "ray changed": "How families get to Ray",
 }
 """The kinds of findings with their headings."""
 
@@ -65,6 +67,8 @@ def findings_of(inventory: Inventory, baseline: Inventory | None) -> list[Findin
     ]
     if baseline is not None:
         found += [*_changed_families(baseline, inventory), *_gone_messages(baseline, inventory)]
+        found += [Finding("ray changed", fact, ("this is new",)) for fact in set(inventory.ray) - set(baseline.ray)]
+        found += [Finding("ray changed", fact, ("this is gone",)) for fact in set(baseline.ray) - set(inventory.ray)]
     return sorted(set(found), key=lambda finding: (list(KINDS).index(finding.kind), finding))
 
 

@@ -19,6 +19,7 @@ from tests.drift.errors import DriftError
 from tests.drift.families import Family, extract_families
 from tests.drift.messages import Message, extract_messages
 from tests.drift.modules import Project
+from tests.drift.ray import ray_facts
 from tests.drift.reading import Understood, understand
 from tests.drift.rust import registered_names
 from tests.drift.source_tree import SourceTree, open_tree
@@ -49,6 +50,7 @@ class Inventory:
         version: The release, empty where it is not known.
         families: All metric families.
         messages: Statistics, and the messages in which a parser finds something.
+        ray: How families get to Ray.
         rust: The names that the Rust front end registers, `None` where its sources are not there.
         other_formats: The formats in which no parser finds anything, to find out what became of one that did; they
             are in no file.
@@ -57,6 +59,7 @@ class Inventory:
     version: str
     families: tuple[Family, ...]
     messages: tuple[KnownMessage, ...]
+    ray: tuple[str, ...]
     rust: tuple[str, ...] | None
     other_formats: tuple[str, ...] = ()
 
@@ -75,7 +78,7 @@ def take_inventory(tree: SourceTree) -> Inventory:
     if not families and not known:
         raise DriftError(f"{tree.place} constructs no metric and prints no statistics: it is no whole vLLM.")
     rust = registered_names(tree.rust) if tree.rust else None
-    return Inventory(tree.version, families, tuple(known), rust, tuple(others))
+    return Inventory(tree.version, families, tuple(known), ray_facts(project), rust, tuple(others))
 
 
 def open_inventory(place: str) -> tuple[Inventory, SourceTree | None]:
@@ -123,6 +126,7 @@ def read_inventory(file: Path) -> Inventory:
             document["version"],
             tuple(_family(each) for each in document["families"]),
             tuple(_message(each) for each in document["messages"]),
+            tuple(document["ray"]),
             None if document["rust"] is None else tuple(document["rust"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -134,11 +138,15 @@ def written(inventory: Inventory) -> str:
     lines = [f'{{"version": {json.dumps(inventory.version)},', '"families": [']
     lines += _rows([_family_row(family) for family in inventory.families])
     lines += ["],", '"messages": [', *_rows([_message_row(each) for each in inventory.messages]), "],"]
+    lines += ['"ray": [', *_joined_lines([json.dumps(fact) for fact in inventory.ray]), "],"]
     return "\n".join([*lines, f'"rust": {json.dumps(inventory.rust)}}}', ""])
 
 
 def _rows(rows: list[dict[str, Any]]) -> list[str]:
-    texts = sorted(dict.fromkeys(json.dumps(row, ensure_ascii=False) for row in rows))
+    return _joined_lines(sorted(dict.fromkeys(json.dumps(row, ensure_ascii=False) for row in rows)))
+
+
+def _joined_lines(texts: list[str]) -> list[str]:
     return [text + ("," if index < len(texts) - 1 else "") for index, text in enumerate(texts)]
 
 

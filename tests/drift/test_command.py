@@ -114,6 +114,7 @@ def test_everything_new_is_reported_with_status_1(tmp_path, capsys, kept):
         'logger.info("Stopping http server gracefully")\n',
     )
     new["vllm/v1/metrics/loggers.py"] = new["vllm/v1/metrics/loggers.py"].replace("[0.1, 1]", "[0.1, 2]")
+    new["vllm/v1/metrics/loggers.py"] += "class RayLogger:\n    _gauge_cls = RayGaugeWrapper\n"
     status, out, _ = run(capsys, folder(tmp_path / "new", new))
     lines = [line.strip() for line in out.splitlines()]
 
@@ -134,6 +135,7 @@ def test_everything_new_is_reported_with_status_1(tmp_path, capsys, kept):
         "Gracefully stopping http server",
         "nothing else says Lifecycle:shutting_down",
         "perhaps it is now: Stopping http server gracefully",
+        "RayLogger: _gauge_cls is RayGaugeWrapper",
     ):
         assert expected in lines, f"{expected!r} is not in:\n{out}"
 

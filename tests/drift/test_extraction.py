@@ -11,6 +11,7 @@ from tests.drift.errors import DriftError
 from tests.drift.families import extract_families
 from tests.drift.messages import extract_messages
 from tests.drift.modules import Project
+from tests.drift.ray import ray_facts
 from tests.drift.rust import registered_names
 
 
@@ -180,21 +181,34 @@ def test_a_hidden_family_is_told_from_others():
     assert {name: family.is_hidden for name, family in found.items()} == {"vllm:old": True, "vllm:new": False}
 
 
+RAY = """
+    from prometheus_client import Gauge
+    class RayMetric:
+        def labels(self, labels):
+            labels.append("ReplicaId")
+            self.name = re.sub(r"[^a-z]", "_", self.name)
+    class RayGaugeWrapper(RayMetric):
+        def __init__(self, name, documentation=""):
+            self.metric = ray_metrics.Gauge(name=name, description=documentation, labelnames=[])
+    class RayLogger(StatLogger):
+        _gauge_cls = RayGaugeWrapper
+"""
+
+
 def test_wrappers_of_ray_are_no_families():
     """A class that hands a name on to Ray makes the same families as the one that it stands for."""
-    found = families_of(
-        "self._gauge_cls(name='vllm:running', documentation='')",
-        ray_wrappers="""
-            from prometheus_client import Gauge
-            class RayGaugeWrapper:
-                def __init__(self, name, documentation=""):
-                    self.metric = ray_metrics.Gauge(name=name, description=documentation, labelnames=[])
-            class RayLogger:
-                _gauge_cls = RayGaugeWrapper
-        """,
-    )
+    assert set(families_of("self._gauge_cls(name='vllm:running', documentation='')", ray_metrics=RAY)) == {
+        "vllm:running"
+    }
 
-    assert set(found) == {"vllm:running"}
+
+def test_the_way_to_ray_is_told():
+    """Which classes stand in for others is read, with the labels that they add and the characters that they replace."""
+    assert ray_facts(project(ray_metrics=RAY)) == (
+        "RayLogger: _gauge_cls is RayGaugeWrapper",
+        "in names [^a-z] becomes _",
+        "label: ReplicaId",
+    )
 
 
 STATISTICS = """

@@ -12,7 +12,7 @@ import pytest
 
 from tests.completeness.left_out import CONSTRUCTED, LINES
 from tests.drift.changes import changes_between
-from tests.drift.expected_changes import FAMILIES, MESSAGES, STATISTICS, TRANSFERS
+from tests.drift.expected_changes import FAMILIES, MESSAGES, RAY, STATISTICS, TRANSFERS
 from tests.drift.findings import findings_of
 from tests.drift.inventory import FOLDER, kept_versions, read_inventory, written
 from tests.drift.knowledge import is_read, shown_name
@@ -60,6 +60,15 @@ def test_the_changed_families_between_adjacent_releases_are_found(pair):
             found[change.kind, engine].add(name.removeprefix("vllm:"))
 
     assert {key: set(names.split()) for key, names in FAMILIES[pair].items()} == dict(found)
+
+
+@pytest.mark.parametrize("pair", RAY, ids="-".join)
+def test_changes_on_the_way_to_ray_are_found(pair):
+    """New spellings of names, labels and classes that stand in for others are told."""
+    changes = {(change.kind, change.subject) for change in changes_between(*map(inventory, pair))}
+
+    assert {(kind, fact) for kind, facts in RAY[pair].items() for fact in facts} <= changes
+    assert not any("_ec_connector_cls" in fact for fact in inventory("0.33.0").ray)  # Those of encoder caches are not.
 
 
 @pytest.mark.parametrize("version", RELEASES)

@@ -8,12 +8,15 @@ import pytest
 from vllm_watch.grafana.packaged import packaged
 
 
-UIDS = {f"vllm-watch-{name}" for name in ("fleet", "server", "spec-decode", "capacity", "sources", "load-test")}
+UIDS = {
+    f"vllm-watch-{name}"
+    for name in ("fleet", "server", "spec-decode", "capacity", "kv-transfer", "sources", "load-test")
+}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_all_dashboards_are_in_the_package(language):
-    """An installed vllm-watch has the six dashboards in both languages, under the uids that alerts link to."""
+    """An installed vllm-watch has the seven dashboards in both languages, under the uids that alerts link to."""
     assert {dashboard.uid for dashboard in packaged(language)} == UIDS
 
 

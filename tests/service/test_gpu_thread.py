@@ -17,8 +17,10 @@ from tests.support.waiting import until
 from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
 from vllm_watch.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.sources.checkpoint import CheckpointFile, Positions
 from vllm_watch.state.gpu_report import GpuReport
-from vllm_watch.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.state.gpu_use import GpuUser, GpuUsers, KnownUse
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
@@ -180,6 +182,25 @@ def test_servers_are_told_about_their_gpus():
         assert [each.gpu for each in monitors["b"].snapshot().gpus] == [uuid(1)]
         until(lambda: (status := daemon.thread.status()) is not None and status.visible == 3)
         assert daemon.errors.counts()["gpu"] == 0
+
+
+def test_what_an_earlier_run_knew_stays(tmp_path):
+    """A server has the GPUs of the checkpoint until its next start shows others; what is known is saved again."""
+    known = KnownUse("a", (1, 1), frozenset({uuid(7)}))
+    with running() as daemon:
+        daemon.thread.known = (known,)
+        monitor = daemon.follow(config(server("a")))["a"]
+        until(lambda: source(monitor) == (True, "ok"))
+        assert [each.gpu for each in monitor.snapshot().gpus] == [uuid(0), uuid(7)]
+        assert daemon.thread.known == (known._replace(gpus=frozenset({uuid(0), uuid(7)})),)
+
+    path = tmp_path / "checkpoint"
+    CheckpointFile(str(path)).save(Positions(gpus=(known,)), SystemClock().now())
+    whole = msgspec.structs.replace(config(server("a"), read="always"), listen="127.0.0.1:0", checkpoint=str(path))
+    supervisor = Supervisor(whole, SystemClock())
+    supervisor.start()
+    supervisor.stop()
+    assert CheckpointFile(str(path)).load(SystemClock().now()).positions.gpus == (known,)
 
 
 def test_a_reload_changes_what_is_read():

@@ -90,7 +90,6 @@ class Supervisor:
         self.liveness = Liveness((*self.threads.all, self.pods))
         self.alerts = AlertsThread(clock, self.errors)
         self.gpus = GpuThread(clock, self.errors, GpuReader)
-        self.gpus.known = self.checkpointer.loaded.positions.gpus
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
@@ -118,6 +117,7 @@ class Supervisor:
         self.pods.follow(self.fleet.config.kubernetes)
         self.alerts.follow(self.fleet.config.prometheus)
         self.otlp.follow(self.fleet.config.otlp)
+        self.gpus.known = self.checkpointer.gpus
         self.gpus.follow(self.fleet.config, self.fleet.servers)
         names = [server.name for server in self.fleet.servers]
         address = address_text(self.fleet.config.host, self.port)
