@@ -150,10 +150,10 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
     for items in lines:
         gathered = _gathered(items)
         unknown += [_unknown_name(name) for name in items if name not in gathered.known]
-        values.update(gathered.values)
-    wrong = next(
-        (key.series for key, value in values.items() if not 0 <= value <= KV_GAUGES.get(key.series, MAX_COUNT)), None
-    )
+        for key, value in gathered.values.items():
+            # Two connectors of a server can be of one shape.
+            values[key] = max(value, values.get(key, value)) if key.series == USAGE else values.get(key, 0.0) + value
+    wrong = next((key.series for key, value in values.items() if not 0 <= value <= _most(key)), None)
     if wrong is not None:
         return (Notice("value_out_of_range", wrong), Notice("stats_unparsed"))
     counts = tuple((key, value) for key, value in values.items() if key.series not in KV_GAUGES)

@@ -198,5 +198,5 @@ def test_names_and_uids_that_are_there_twice_are_no_two_servers():
     """Whatever a list repeats, each name is that of one server, and no pod hides another."""
     found = planned(pod("a"), pod("a", uid="another"), pod("b", uid="another"), pod("c d"), pod("c-d"))
 
-    assert [("a"), ("b"), ("c-d")] == [server.name for server in found.servers]
+    assert ["a", "b", "c-d"] == [server.name for server in found.servers]
     assert len(found.pods) == 3
