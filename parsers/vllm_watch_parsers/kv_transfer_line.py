@@ -34,7 +34,6 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.python_repr import top_level_items
 
 
@@ -88,11 +87,8 @@ _PAIR_REST = frozenset(
 
 _HOT_BUFFER = ("hisparse", "hot_buffer")
 _HISPARSE = {
-    "HiSparse hot-buffer hits": (
-        KvKey(TIER_HITS, ("hisparse", "hot_buffer")),
-        KvKey(TIER_QUERIES, ("hisparse", "hot_buffer")),
-    ),
-    "HiSparse hot-buffer misses": (KvKey(TIER_QUERIES, ("hisparse", "hot_buffer")),),
+    "HiSparse hot-buffer hits": (KvKey(TIER_HITS, _HOT_BUFFER), KvKey(TIER_QUERIES, _HOT_BUFFER)),
+    "HiSparse hot-buffer misses": (KvKey(TIER_QUERIES, _HOT_BUFFER),),
     "HiSparse host-to-device bytes": (KvKey(BYTES, ("hisparse", "in")),),
 }
 _HISPARSE_USAGE = "HiSparse host KV cache usage %"
@@ -159,10 +155,6 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
     counts = tuple((key, value) for key, value in values.items() if key.series not in KV_GAUGES)
     gauges = tuple((key, value) for key, value in values.items() if key.series in KV_GAUGES)
     return (KvTransfers(None, counts, gauges, tuple(unknown)),)
-
-
-def _most(key: KvKey) -> float:
-    return KV_GAUGES.get(key.series, MAX_COUNT)
 
 
 def _connectors(body: str) -> Iterator[Items]:

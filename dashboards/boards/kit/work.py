@@ -7,19 +7,18 @@ from typing import Final
 
 from boards.kit import palette, promql
 from boards.kit.links import runbooks
-from boards.kit.panels import EVENTS, LATENCY, PER_SECOND, RATIO, TOKENS, Panel, Query, lines, shares
+from boards.kit.panels import BYTES_PER_SECOND, EVENTS, LATENCY, PER_SECOND, RATIO, TOKENS, Panel, Query, lines, shares
 from boards.kit.texts import Texts
 
 
 FLOPS: Final = "flops"
-BYTES_PER_SECOND: Final = "binBps"
 
 _OUTCOMES = {"tool_call": palette.GREEN, "no_tool_call": palette.GREY}
 _ESTIMATES = {"read": palette.SKY, "write": palette.ORANGE}
 
 
 def panels(t: Texts) -> list[Panel]:
-    """Return three lines of three panels."""
+    """Return nine panels: three rows of three."""
     return [
         _adapters(t),
         _flops(t),
