@@ -9,7 +9,6 @@ from boards import server
 from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
-from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     BYTES_PER_SECOND,
@@ -139,8 +138,8 @@ def _first_token(t: Texts) -> Panel:
         t.panel("first_token"),
         SECONDS,
         [
-            Query(prefill, f"{{{{server}}}} {t.name('prefill')}", palette.ORANGE, several=True),
-            Query(decode, f"{{{{server}}}} {t.name('decode')}", palette.SKY, several=True),
+            Query(prefill, f"{{{{server}}}} {t.name('whole_request')}", palette.ORANGE, several=True),
+            Query(decode, f"{{{{server}}}} {t.name('first_token')}", palette.SKY, several=True),
             Query(chosen, f"{{{{model_name}}}} {{{{pair}}}} {t.name('pair')}${{at}}", palette.TEXT),
         ],
     )
@@ -225,7 +224,7 @@ def _troubles(t: Texts) -> Panel:
         t.panel("troubles"),
         EVENTS,
         [
-            Query(_events(_FAILURES), f"{{{{server}}}} {{{{connector}}}} {{{{kind}}}}${{{ENGINE}}}", several=True),
+            Query(_events(_FAILURES), "{{server}} {{connector}} {{kind}}", several=True),
             Query(_events(_EXPIRED), f"{{{{server}}}} {{{{connector}}}} {t.name('expired')}", palette.ORANGE),
             Query(_events(_LATE), f"{{{{server}}}} {{{{connector}}}} {t.name('late')}", palette.RED),
         ],

@@ -41,11 +41,18 @@ class KvPage(NamedTuple):
 
 
 class KvSums:
-    """Adds up the values of one engine's names; what is out of range is left out and counted by its series."""
+    """
+    Adds up the values of one engine's names.
+
+    A series of which a part is out of range is left out, since the sum of the others is another number, and is counted.
+    """
 
     def __init__(self) -> None:
         self.values: dict[KvKey, float] = {}
         self.out_of_range: Counter[str] = Counter()
+        self._unsound: set[KvKey] = set()
+        self._begun: set[KvKey] = set()
+        """The gauges that have something to subtract from."""
 
     def add(self, rows: Iterable[Row], labels: Mapping[str, str], value: float) -> None:
         """Take in one value."""
@@ -58,16 +65,20 @@ class KvSums:
         is_gauge = key.series in KV_GAUGES
         if not 0 <= value <= (KV_GAUGES[key.series] if is_gauge and not weight else MAX_COUNT):
             self.out_of_range[key.series] += 1
+            self._unsound.add(key)
         elif is_gauge and not weight:
             # Several processes behind one /metrics have a `pid` each.
             self.values[key] = max(value, self.values.get(key, value))
         else:
             self.values[key] = self.values.get(key, 0.0) + (weight or 1.0) * value
+        if weight >= 0:
+            self._begun.add(key)
 
     def reading(self) -> KvReading:
         """Return all values; a gauge that counters make is never below 0, though these are read one by one."""
-        gauges = {key: max(value, 0.0) for key, value in self.values.items() if key.series in KV_GAUGES}
-        return KvReading({key: value for key, value in self.values.items() if key not in gauges}, gauges)
+        sound = {key: value for key, value in self.values.items() if key in self._begun and key not in self._unsound}
+        gauges = {key: max(value, 0.0) for key, value in sound.items() if key.series in KV_GAUGES}
+        return KvReading({key: value for key, value in sound.items() if key not in gauges}, gauges)
 
 
 def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:

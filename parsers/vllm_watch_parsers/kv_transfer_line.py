@@ -34,7 +34,6 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.python_repr import top_level_items
 
 
@@ -147,7 +146,9 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
     for items in lines:
         gathered = _gathered(items)
         unknown += [_unknown_name(name) for name in items if name not in gathered.known]
-        values.update(gathered.values)
+        for key, value in gathered.values.items():
+            # Two connectors of a server can be of one shape.
+            values[key] = max(value, values.get(key, value)) if key.series == USAGE else values.get(key, 0.0) + value
     wrong = next(
         (key.series for key, value in values.items() if not 0 <= value <= KV_GAUGES.get(key.series, MAX_COUNT)), None
     )

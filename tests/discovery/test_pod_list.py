@@ -72,6 +72,15 @@ def test_what_is_read_of_a_pod(api, listed):
     )
 
 
+def test_labels_are_short_texts(api, listed):
+    """A label that is no text, or longer than Kubernetes allows, becomes no more than a label of a series may be."""
+    api.pods = [pod("a", labels={"number": 5, "long": "x" * 100_000})]
+
+    (found,) = listed()
+
+    assert ("5", "x" * 63) == (found.labels["number"], found.labels["long"])
+
+
 def test_a_pod_that_has_only_been_created_has_no_status(api, listed):
     """A pod without address, conditions and containers' status is a pod."""
     api.pods = [pod("a")]

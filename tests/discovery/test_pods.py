@@ -173,3 +173,30 @@ def test_pods_stand_beside_the_configured_servers():
     assert ["own", "c"] == [server.name for server in whole.servers]
     assert configured is whole.servers[0]
     assert whole.servers[1].links == config.links
+
+
+@pytest.mark.parametrize(
+    ("broken", "state"),
+    [
+        *[
+            (pod("b", ip=ip), "pending")
+            for ip in ("::g", "[", "]:", "10.0.0.1:80", "a b", "x@10.0.0.1", "fe80::1%eth0")
+        ],
+        *[(pod("b", containers=(PodContainer((PodPort("http", port),)),)), "no_port") for port in (-1, 0, 70_000)],
+    ],
+)
+def test_what_is_no_address_becomes_no_server(broken, state):
+    """An address or a port that is none costs no other pod its server, and never becomes part of a URL."""
+    plan = planned(pod(), broken, config=KubernetesConfig(selector="app=vllm", port="http"))
+    both = planned(pod(containers=(VLLM,)), broken, config=KubernetesConfig(selector="app=vllm", port="http"))
+
+    assert {"a": "no_port", "b": state} == states(plan)
+    assert ["a"] == [server.name for server in both.servers]
+
+
+def test_names_and_uids_that_are_there_twice_are_no_two_servers():
+    """Whatever a list repeats, each name is that of one server, and no pod hides another."""
+    found = planned(pod("a"), pod("a", uid="another"), pod("b", uid="another"), pod("c d"), pod("c-d"))
+
+    assert ["a", "b", "c-d"] == [server.name for server in found.servers]
+    assert len(found.pods) == 3

@@ -136,6 +136,18 @@ OLDER_LINES = {
 }
 
 
+def test_two_connectors_of_one_shape_are_added_up():
+    """A server that pulls from some and pushes to others by NIXL prints both alike, and neither hides the other."""
+    one = (
+        "{'Num successful transfers': 2, 'Avg xfer time (ms)': 1.5, 'Avg post time (ms)': 1, 'Num failed transfers': 3}"
+    )
+    (event,) = parse_kv_transfers(f"KV Transfer metrics: NixlConnector={one}, NixlPushConnector={one}")
+
+    counted = flat(event.counts)
+    assert counted["kv_transfers_total nixl in"] == 4
+    assert counted["kv_transfer_failures_total nixl transfer"] == 6
+
+
 @pytest.mark.parametrize(("text", "counted"), OLDER_LINES.values(), ids=OLDER_LINES)
 def test_lines_of_older_releases(text, counted):
     """NIXL's first line was a number alone, and several connectors printed numpy's numbers."""
@@ -227,6 +239,37 @@ def test_values_out_of_range_are_left_out_and_counted():
     assert not kv.counters
     assert not kv.gauges
     assert wrong == {"kv_offload_usage_ratio": 1, "kv_expired_requests_total": 1, "kv_transfer_failures_total": 1}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("umbp_transfer_completed_total load 5",),
+        ("umbp_transfer_submitted_total load 9", "umbp_transfer_completed_total load NaN"),
+        ("umbp_transfer_submitted_total load NaN", "umbp_transfer_completed_total load 5"),
+    ],
+)
+def test_what_is_in_flight_is_not_known_by_half(lines):
+    """What has ended says nothing of what has started, nor the other way about: then no number is in flight, not 0."""
+    parts = [line.split() for line in lines]
+    kv, _ = kv_of(page(*(f'vllm:{name}{{{LABELS},operation="{what}"}} {value}' for name, what, value in parts)))
+
+    assert not kv.gauges
+
+
+def test_a_sum_with_a_part_that_is_no_value_is_none():
+    """Misses alone are not what was looked for, and the jobs of one tier not those of all."""
+    kv, _ = kv_of(
+        page(
+            f"vllm:hisparse_cache_hits_total{{{LABELS}}} NaN",
+            f"vllm:hisparse_cache_misses_total{{{LABELS}}} 3",
+            f'vllm:kv_offload_tiering_active_promotion_jobs{{{LABELS},tier="1:fs"}} -3',
+            f'vllm:kv_offload_tiering_active_promotion_jobs{{{LABELS},tier="2:obj"}} 2',
+        )
+    )
+
+    assert not kv.counters
+    assert not kv.gauges
 
 
 def test_unknown_tiers_and_outcomes_make_no_labels():

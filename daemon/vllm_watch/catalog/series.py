@@ -45,7 +45,17 @@ all: only where all of them are there.
 """
 
 Feature = Literal[
-    "slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes", "peak_flops", "lora", "nan"
+    "slo",
+    "speculative decoding",
+    "kv connector",
+    "links",
+    "gpu",
+    "cost",
+    "kubernetes",
+    "otlp",
+    "peak_flops",
+    "lora",
+    "nan",
 ]
 """What must be configured or used for a series to be there."""
 
@@ -1910,18 +1920,21 @@ DAEMON = Group(
             labels=("outcome",),
             unit="exports",
             help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment.",
+            feature="otlp",
         ),
         _gauge(
             "otlp_last_success_timestamp_seconds",
             labels=(),
             unit="unix time",
             help="Time of the last export over OTLP that was accepted as a whole.",
+            feature="otlp",
         ),
         _gauge(
             "otlp_export_duration_seconds",
             labels=(),
             unit="seconds",
             help="How long the last export over OTLP took, whether or not it succeeded.",
+            feature="otlp",
         ),
         _counter(
             "collect_errors_total",

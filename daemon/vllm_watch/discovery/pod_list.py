@@ -53,6 +53,9 @@ PAGE = 100
 MAX_LISTED = 1000
 """Pods of one list: more are refused, for a selector so wide is a mistake."""
 
+MAX_LABEL = 63
+"""Characters of a pod's label: Kubernetes takes no more, and lightkube checks neither length nor type."""
+
 _BY_STATUS: dict[int, KubernetesReason] = {
     400: "bad_request",
     401: "unauthorized",
@@ -206,7 +209,7 @@ def _pod(pod: ApiPod) -> Pod:
     return Pod(
         uid=meta.uid,
         name=meta.name,
-        labels=meta.labels or {},
+        labels={name: str(value)[:MAX_LABEL] for name, value in (meta.labels or {}).items()},
         phase=status.phase or "",
         ip=status.podIP or "",
         containers=tuple(_containers(pod, status)),

@@ -11,6 +11,7 @@ told to remove it.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ WAS_READY_AFTER = 10.0
 """Seconds after its start from which on a change of a pod's readiness says that it was ready before."""
 
 _LONGEST_NAME = 120
+_LAST_PORT = 65535
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -131,23 +133,24 @@ def plan_pods(pods: Iterable[Pod], before: PodPlan, config: KubernetesConfig, no
         config: How they are watched.
         now: The wall clock's time.
     """
-    listed = sorted(pods, key=lambda pod: pod.name)
+    # An API server has each name once; if one does not, a server would be there twice.
+    listed = sorted({server_name(pod.name): pod for pod in pods}.values(), key=lambda pod: pod.name)
     served = frozenset(pod.uid for pod in listed if pod.uid in before.served or _has_been_ready(pod, config.port))
     watched = {each.pod.uid for each in before.pods if each.server is not None}
-    judged = {pod.uid: _judged(pod, served, config, now) for pod in listed}
-    wanted = [pod for pod in listed if judged[pod.uid].server is not None]
+    judged = {pod.name: _judged(pod, served, config, now) for pod in listed}
+    wanted = [pod for pod in listed if judged[pod.name].server is not None]
     for pod in sorted(wanted, key=lambda pod: pod.uid not in watched)[MAX_PODS:]:
-        judged[pod.uid] = JudgedPod(pod, "over_limit")
-    return PodPlan(tuple(judged[pod.uid] for pod in listed), served)
+        judged[pod.name] = JudgedPod(pod, "over_limit")
+    return PodPlan(tuple(judged.values()), served)
 
 
 def _judged(pod: Pod, served: frozenset[str], config: KubernetesConfig, now: float) -> JudgedPod:
     port = _port(pod, config.port)
     if pod.phase in _FINISHED or (pod.ends_at is not None and now > pod.ends_at):
         return JudgedPod(pod, "ended")
-    if not pod.ip:
+    if not _is_address(pod.ip):
         return JudgedPod(pod, "pending")
-    if port is None:
+    if port is None or not 0 < port <= _LAST_PORT:
         return JudgedPod(pod, "no_port")
     if pod.uid not in served:
         return JudgedPod(pod, "starting")
@@ -167,6 +170,15 @@ def _serving(pod: Pod, port: int | str) -> tuple[PodContainer, ...]:
     """Return the container that declares the port, or the first one: a port need not be declared."""
     declaring = [each for each in pod.containers if any(port in each_port for each_port in each.ports)]
     return tuple(declaring[:1] or pod.containers[:1])
+
+
+def _is_address(text: str) -> bool:
+    """Whether a text is an IP address: nothing else may become part of a URL."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text  # A zone is of the node's own network.
 
 
 def _port(pod: Pod, port: int | str) -> int | None:
@@ -213,4 +225,4 @@ def with_pods(config: Config, pods: Sequence[ServerConfig]) -> Config:
         for pod in pods
         if pod.name not in names and pod.metrics is not None and pod.metrics.url not in urls
     ]
-    return msgspec.structs.replace(config, servers=(*config.servers, *new))
+    return msgspec.structs.replace(config, servers=(*config.servers, *new)) if new else config
