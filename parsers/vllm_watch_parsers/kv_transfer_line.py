@@ -34,6 +34,7 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
+from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.python_repr import top_level_items
 
 
@@ -157,6 +158,10 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
     counts = tuple((key, value) for key, value in values.items() if key.series not in KV_GAUGES)
     gauges = tuple((key, value) for key, value in values.items() if key.series in KV_GAUGES)
     return (KvTransfers(None, counts, gauges, tuple(unknown)),)
+
+
+def _most(key: KvKey) -> float:
+    return KV_GAUGES.get(key.series, MAX_COUNT)
 
 
 def _connectors(body: str) -> Iterator[Items]:
