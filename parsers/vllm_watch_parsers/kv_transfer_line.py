@@ -150,9 +150,7 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
         for key, value in gathered.values.items():
             # Two connectors of a server can be of one shape.
             values[key] = max(value, values.get(key, value)) if key.series == USAGE else values.get(key, 0.0) + value
-    wrong = next(
-        (key.series for key, value in values.items() if not 0 <= value <= KV_GAUGES.get(key.series, MAX_COUNT)), None
-    )
+    wrong = next((key.series for key, value in values.items() if not 0 <= value <= _most(key)), None)
     if wrong is not None:
         return (Notice("value_out_of_range", wrong), Notice("stats_unparsed"))
     counts = tuple((key, value) for key, value in values.items() if key.series not in KV_GAUGES)
