@@ -132,7 +132,8 @@ def _first_token(t: Texts) -> Panel:
         _with_role(promql.mean(name), role)
         for name, role in (("e2e_request_latency_seconds", "prefill"), ("time_to_first_token_seconds", "decode"))
     )
-    chosen = f'{_PAIR}{{model_name=~"$model"}}'
+    # The recorded series has no server: only models of the chosen servers are shown.
+    chosen = f'{_PAIR}{{model_name=~"$model"}} and on (model_name) ({_role()})'
     return lines(
         t.panel("first_token"),
         SECONDS,

@@ -22,6 +22,7 @@ from vllm_watch.catalog.gpu_codes import (
     GPU_THROTTLING,
 )
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
+from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.pod_states import POD_STATES
 from vllm_watch.catalog.reasons import STALL_REASONS
@@ -1920,7 +1921,8 @@ DAEMON = Group(
             "otlp_exports_total",
             labels=("outcome",),
             unit="exports",
-            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment.",
+            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment: "
+            f"{', '.join(outcome for outcome in OTLP_OUTCOMES if outcome != 'ok')}.",
             feature="otlp",
         ),
         _gauge(

@@ -68,8 +68,10 @@ def _memory(t: Texts) -> Panel:
 
 
 def _buckets(t: Texts, key: str, histogram: str) -> Panel:
-    observed = promql.rate(promql.of_engine(f"{histogram}_bucket"))
-    return shares(t.panel(key), LATENCY, Query(f"sum by (le) ({observed})", "{{le}}"))
+    """Return a distribution; nothing while nothing was observed, so that the panel says why it is empty."""
+    observed, number = (promql.rate(promql.of_engine(f"{histogram}_{part}")) for part in ("bucket", "count"))
+    seen = f"sum by (le) ({observed}) and on () (sum({number}) > 0)"
+    return shares(t.panel(key), LATENCY, Query(seen, "{{le}}"))
 
 
 def _limits(t: Texts) -> Panel:
