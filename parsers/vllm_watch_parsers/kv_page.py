@@ -77,8 +77,10 @@ class KvSums:
     def reading(self) -> KvReading:
         """Return all values; a gauge that counters make is never below 0, though these are read one by one."""
         sound = {key: value for key, value in self.values.items() if key in self._begun and key not in self._unsound}
-        gauges = {key: max(value, 0.0) for key, value in sound.items() if key.series in KV_GAUGES}
-        return KvReading({key: value for key, value in sound.items() if key not in gauges}, gauges)
+        sums = {key: max(value, 0.0) for key, value in sound.items() if key.series in KV_GAUGES}
+        gauges = {key: value for key, value in sums.items() if value <= KV_GAUGES[key.series]}
+        self.out_of_range.update(key.series for key in sums.keys() - gauges.keys())
+        return KvReading({key: value for key, value in sound.items() if key not in sums}, gauges)
 
 
 def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
@@ -106,8 +108,8 @@ def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
         for name, rows in LMCACHE.items():
             for labels, value in series.get(name, {}).items():
                 sums[lone].add(rows, dict(labels), value)
-    out_of_range = sum((each.out_of_range for each in sums.values()), Counter[str]())
-    return KvPage({key: sums[key].reading() for key in engines if key in sums}, out_of_range)
+    readings = {key: sums[key].reading() for key in engines if key in sums}
+    return KvPage(readings, sum((each.out_of_range for each in sums.values()), Counter[str]()))
 
 
 def _rows_of(series: Series) -> dict[str, tuple[Row, ...]]:

@@ -35,7 +35,8 @@ class LoraRequests(NamedTuple):
     What the newest series says.
 
     Args:
-        active: How many adapters the running requests use; `None` if that cannot be told.
+        active: How many adapters have requests, on V0 running ones; `None` if that cannot be told. V1 fills the label
+            of running ones with all that have requests, and a name with a comma cannot be told from two names.
         most: How many adapters a batch may use (``--max-loras``); `None` where it is not there, or LoRA is off.
     """
 

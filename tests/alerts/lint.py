@@ -39,6 +39,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("VllmServersImbalanced", "and matches samples that differ in (configured), instance, job, server"): (
         "it is about another server of the same model"
     ),
+    **{
+        ("VllmServersImbalanced", f"{what} matches samples that differ in model_name"): "a role is of a whole server"
+        for what in ("and", "unless")
+    },
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),

@@ -272,6 +272,14 @@ def test_a_sum_with_a_part_that_is_no_value_is_none():
     assert not kv.gauges
 
 
+def test_a_sum_out_of_range_is_no_number_of_transfers():
+    """Each count may be as it is, and what is left of them more than any server has in flight."""
+    kv, wrong = kv_of(page(f'vllm:umbp_transfer_submitted_total{{{LABELS},operation="load"}} 9e17'))
+
+    assert not kv.gauges
+    assert wrong == {"kv_transfers_pending": 1}
+
+
 def test_unknown_tiers_and_outcomes_make_no_labels():
     """A tier of a plug-in is `other`, and an operation that is not known is left out."""
     kv, _ = kv_of(

@@ -601,7 +601,7 @@ KV = Group(
             unit="seconds",
             help=(
                 "Time that transfers took, added up over workers, whose transfers overlap: with tensor parallelism it "
-                "can grow by more than a second per second."
+                "can grow by more than a second per second. Of `mooncake_store` also the time of what failed."
             ),
             sources=(
                 _scrape("the sums of histograms of times, `vllm:kv_offload_load_time_total`, `…_store_time_total`"),
@@ -641,7 +641,8 @@ KV = Group(
             unit="requests",
             help=(
                 "Requests whose KV blocks nobody has fetched in time, so that the prefill server has given them up; the "
-                "decode server computes their prompts itself or fails."
+                "decode server computes their prompts itself or fails. With bidirectional transfers also those that were "
+                "not begun because it was too late."
             ),
             sources=(
                 _scrape("`vllm:nixl_num_kv_expired_reqs_total`, `vllm:mooncake_num_kv_expired_reqs_total`"),
@@ -1512,7 +1513,7 @@ WORK = Group(
             "lora_active_adapters",
             labels=_SERVER,
             unit="adapters",
-            help="Number of LoRA adapters that running requests use. Absent where /metrics cannot tell: with several engines or API server processes.",
+            help="Number of LoRA adapters that have requests: on V1 also of those that only wait, so that it can be more than lora_max_adapters, on V0 of running ones. A name with commas counts as several. Absent where /metrics cannot tell: with several engines or API server processes.",
             sources=(_scrape("the newest series of `vllm:lora_requests_info`"),),
             feature="lora",
         ),
