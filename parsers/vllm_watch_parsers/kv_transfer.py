@@ -208,7 +208,9 @@ DEPRECATED: dict[str, tuple[Row, ...]] = {
 }
 """The names of 0.16 to 0.23. Later releases have them beside the new ones: what a new one has is not counted twice."""
 
-_UMBP_WAYS = {"in": "load", "out": "store"}
+UMBP_OPERATIONS = {"in": "load", "out": "store"}
+"""The names that UMBP has for both directions."""
+
 _OTHERS: dict[str, tuple[Row, ...]] = {
     "vllm:simple_kv_offload_save_outcomes_total": (
         _row(TRANSFERS, "simple_kv_offload", "out", outcome="stored"),
@@ -221,19 +223,19 @@ _OTHERS: dict[str, tuple[Row, ...]] = {
     "vllm:hf3fs_num_failed_load_total": (_row(FAILURES, "hf3fs", "load"),),
     "vllm:hf3fs_num_failed_save_total": (_row(FAILURES, "hf3fs", "store"),),
     "vllm:umbp_transfer_bytes_total": tuple(
-        _row(BYTES, "umbp", direction, operation=operation) for direction, operation in _UMBP_WAYS.items()
+        _row(BYTES, "umbp", direction, operation=operation) for direction, operation in UMBP_OPERATIONS.items()
     ),
     "vllm:umbp_transfer_submitted_total": tuple(
         Row(_key(PENDING, "umbp", direction), {"operation": (operation,)}, 1)
-        for direction, operation in _UMBP_WAYS.items()
+        for direction, operation in UMBP_OPERATIONS.items()
     ),
     "vllm:umbp_transfer_completed_total": (
-        *(_row(TRANSFERS, "umbp", towards, operation=name) for towards, name in _UMBP_WAYS.items()),
-        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in _UMBP_WAYS.items()),
+        *(_row(TRANSFERS, "umbp", towards, operation=name) for towards, name in UMBP_OPERATIONS.items()),
+        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in UMBP_OPERATIONS.items()),
     ),
     "vllm:umbp_transfer_failed_total": (
-        *(_row(FAILURES, "umbp", name, operation=name) for name in _UMBP_WAYS.values()),
-        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in _UMBP_WAYS.items()),
+        *(_row(FAILURES, "umbp", name, operation=name) for name in UMBP_OPERATIONS.values()),
+        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in UMBP_OPERATIONS.items()),
     ),
     "vllm:hisparse_cache_hits_total": (
         _row(TIER_HITS, "hisparse", "hot_buffer"),

@@ -29,6 +29,7 @@ from vllm_watch_parsers.kv_transfer import (
     TIER_HITS,
     TIER_QUERIES,
     TRANSFERS,
+    UMBP_OPERATIONS,
     USAGE,
     KvKey,
     Row,
@@ -102,7 +103,6 @@ _FIRST_OFFLOAD = {
 }
 _STORE_OPERATIONS = {"load_get": ("in", "load"), "save_put": ("out", "store")}
 _STORE_LOOKUPS = ("lookup_exists", "save_exists")
-_UMBP_WAYS = {"load": "in", "store": "out"}
 
 
 class _Gathered:
@@ -269,7 +269,7 @@ def _read_hf3fs(gathered: _Gathered) -> None:
 
 
 def _read_umbp(gathered: _Gathered) -> None:
-    for name, direction in _UMBP_WAYS.items():
+    for direction, name in UMBP_OPERATIONS.items():
         if f"{name}_submitted" in gathered.items:
             gathered.take(f"{name}_completed", KvKey(TRANSFERS, ("umbp", direction)))
             gathered.take(f"{name}_failed", KvKey(FAILURES, ("umbp", name)))
