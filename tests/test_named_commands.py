@@ -80,6 +80,13 @@ def options(of):
     return own.union({"--help", "-h"}, *map(options, below))
 
 
+def spellings(of):
+    """Return the ways to write each option of a command, and of what is below it: `--output` and `-o` are one."""
+    own = [set(each.opts) for each in of.params if isinstance(each, click.Option)]
+    below = of.commands.values() if isinstance(of, click.Group) else ()
+    return own + [names for each in below for names in spellings(each)]
+
+
 def unwrapped(text):
     """Return Markdown with each sentence on one line; code keeps its lines."""
     return re.sub(r"(?<!\n)\n(?! {4}|\n)", " ", text)
@@ -127,14 +134,31 @@ def test_each_command_that_is_named_is_there(path):
     assert wrong(text) == []
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
-def test_each_option_in_the_table_of_commands_is_the_commands(readme):
-    """A row of the README's table names options of its own command only, and no command has no row."""
-    rows = re.findall(r"(?m)^\| `vllm-watch ([a-z]+)` \|(.*)\|$", (ROOT / readme).read_text(encoding="utf-8"))
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_each_option_of_the_document_of_commands_is_the_commands(language):
+    """A section of COMMANDS.md names each option of its command and no other, and no command has no section."""
+    text = (ROOT / "daemon" / f"COMMANDS{language}.md").read_text(encoding="utf-8")
+    sections = re.findall(r"(?ms)^## `([a-z]+)`\n(.*?)(?=^## |\Z)", text)
 
-    assert sorted(name for name, _ in rows) == sorted(cli.commands)
-    for name, row in rows:
-        assert set(OPTION.findall(" ".join(re.findall("`([^`]+)`", row)))) <= options(loaded(cli.commands[name]))
+    assert [name for name, _ in sections] == re.findall("(?m)^## `?([^`\n]*)", text)
+    assert sorted(name for name, _ in sections) == sorted(cli.commands)
+    for name, section in sections:
+        code = " ".join(re.findall("`([^`]+)`", section))
+        named = set(OPTION.findall(re.sub(r"--storage\.tsdb\.\S+", "", code)))  # Those are Prometheus'.
+        of = loaded(cli.commands[name])
+        assert named <= options(of), name
+        assert [] == [each for each in spellings(of) if not named & each], name
+
+
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_the_table_of_commands_leads_to_their_sections(language):
+    """The README's table has a row for each command, in the document's order, with a link to its section."""
+    readme = (ROOT / f"README{language}.md").read_text(encoding="utf-8")
+    text = (ROOT / "daemon" / f"COMMANDS{language}.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| \[`vllm-watch ([a-z]+)`\]\((.*?)\) \|.*\|$", readme)
+
+    assert [name for name, _ in rows] == re.findall("(?m)^## `([a-z]+)`$", text)
+    assert all(link == f"daemon/COMMANDS{language}.md#{name}" for name, link in rows)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from pathlib import Path
 
 import pytest
 
 from tests.support.translation import differences, sections, untranslated
 
+from vllm_watch.cli import cli
+
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ("README", "daemon/BEHAVIOUR", "daemon/COMPARING", "daemon/ADVISING")
+PAIRS = ("README", "daemon/COMMANDS", "daemon/BEHAVIOUR", "daemon/COMPARING", "daemon/ADVISING")
 """Documents that have a translation beside them."""
 
 TITLES = {
@@ -24,6 +29,8 @@ TITLES = {
     "Alerts": "告警",
     "Dashboards": "仪表盘",
     "Develop": "开发",
+    "The commands of vllm-watch": "vllm-watch 的命令",
+    **{f"`{name}`": f"`{name}`" for name in cli.commands},
     "How vllm-watch behaves": "vllm-watch 的行为",
     "Two sources": "两个数据来源",
     "Pages of Ray and KServe": "Ray 与 KServe 的页面",
@@ -106,6 +113,8 @@ other: 2
 * 二
 """
 WORDS = {"Tool": "工具", "Use": "用法"}
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+"""A link to another file or to a heading: the file's path, as the link has it, and the heading's anchor."""
 
 
 def english(name):
@@ -116,6 +125,30 @@ def english(name):
 def chinese(name):
     """Return its translation."""
     return (ROOT / f"{name}.zh-CN.md").read_text(encoding="utf-8")
+
+
+def to_translations(text, folder):
+    """Return a document of a folder with each link to one that is translated led to the translation."""
+
+    def led(link):
+        target = os.path.normpath(os.path.join(folder, link[1])).removesuffix(".md")
+        return link[0].replace(".md", ".zh-CN.md", 1) if target in PAIRS else link[0]
+
+    return LINK.sub(led, text)
+
+
+def anchors(text):
+    """Return the anchors that GitHub gives a document's headings."""
+    titles = (section.heading.lstrip("# ").lower() for section in sections(text))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+def broken(text, folder):
+    """Yield each link of a document, which is in a folder, to a file or a heading that is not there."""
+    for link, anchor in LINK.findall(text):
+        target = ROOT / folder / link
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            yield f"{link}#{anchor}"
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -130,14 +163,37 @@ def test_each_links_to_the_other(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_chinese_document_is_in_step(name):
     """It has the same headings, blocks, commands, rows, code, links and figures, section by section."""
-    file = name.rpartition("/")[2]
+    folder, _, file = name.rpartition("/")
     # Each links to the other, and to the translation of what is translated.
-    ours = english(name).replace(f"[简体中文]({file}.zh-CN.md)", f"[English]({file}.md)")
-    theirs = chinese(name).replace("BEHAVIOUR.zh-CN.md", "BEHAVIOUR.md")
+    ours = to_translations(english(name), folder).replace(f"[简体中文]({file}.zh-CN.md)", f"[English]({file}.md)")
 
-    found = list(differences(ours, theirs, TITLES))
+    found = list(differences(ours, chinese(name), TITLES))
 
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_link_leads_somewhere(name):
+    """Each file and each heading that a document links to is there."""
+    folder = name.rpartition("/")[0]
+
+    assert [] == [*broken(english(name), folder), *broken(chinese(name), folder)]
+
+
+def test_a_broken_link_is_found():
+    """A file and a heading that are not there are told; those that are there, and other hosts, are not."""
+    text = "[a](README.md#the-data) [b](none.md) [c](README.md#glossary) [d](../README.md) [e](https://f.example/g#h)"
+
+    assert ["README.md#the-data", "none.md#"] == list(broken(text, "daemon"))
+
+
+def test_links_are_led_to_translations():
+    """A link to a translated document leads to its translation, heading and all; a link to any other one stays."""
+    text = "[a](BEHAVIOUR.md#json) [b](../README.md) [c](../alerts/README.md) [d](METRICS.md)"
+
+    assert to_translations(text, "daemon") == (
+        "[a](BEHAVIOUR.zh-CN.md#json) [b](../README.zh-CN.md) [c](../alerts/README.md) [d](METRICS.md)"
+    )
 
 
 def test_the_number_of_alerts_is_right():

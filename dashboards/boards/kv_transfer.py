@@ -9,10 +9,9 @@ from boards import server
 from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
-from boards.kit.gpus import BYTES_PER_SECOND
-from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
+    BYTES_PER_SECOND,
     EVENTS,
     RATIO,
     REQUESTS,
@@ -65,10 +64,6 @@ def dashboard(language: str) -> models.Dashboard:
     )
 
 
-def _rate(series: str) -> str:
-    return promql.rate(series)
-
-
 def _with_role(expr: str, role: str) -> str:
     """Return what is of servers with a role."""
     of_role = promql.of_model("server_info", f'pd_role="{role}"')
@@ -118,13 +113,13 @@ def _role() -> str:
 
 
 def _moved(way: str) -> str:
-    return _rate(promql.of_engine("kv_transfer_bytes_total", f'direction="{way}"'))
+    return promql.rate(promql.of_engine("kv_transfer_bytes_total", f'direction="{way}"'))
 
 
 def _mean_time(without: str) -> str:
     """Return the mean time of the transfers whose time is measured: some connectors only count them."""
-    measured = f"({_rate(_TRANSFERS)} and {_SECONDS})"
-    return f"sum without ({without}) ({_rate(_SECONDS)}) / (sum without ({without}) ({measured}) > 0)"
+    measured = f"({promql.rate(_TRANSFERS)} and {_SECONDS})"
+    return f"sum without ({without}) ({promql.rate(_SECONDS)}) / (sum without ({without}) ({measured}) > 0)"
 
 
 def _of_range(series: str, without: str) -> str:
@@ -137,13 +132,14 @@ def _first_token(t: Texts) -> Panel:
         _with_role(promql.mean(name), role)
         for name, role in (("e2e_request_latency_seconds", "prefill"), ("time_to_first_token_seconds", "decode"))
     )
-    chosen = f'{_PAIR}{{model_name=~"$model"}}'
+    # The recorded series has no server: only models of the chosen servers are shown.
+    chosen = f'{_PAIR}{{model_name=~"$model"}} and on (model_name) ({_role()})'
     return lines(
         t.panel("first_token"),
         SECONDS,
         [
-            Query(prefill, f"{{{{server}}}} {t.name('prefill')}", palette.ORANGE, several=True),
-            Query(decode, f"{{{{server}}}} {t.name('decode')}", palette.SKY, several=True),
+            Query(prefill, f"{{{{server}}}} {t.name('whole_request')}", palette.ORANGE, several=True),
+            Query(decode, f"{{{{server}}}} {t.name('first_token')}", palette.SKY, several=True),
             Query(chosen, f"{{{{model_name}}}} {{{{pair}}}} {t.name('pair')}${{at}}", palette.TEXT),
         ],
     )
@@ -201,20 +197,20 @@ def _prompt_tokens(t: Texts) -> Panel:
 
 def _tokens(source: str) -> str:
     counted = promql.of_engine(_BY_SOURCE, f'source="{source}"')
-    return f"sum without (model_name, engine, source) ({_rate(counted)})"
+    return f"sum without (model_name, engine, source) ({promql.rate(counted)})"
 
 
 def _bytes(t: Texts) -> Panel:
     return lines(
         t.panel("bytes"),
         BYTES_PER_SECOND,
-        [Query(promql.per_server(_rate(_BYTES)), "{{server}} {{connector}} {{direction}}", several=True)],
+        [Query(promql.per_server(promql.rate(_BYTES)), "{{server}} {{connector}} {{direction}}", several=True)],
         soft_most=1024,
     )
 
 
 def _time(t: Texts) -> Panel:
-    parts = Quotient(promql.per_server(_rate(_SECONDS)), promql.per_server(_rate(_TRANSFERS)))
+    parts = Quotient(promql.per_server(promql.rate(_SECONDS)), promql.per_server(promql.rate(_TRANSFERS)))
     return lines(
         t.panel("time"),
         SECONDS,
@@ -228,7 +224,7 @@ def _troubles(t: Texts) -> Panel:
         t.panel("troubles"),
         EVENTS,
         [
-            Query(_events(_FAILURES), f"{{{{server}}}} {{{{connector}}}} {{{{kind}}}}${{{ENGINE}}}", several=True),
+            Query(_events(_FAILURES), "{{server}} {{connector}} {{kind}}", several=True),
             Query(_events(_EXPIRED), f"{{{{server}}}} {{{{connector}}}} {t.name('expired')}", palette.ORANGE),
             Query(_events(_LATE), f"{{{{server}}}} {{{{connector}}}} {t.name('late')}", palette.RED),
         ],
@@ -256,7 +252,7 @@ def _usage(t: Texts) -> Panel:
 
 def _hits(t: Texts) -> Panel:
     hits, queries = (
-        promql.per_server(_rate(promql.of_engine(f"kv_tier_{what}_total"))) for what in ("hits", "queries")
+        promql.per_server(promql.rate(promql.of_engine(f"kv_tier_{what}_total"))) for what in ("hits", "queries")
     )
     return lines(
         t.panel("hits"),
@@ -268,7 +264,7 @@ def _hits(t: Texts) -> Panel:
 
 
 def _tier_bytes(t: Texts) -> Panel:
-    moved = promql.per_server(_rate(promql.of_engine("kv_tier_bytes_total")))
+    moved = promql.per_server(promql.rate(promql.of_engine("kv_tier_bytes_total")))
     return lines(
         t.panel("tier_bytes"),
         BYTES_PER_SECOND,
@@ -280,9 +276,9 @@ def _tier_bytes(t: Texts) -> Panel:
 
 def _skipped(t: Texts) -> Panel:
     """Return the share of stores that were not made, by reason."""
-    skipped = promql.per_server(_rate(_SKIPPED))
-    stored = _rate(promql.of_engine("kv_transfers_total", 'direction="out"'))
-    every = f"{promql.per_server(f'sum without (reason) ({_rate(_SKIPPED)})')} + " + promql.per_server(
+    skipped = promql.per_server(promql.rate(_SKIPPED))
+    stored = promql.rate(promql.of_engine("kv_transfers_total", 'direction="out"'))
+    every = f"{promql.per_server(f'sum without (reason) ({promql.rate(_SKIPPED)})')} + " + promql.per_server(
         f"sum without (direction) ({stored})"
     )
     return lines(

@@ -88,11 +88,8 @@ _PAIR_REST = frozenset(
 
 _HOT_BUFFER = ("hisparse", "hot_buffer")
 _HISPARSE = {
-    "HiSparse hot-buffer hits": (
-        KvKey(TIER_HITS, ("hisparse", "hot_buffer")),
-        KvKey(TIER_QUERIES, ("hisparse", "hot_buffer")),
-    ),
-    "HiSparse hot-buffer misses": (KvKey(TIER_QUERIES, ("hisparse", "hot_buffer")),),
+    "HiSparse hot-buffer hits": (KvKey(TIER_HITS, _HOT_BUFFER), KvKey(TIER_QUERIES, _HOT_BUFFER)),
+    "HiSparse hot-buffer misses": (KvKey(TIER_QUERIES, _HOT_BUFFER),),
     "HiSparse host-to-device bytes": (KvKey(BYTES, ("hisparse", "in")),),
 }
 _HISPARSE_USAGE = "HiSparse host KV cache usage %"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Families of /metrics that are about a whole server: about its API server's process and connections, and what it is at.
+Families of /metrics about a whole server: its API server's process, its connections, and operations such as sleep.
 
 None of them has an engine. They are read under the names of their series, with the values of their labels from closed
 lists: a value that no list has is `OTHER`.

@@ -98,7 +98,9 @@ class TestRecording:
         assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
         assert " UTC+08:00 " in text
         assert re.search(r"VllmEngineStalled +02:41:\d\d +the end", text)  # The zone is that of the log.
-        assert "Not judged, because no /metrics was read: VllmAdmissionRejections," in words(text)
+        assert "Not judged, because no /metrics was read: VllmLoraAdaptersTakeTurns, VllmAdmissionRejections," in words(
+            text
+        )
 
 
 class TestUsersRules:

@@ -837,7 +837,7 @@ class TestDaemon:
 
 
 def test_every_command_is_in_the_readme():
-    """Each command of `vllm-watch --help` is described in the README."""
+    """Each command of `vllm-watch --help` is in the README."""
     commands = re.findall(r"^  (\w+) ", vllm_watch("--help").stdout.partition("Commands:")[2], re.MULTILINE)
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

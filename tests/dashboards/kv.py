@@ -49,12 +49,18 @@ _OF_ENGINE = ("Qwen3.6-27B", "0")
 def kv_series(name: str, steps: int) -> dict[str, list[str]]:
     """Return the series of a recording's KV connectors; none if it has none."""
     found = {
-        key: [repr(float(int(rate * STEP * step))) for step in range(steps)]
+        key: [
+            repr(rate * STEP * step if "_seconds_" in key else float(int(rate * STEP * step))) for step in range(steps)
+        ]
         for key, rate in _named(name, _GROWTH.get(name, {}))
     }
     if name == "decode":
         found |= {key: [repr(value)] * steps for key, value in _named(name, _NOW)}
     return found
+
+
+def _growing(rate: float, steps: int) -> list[float]:
+    return [rate * STEP * step for step in range(steps)]
 
 
 def _named(server: str, values: dict[tuple[str, ...], float]) -> Iterator[tuple[str, float]]:

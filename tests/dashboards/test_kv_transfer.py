@@ -13,6 +13,7 @@ pytestmark = pytest.mark.needs_tool("promtool")
 UID = "vllm-watch-kv-transfer"
 STEPS = 60
 SECONDS = 5
+TOGETHER = "{{model_name}} {{pair}} both together, over 5 min"
 TABLE, FIRST, SKIPPED = "Servers that move KV blocks", "Time to first token of a pair", "Not stored, share by reason"
 
 
@@ -67,7 +68,7 @@ PAIR = {
 }
 NAMES = (
     *((TABLE, column) for column in ("Role", "In", "Mean time", "Failed")),
-    *((FIRST, name) for name in ("prefill", "decode", "{{model_name}} {{pair}} both together")),
+    *((FIRST, name) for name in ("whole request", "first token", TOGETHER)),
     (SKIPPED, "{{connector}} {{reason}}"),
 )
 
@@ -92,9 +93,9 @@ def test_roles_are_told_and_others_are_not_listed(answers):
 
 def test_the_pair_takes_both_halves(answers):
     """0.5 s on the prefill server and 0.2 s on the decode server are 0.7 s for the client."""
-    assert by(answers, FIRST, "prefill", "server") == {"p": pytest.approx(0.5)}
-    assert by(answers, FIRST, "decode", "server") == {"d": pytest.approx(0.2)}
-    assert by(answers, FIRST, "{{model_name}} {{pair}} both together", "model_name") == {"m": pytest.approx(0.7)}
+    assert by(answers, FIRST, "whole request", "server") == {"p": pytest.approx(0.5)}
+    assert by(answers, FIRST, "first token", "server") == {"d": pytest.approx(0.2)}
+    assert by(answers, FIRST, TOGETHER, "model_name") == {"m": pytest.approx(0.7)}
 
 
 def test_bytes_and_times_are_of_the_direction(answers):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import signal
 import sys
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tests.drift.changes import changes_between
 from tests.drift.errors import DriftError
 from tests.drift.findings import findings_of
 from tests.drift.inventory import FOLDER, Inventory, baseline_for, open_inventory, read_inventory, written
-from tests.drift.report import as_json, changes_text, findings_text
+from tests.drift.report import changes_json, changes_text, findings_json, findings_text
 from tests.drift.source_tree import SourceTree
 
 
@@ -43,9 +44,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tests.drift", description="What a vLLM exports and prints that the parsers do not know."
     )
     parser.add_argument("source", help="a wheel, a folder with the package vllm, a checkout, or a kept release: 0.33.0")
-    parser.add_argument("--against", metavar="OTHER", help="list what differs from OTHER, which is the older one")
     parser.add_argument("--format", choices=["text", "json"], default="text")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--against", metavar="OTHER", help="list what differs from OTHER, which is the older one")
+    instead.add_argument(
         "--inventory", action="store_true", help="print the facts alone, as they are kept in tests/drift/inventories"
     )
     return parser
@@ -58,7 +60,7 @@ def _judge(options: argparse.Namespace, inventory: Inventory, tree: SourceTree |
     findings = findings_of(inventory, baseline)
     notes = _notes(tree)
     if options.format == "json":
-        print(as_json(options.source, inventory.version, version or "", findings, notes))
+        print(findings_json(options.source, inventory.version, version or "", findings, notes))
     else:
         beside = f", beside {version}" if version is not None else ""
         print(findings_text(f"{_title(options.source, inventory)}{beside}", findings, notes))
@@ -70,7 +72,7 @@ def _compare(options: argparse.Namespace, inventory: Inventory, tree: SourceTree
     changes = changes_between(other, inventory)
     notes = dict.fromkeys([*_notes(tree), *_notes(other_tree)])
     if options.format == "json":
-        print(as_json(options.source, inventory.version, other.version or options.against, changes, notes))
+        print(changes_json(options.source, inventory.version, other.version or options.against, changes, notes))
     else:
         title = f"{_title(options.source, inventory)} against {_title(options.against, other)}"
         print(changes_text(title, changes, notes))
@@ -80,7 +82,7 @@ def _compare(options: argparse.Namespace, inventory: Inventory, tree: SourceTree
 def _title(place: str, inventory: Inventory) -> str:
     families = {(family.name, family.engine) for family in inventory.families}
     return (
-        f"vLLM {inventory.version or 'of an unknown release'} ({place}): "
+        f"vLLM {inventory.version or 'of an unknown release'}{'' if place == inventory.version else f' ({place})'}: "
         f"{len(families)} families, {len(inventory.messages)} messages"
     )
 
@@ -94,5 +96,6 @@ def _notes(tree: SourceTree | None) -> list[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # As other filters end when `head` has seen enough.
     gc.disable()  # To search millions of nodes for garbage takes as long as all the rest.
     sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from typing import Any
 
 from tests.drift.changes import Change
 from tests.drift.findings import KINDS, Finding
@@ -46,11 +47,19 @@ def changes_text(title: str, changes: Sequence[Change], notes: Iterable[str]) ->
     return "\n".join([*lines, *_noted(notes)])
 
 
-def as_json(source: str, version: str, against: str, found: Sequence[Finding | Change], notes: Iterable[str]) -> str:
-    """Return either of them as JSON."""
-    key = "findings" if not found or isinstance(found[0], Finding) else "changes"
-    document = {"source": source, "version": version, "against": against, key: [asdict(each) for each in found]}
-    return json.dumps(document | {"notes": list(notes)}, indent=2, ensure_ascii=False)
+def findings_json(source: str, version: str, baseline: str, findings: Sequence[Finding], notes: Iterable[str]) -> str:
+    """Return the report on one vLLM as JSON."""
+    return _json(source, version, baseline, notes, findings=[asdict(each) for each in findings])
+
+
+def changes_json(source: str, version: str, against: str, changes: Sequence[Change], notes: Iterable[str]) -> str:
+    """Return the report on what differs between two as JSON."""
+    return _json(source, version, against, notes, changes=[asdict(each) for each in changes])
+
+
+def _json(source: str, version: str, against: str, notes: Iterable[str], **found: list[dict[str, Any]]) -> str:
+    document = {"source": source, "version": version, "against": against, **found, "notes": list(notes)}
+    return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _noted(notes: Iterable[str]) -> list[str]:

@@ -175,6 +175,15 @@ def test_two_trees_are_compared(tmp_path, capsys):
     assert (same, "Nothing differs." in text) == (0, True)
 
 
+@pytest.mark.parametrize(("more", "key"), [((), "findings"), (("--against", "0.33.0"), "changes")])
+def test_an_empty_list_in_json_has_the_name_of_a_full_one(more, key, capsys):
+    """A program finds what was asked for under one key, whether or not there is any of it."""
+    status, out, _ = run(capsys, "0.33.0", *more, "--format", "json")
+
+    assert status == 0
+    assert json.loads(out)[key] == []
+
+
 def test_two_kept_releases_are_compared(capsys):
     """A release of which an inventory is kept is named by its number."""
     status, out, _ = run(capsys, "0.12.0", "--against", "0.10.2", "--format", "json")

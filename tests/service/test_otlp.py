@@ -22,6 +22,7 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import HandlerServer
 from tests.support.waiting import until
 
+from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.commands.check import check
 from vllm_watch.config.model import Config, OtlpConfig, TlsConfig
 from vllm_watch.service import otlp_thread
@@ -139,6 +140,7 @@ class TestInVirtualTime:
         assert [at for at, _ in push.sent] == [1000.0 + INTERVAL * number for number in range(400)]
         assert status.succeeded_at == 4990.0
         assert [each["event"] for each in logged] == ["otlp.not_exported", "otlp.exported"]
+        assert (logged[0]["reason"], logged[0]["meaning"]) == ("refused", OTLP_OUTCOMES["refused"])
 
     def test_an_export_that_takes_too_long(self, clock):
         """Exports never overlap: those whose time passed meanwhile are counted as missed, and the rhythm stays."""
@@ -170,7 +172,7 @@ class TestInVirtualTime:
             thread.turn()
 
         assert (push.sent, thread.status().outcomes) == ([], {"ok": 0, "not_installed": 1})
-        assert "pip install 'vllm-watch[otlp]'" in logged[0]["reason"]
+        assert "pip install 'vllm-watch[otlp]'" in logged[0]["meaning"]
 
     def test_a_reload(self, clock):
         """Another endpoint is pushed to at once, and the one before is closed; without one there is no status."""

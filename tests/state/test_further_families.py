@@ -202,11 +202,11 @@ def test_the_recorded_server_says_what_it_did():
     by_log = {round(moment): snapshot for moment, snapshot in snapshots("adapters", "log", 10.0)}
 
     assert max(s.of_server[LORA_ACTIVE].value for s in known.values() if LORA_ACTIVE in s.of_server) == 2
-    assert known[200].of_server[LORA_MOST].value == 2
-    assert known[210].log.adapter_changes == {"loaded": 6, "removed": 1}
-    assert achieved(known[170])["achieved_flops_per_second"] == 0
-    page_bytes, log_bytes = (achieved(each[150])["achieved_memory_bytes_per_second"] for each in (known, by_log))
+    assert known[180].of_server[LORA_MOST].value == 2
+    assert known[190].log.adapter_changes == {"loaded": 6, "removed": 1}
+    assert achieved(known[150])["achieved_flops_per_second"] == 0
+    page_bytes, log_bytes = (achieved(each[130])["achieved_memory_bytes_per_second"] for each in (known, by_log))
     assert page_bytes == pytest.approx(log_bytes, abs=0.5e8)
-    (engine,) = known[200].engines
+    (engine,) = known[180].engines
     assert engine.histograms["kv_block_lifetime_seconds"].histogram.observations > 100
     assert engine.counters["corrupted_requests_total"].value == 0

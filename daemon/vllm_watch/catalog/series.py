@@ -22,6 +22,7 @@ from vllm_watch.catalog.gpu_codes import (
     GPU_THROTTLING,
 )
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
+from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.pod_states import POD_STATES
 from vllm_watch.catalog.reasons import STALL_REASONS
@@ -45,7 +46,17 @@ all: only where all of them are there.
 """
 
 Feature = Literal[
-    "slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes", "peak_flops", "lora", "nan"
+    "slo",
+    "speculative decoding",
+    "kv connector",
+    "links",
+    "gpu",
+    "cost",
+    "kubernetes",
+    "otlp",
+    "peak_flops",
+    "lora",
+    "nan",
 ]
 """What must be configured or used for a series to be there."""
 
@@ -1910,19 +1921,23 @@ DAEMON = Group(
             "otlp_exports_total",
             labels=("outcome",),
             unit="exports",
-            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment.",
+            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment: "
+            f"{', '.join(outcome for outcome in OTLP_OUTCOMES if outcome != 'ok')}.",
+            feature="otlp",
         ),
         _gauge(
             "otlp_last_success_timestamp_seconds",
             labels=(),
             unit="unix time",
             help="Time of the last export over OTLP that was accepted as a whole.",
+            feature="otlp",
         ),
         _gauge(
             "otlp_export_duration_seconds",
             labels=(),
             unit="seconds",
             help="How long the last export over OTLP took, whether or not it succeeded.",
+            feature="otlp",
         ),
         _counter(
             "collect_errors_total",

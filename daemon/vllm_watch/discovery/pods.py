@@ -225,4 +225,4 @@ def with_pods(config: Config, pods: Sequence[ServerConfig]) -> Config:
         for pod in pods
         if pod.name not in names and pod.metrics is not None and pod.metrics.url not in urls
     ]
-    return msgspec.structs.replace(config, servers=(*config.servers, *new))
+    return msgspec.structs.replace(config, servers=(*config.servers, *new)) if new else config

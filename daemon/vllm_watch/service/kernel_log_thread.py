@@ -157,4 +157,4 @@ class KernelLogThread(ServiceThread):
         self._status = KernelLogStatus(place, reason == "ok", reason, self._xids.totals())
         if reason != before:
             write = log.info if reason == "ok" else log.warning
-            write("kernel_log.changed", place=place, reason=reason, explanation=KERNEL_LOG[reason].text)
+            write("kernel_log.changed", place=place, reason=reason, meaning=KERNEL_LOG[reason].text)

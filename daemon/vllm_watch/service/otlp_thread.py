@@ -143,7 +143,4 @@ class OtlpThread(ServiceThread):
             if before not in GOOD:
                 log.info("otlp.exported", endpoint=endpoint)
         elif outcome != before:
-            log.warning("otlp.not_exported", endpoint=endpoint, reason=OTLP_OUTCOMES[outcome])
-
-
-__all__ = ["OtlpStatus", "OtlpThread", "is_installed"]
+            log.warning("otlp.not_exported", endpoint=endpoint, reason=outcome, meaning=OTLP_OUTCOMES[outcome])

@@ -176,7 +176,7 @@ class PodsThread(ServiceThread):
         if reason != self._reason:
             write = log.info if reason == "ok" else log.warning
             more = {"said": printable(said[:MAX_SAID])} if said else {}
-            write("kubernetes.changed", reason=reason, explanation=KUBERNETES[reason].text, **more)
+            write("kubernetes.changed", reason=reason, meaning=KUBERNETES[reason].text, **more)
         self._reason = reason
 
     def _drop_lister(self) -> None:

@@ -14,7 +14,19 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import palette, promql
 from boards.kit.links import runbooks
-from boards.kit.panels import BYTES, RATIO, SECONDS, Column, Key, Panel, Query, grid, lines, value_mapping
+from boards.kit.panels import (
+    BYTES,
+    BYTES_PER_SECOND,
+    RATIO,
+    SECONDS,
+    Column,
+    Key,
+    Panel,
+    Query,
+    grid,
+    lines,
+    value_mapping,
+)
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GpuState, GpuThrottling
@@ -22,7 +34,6 @@ from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GpuState, GpuT
 
 CELSIUS: Final = "celsius"
 WATTS: Final = "suffix: W"
-BYTES_PER_SECOND: Final = "binBps"
 
 _OF_SERVERS = promql.of_server("server_gpu_info")
 

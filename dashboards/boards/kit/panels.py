@@ -43,6 +43,7 @@ EVENTS = "n"
 TOKENS_PER_SECOND = "tok/s"
 PER_SECOND = "reqps"
 BYTES = "bytes"
+BYTES_PER_SECOND = "binBps"
 TIMES = "suffix: x"
 """How many times as much."""
 

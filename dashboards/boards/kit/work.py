@@ -7,19 +7,18 @@ from typing import Final
 
 from boards.kit import palette, promql
 from boards.kit.links import runbooks
-from boards.kit.panels import EVENTS, LATENCY, PER_SECOND, RATIO, TOKENS, Panel, Query, lines, shares
+from boards.kit.panels import BYTES_PER_SECOND, EVENTS, LATENCY, PER_SECOND, RATIO, TOKENS, Panel, Query, lines, shares
 from boards.kit.texts import Texts
 
 
 FLOPS: Final = "flops"
-BYTES_PER_SECOND: Final = "binBps"
 
 _OUTCOMES = {"tool_call": palette.GREEN, "no_tool_call": palette.GREY}
 _ESTIMATES = {"read": palette.SKY, "write": palette.ORANGE}
 
 
 def panels(t: Texts) -> list[Panel]:
-    """Return three lines of three panels."""
+    """Return nine panels: three rows of three."""
     return [
         _adapters(t),
         _flops(t),
@@ -69,8 +68,10 @@ def _memory(t: Texts) -> Panel:
 
 
 def _buckets(t: Texts, key: str, histogram: str) -> Panel:
-    observed = promql.rate(promql.of_engine(f"{histogram}_bucket"))
-    return shares(t.panel(key), LATENCY, Query(f"sum by (le) ({observed})", "{{le}}"))
+    """Return a distribution; nothing while nothing was observed, so that the panel says why it is empty."""
+    observed, number = (promql.rate(promql.of_engine(f"{histogram}_{part}")) for part in ("bucket", "count"))
+    seen = f"sum by (le) ({observed}) and on () (sum({number}) > 0)"
+    return shares(t.panel(key), LATENCY, Query(seen, "{{le}}"))
 
 
 def _limits(t: Texts) -> Panel:
