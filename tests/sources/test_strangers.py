@@ -320,7 +320,7 @@ def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch)
             key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}
         }
 
-        assert {("server_info", "s", "", "0.12.0", ""): 1} == found, at
+        assert {("server_info", "s", "", "0.12.0", "", ""): 1} == found, at
         server.tail.close()
 
 
@@ -387,7 +387,7 @@ def test_a_stranger_s_mark_does_not_hide_the_start(tmp_path, wrap, mark):
     server = Server(tmp_path, wrap(BEFORE + LATER + filler + forged * 20 + filler))
     server.tail.close()
 
-    assert ("server_info", "s", "", "0.12.0", "") in server.page()
+    assert ("server_info", "s", "", "0.12.0", "", "") in server.page()
 
 
 class TestTheJournal:
@@ -426,7 +426,7 @@ class TestTheJournal:
             (s.name, *s.labels): s.value for s in server_samples(state.snapshot(time.time())) if hasattr(s, "value")
         }
         assert {1.0} == {value for key, value in page.items() if key[0] == "server_starts_total"}
-        assert ("server_info", "s", "", "0.12.0", "") in page
+        assert ("server_info", "s", "", "0.12.0", "", "") in page
         assert not [key for key, value in page.items() if key[0] == "log_events_total" and value]
 
 
