@@ -238,8 +238,9 @@ def test_history_that_is_not_printed_holds_up_no_line(resumed):
     resumed.remembers(entry(stats_line(1), 7, START - 100))
     resumed.prints(entry(stats_line(2), 8))
     resumed.poll()
-    until(lambda: resumed.tail._history_run._child.pending)
-    process = resumed.tail._history_run._child._process
+    run = resumed.tail._history_run
+    until(lambda: run._child.pending or run.lines)  # The first poll may have been late enough to take them.
+    process = run._child._process
     waiting = resumed.tail.is_waiting, resumed.tail.status()[:2], list(resumed.history)
     resumed.poll(MAX_SECONDS)
     resumed.poll_until(lambda: resumed.found)
