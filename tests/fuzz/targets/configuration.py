@@ -105,7 +105,8 @@ def _check_config(config: Config, file: Path) -> None:
     assert 0 <= config.port <= 65535
     assert config.host == "" or not config.host.isspace()
     names = [server.name for server in config.servers]
-    assert 0 < len(names) == len(set(names))
+    assert names or config.kubernetes is not None
+    assert len(names) == len(set(names))
     for server in config.servers:
         _check_server(server)
     for path in (config.web_config_file, config.checkpoint):

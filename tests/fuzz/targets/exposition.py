@@ -29,7 +29,10 @@ from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
 from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.front_ends import WANTED
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS
+from vllm_watch_parsers.kv_transfer import KV_GAUGES
+from vllm_watch_parsers.lora import LoraScan
+from vllm_watch_parsers.metric_names import COUNTED_BY_LABEL, COUNTERS, GAUGES, HISTOGRAMS
+from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
     MAX_LABEL_VALUES,
@@ -50,6 +53,7 @@ START = 1_795_000_000.0
 STEP = 20.0
 
 _REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PROGRAMS}
+_COUNTERS = {*COUNTERS, *(name for _, names in COUNTED_BY_LABEL.values() for name in names.values())}
 _MOST = {"requests_running": 1e7, "requests_waiting": 1e7, "requests_swapped": 1e7, "requests_deferred": 1e7}
 
 TOKENS = (
@@ -111,10 +115,12 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     Line ends and comments change nothing, nor does it matter in which pieces a page comes.
     """
     page = parse_exposition(body, WANTED)
-    in_pieces = ExpositionParser(WANTED)
+    in_pieces, adapters = ExpositionParser(WANTED), LoraScan()
     for start in range(0, len(body), PIECE):
         in_pieces.feed(body[start : start + PIECE])
-    assert _ungrouped(in_pieces.finish()) == _ungrouped(page)
+        adapters.feed(body[start : start + PIECE])
+    assert _ungrouped(in_pieces.finish()) == _ungrouped(page._replace(lora=None))
+    assert page.lora == (adapters.finish() if page.problem is None else None)
     assert (page.problem is None) or not page.samples
     if body and not body.endswith(b"\n"):
         assert page.problem == "incomplete"
@@ -175,12 +181,14 @@ def _check_reading(reading: MetricsReading) -> None:
 def _check_engine(engine: EngineReading) -> None:
     for name, value in engine.gauges.items():
         assert 0 <= value <= _MOST.get(name, 1), name
-    assert set(engine.counters) <= {*COUNTERS, "prompt_tokens_computed"}
+    assert set(engine.counters) <= _COUNTERS
     assert all(0 <= count < math.inf for count in engine.counters.values())
     assert len(engine.requests_finished) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in engine.requests_finished.values())
     assert len(engine.position_accepted) <= MAX_POSITIONS
     assert all(0 <= count < math.inf for count in engine.position_accepted)
+    assert all(0 <= value <= MAX_COUNT for value in engine.kv.counters.values())
+    assert all(0 <= value <= KV_GAUGES[key.series] for key, value in engine.kv.gauges.items())
     for histogram in engine.histograms.values():
         assert len(histogram.bounds) == len(histogram.counts)
         assert all(low < high for low, high in pairwise(histogram.bounds))

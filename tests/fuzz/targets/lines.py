@@ -23,13 +23,18 @@ from vllm_watch.state.http_labels import HANDLERS, METHODS, OTHER, http_request_
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
+    ADAPTER_CHANGES,
     AGGREGATED,
     FAILURE_KINDS,
     MEMORY_TAGS,
     AccessRequest,
+    AchievedWork,
+    AdapterChange,
+    DiffusionDecoding,
     EngineStats,
     Event,
     Failure,
+    KvTransfers,
     Lifecycle,
     Notice,
     SleepOrPause,
@@ -38,7 +43,18 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.flags import Flags
+from vllm_watch_parsers.kv_transfer import (
+    KV_CONNECTORS,
+    KV_DIRECTIONS,
+    KV_FAILURES,
+    KV_FETCH_STAGES,
+    KV_GAUGES,
+    KV_LOOKUPS,
+    KV_SKIPS,
+    KV_TIERS,
+)
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
+from vllm_watch_parsers.numbers import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.prefix import parse_head
 
 
@@ -57,10 +73,18 @@ _FLAG = re.compile(r"[a-z0-9-]{2,64}(?:\.[a-z_]{2,64})?")
 _FLAG_VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}")
 _GPU = re.compile(r"[A-Za-z0-9 -]{2,64}")
 _MODEL = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+-]{0,255}")
-_LABEL = re.compile(r"[A-Za-z0-9 ._/:@+-]{0,256}")
+_LABEL = re.compile(r"[A-Za-z0-9 ._/:@+()%-]{0,256}")
+_KV_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_+ ()/%-]{0,60}|unnamed")
 _NO_BLANK = re.compile(rb":\d{1,7}\][^ ]")
 _LEVEL = re.compile(r"INFO|WARNING ")
-_REFUSABLE = {*EngineStats._fields, *SpecDecoding._fields, *StartupFact._fields}
+_KV_SERIES = {name for name in SERIES if name.startswith("kv_")}
+_KV_LABELS = {
+    *KV_CONNECTORS, *KV_DIRECTIONS, *KV_FAILURES, *KV_FETCH_STAGES, *KV_LOOKUPS, *KV_SKIPS, *KV_TIERS
+}  # fmt: skip
+_REFUSABLE = {
+    *EngineStats._fields, *SpecDecoding._fields, *StartupFact._fields, *AchievedWork._fields,
+    *DiffusionDecoding._fields, *_KV_SERIES,
+}  # fmt: skip
 
 _MOST = {
     "prompt_tokens_per_second": 1e8, "generation_tokens_per_second": 1e8, "requests_running": 1e7,
@@ -113,8 +137,8 @@ def _check_line(parsed: LogLine) -> None:
 
 
 def _check_event(event: Event) -> None:
-    if isinstance(event, (EngineStats, SpecDecoding)):
-        _check_statistics(event)
+    if isinstance(event, (EngineStats, SpecDecoding, KvTransfers, AchievedWork, DiffusionDecoding)):
+        _check_periodic(event)
     elif isinstance(event, StartupFact):
         _check_fact(event)
     elif isinstance(event, StartupDetail):
@@ -130,6 +154,8 @@ def _check_event(event: Event) -> None:
     elif isinstance(event, SleepOrPause):
         assert event.kind in {"paused", "resumed", "asleep", "awake"}
         assert set(event.memory) <= MEMORY_TAGS
+    elif isinstance(event, AdapterChange):
+        assert event.kind in ADAPTER_CHANGES
     elif isinstance(event, Notice):
         assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_out_of_range"}
         assert event.quantity is None or event.quantity in _REFUSABLE
@@ -140,6 +166,15 @@ def _check_event(event: Event) -> None:
         assert key.method in METHODS | {OTHER}
         assert key.handler in HANDLERS | {OTHER}
         assert key.code == OTHER or (key.code.isascii() and len(key.code) == 3)
+
+
+def _check_periodic(event: EngineStats | SpecDecoding | KvTransfers | AchievedWork | DiffusionDecoding) -> None:
+    if isinstance(event, KvTransfers):
+        _check_transfers(event)
+    elif isinstance(event, (AchievedWork, DiffusionDecoding)):
+        _check_work(event)
+    else:
+        _check_statistics(event)
 
 
 def _is_index(text: str) -> bool:
@@ -157,6 +192,24 @@ def _check_statistics(event: EngineStats | SpecDecoding) -> None:
     assert all(0 <= count <= 999_999_999 for count in fields.pop("kv_fetch", None) or ())
     for name, value in fields.items():
         assert value is None or 0 <= value <= (1 if name.endswith("_ratio") else _MOST[name]), name
+
+
+def _check_transfers(event: KvTransfers) -> None:
+    """Series and labels are of closed lists, and each value is one that its series can have."""
+    assert event.engine is None or _is_index(event.engine)
+    assert all(_KV_FIELD.fullmatch(name) for name in event.unknown_fields)
+    for key, value in (*event.counts, *event.gauges):
+        assert key.series in _KV_SERIES
+        assert set(key.labels) <= _KV_LABELS
+        assert 0 <= value <= KV_GAUGES.get(key.series, MAX_COUNT)
+
+
+def _check_work(event: AchievedWork | DiffusionDecoding) -> None:
+    fields = event._asdict()
+    engine = fields.pop("engine")
+    assert engine is None or engine == AGGREGATED or _is_index(engine)
+    assert all(_UNKNOWN_FIELD.fullmatch(name) for name in fields.pop("unknown_fields", ()))
+    assert all(value is None or 0 <= value <= MAX_WORK for value in fields.values())
 
 
 def _check_fact(event: StartupFact) -> None:
