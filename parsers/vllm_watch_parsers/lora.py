@@ -84,8 +84,8 @@ class LoraScan:
             return
         times = list(map(float, values))
         newest = max(times)
-        if self._newest is not None and newest < self._newest[0]:
-            return
+        if self._newest is not None and newest <= self._newest[0]:
+            return  # Of several with one time the first counts, in whatever pieces they come.
         written = re.escape(values[times.index(newest)])
         line = re.search(rb"^" + re.escape(_START) + rb"(.*)\} " + written + rb"\r?$", lines, re.MULTILINE)
         if line is not None:

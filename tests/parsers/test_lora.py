@@ -46,6 +46,12 @@ def test_the_newest_series_counts(size):
     assert scanned(*lines, size=size) == LoraRequests(2, 2)
 
 
+@pytest.mark.parametrize("size", [1, 7, 100, 10**9])
+def test_of_one_time_the_first_series_counts(size):
+    """In whatever pieces a page comes, the number is the same."""
+    assert scanned(lora("a,b,c", 1795.5), lora("a,b", "1.7955e+03"), size=size) == LoraRequests(3, 2)
+
+
 def test_an_idle_server_has_no_active_adapter():
     """The newest list is empty once the last request has ended."""
     assert scanned(lora("a,b", 10.5), lora("", 11.25)) == LoraRequests(0, 2)
