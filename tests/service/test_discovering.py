@@ -121,7 +121,7 @@ class TestRun:
         first = here.start(line)
         here.until_listening(port)
         daemon.look()
-        daemon.until(lambda: daemon.states(name) == ["idle"])
+        daemon.until(lambda: daemon.states(name) == ["idle"] and daemon.said("discovery.found", name))
         (found,) = daemon.said("discovery.found", name)
 
         assert (first.pid, str(here.folder / "vllm.log")) == (found["pid"], found["log"])

@@ -298,6 +298,32 @@ def test_closing_ends_a_scrape(make_scraper):
     assert results[0].duration < 5
 
 
+class ClosedJustBefore:
+    """A lock just before whose release somebody closes a scraper."""
+
+    def __init__(self, scraper):
+        self._scraper = scraper
+        self._lock = threading.Lock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self._scraper.close()
+        self.release()
+
+
+def test_closing_a_scrape_that_just_ended(make_scraper):
+    """Closed between the end of a scrape and its leaving the connection to others, the connection is closed."""
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url)
+        client = scraper._fetcher._client
+        client._running = ClosedJustBefore(scraper)
+        assert scraper.scrape().reason == "ok"
+        assert client._connection is None
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
