@@ -18,7 +18,7 @@ from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.config.model import LinksConfig
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.state.engine_values import STAGES
+from vllm_watch.state.window import STAGES
 from vllm_watch.web.assets import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 

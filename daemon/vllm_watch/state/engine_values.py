@@ -21,7 +21,7 @@ from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.step_times import StepClass, StepTime, StepTimes
 from vllm_watch.state.until_next_scrape import until_next_scrape
-from vllm_watch.state.window import QUANTILES, coarse_bounds, estimate_quantile
+from vllm_watch.state.window import QUANTILES, STAGES, coarse_bounds, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
@@ -51,17 +51,6 @@ HISTOGRAMS = (
     "kv_block_idle_before_evict_seconds",
     "kv_block_reuse_gap_seconds",
 )
-
-STAGES = {
-    "time_to_first_token": "time_to_first_token_seconds",
-    "inter_token": "inter_token_latency_seconds",
-    "time_per_output_token": "time_per_output_token_seconds",
-    "e2e": "e2e_request_latency_seconds",
-    "queue": "queue_time_seconds",
-    "prefill": "prefill_time_seconds",
-    "decode": "decode_time_seconds",
-}
-"""The stages of a request whose quantiles are shown, and the histograms they are taken from."""
 
 _COUNTERS = {
     "prompt_tokens": "prompt_tokens_total",

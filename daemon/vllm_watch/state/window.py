@@ -12,7 +12,7 @@ import math
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import sub
 from typing import Any, NamedTuple
 
@@ -36,6 +36,20 @@ _JITTER = 0.9
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
+STAGES = {
+    "time_to_first_token": "time_to_first_token_seconds",
+    "inter_token": "inter_token_latency_seconds",
+    "time_per_output_token": "time_per_output_token_seconds",
+    "e2e": "e2e_request_latency_seconds",
+    "queue": "queue_time_seconds",
+    "prefill": "prefill_time_seconds",
+    "decode": "decode_time_seconds",
+}
+"""The stages of a request whose quantiles are shown, and the histograms they are taken from."""
+
+_HISTOGRAMS = frozenset(STAGES.values())
+"""Of earlier readings only these histograms are kept: a dozen readings of 200 servers are most of what memory holds."""
+
 
 class TimedReading(NamedTuple):
     """One reading and when it was taken."""
@@ -51,8 +65,19 @@ class TimedEngine(NamedTuple):
     engine: EngineReading
 
 
+class EarlierReading(NamedTuple):
+    """What is kept of a reading once there is a newer one: what changes since then are taken from."""
+
+    at: float
+    engines: Mapping[EngineKey, EngineReading]
+
+
 class Span(NamedTuple):
-    """An engine at the two ends of a period."""
+    """
+    An engine at the two ends of a period.
+
+    `old` has the counters, the positions and the histograms of `STAGES` alone.
+    """
 
     seconds: float
     old: EngineReading
@@ -73,7 +98,10 @@ class Window:
     """
 
     def __init__(self, interval: float = 0.0) -> None:
-        self._readings: deque[TimedReading] = deque(maxlen=MAX_READINGS)
+        self.newest: TimedReading | None = None
+        """The last reading."""
+        self._earlier: deque[EarlierReading] = deque(maxlen=MAX_READINGS - 1)
+        """Those before it."""
         self._spans: dict[EngineKey, tuple[Span, ...]] = {}
         """The periods up to the newest reading, of the engines that were asked for."""
         self.kept: dict[object, Any] = {}
@@ -81,12 +109,7 @@ class Window:
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
-        return len(self._readings)
-
-    @property
-    def newest(self) -> TimedReading | None:
-        """The last reading."""
-        return self._readings[-1] if self._readings else None
+        return len(self._earlier) + (self.newest is not None)
 
     def newest_of(self, key: EngineKey) -> TimedEngine | None:
         """Return an engine in the last reading, or `None` if it is not there."""
@@ -98,15 +121,18 @@ class Window:
         """Take in a reading, and drop those that no window needs any more."""
         self._spans.clear()
         self.kept.clear()
-        self._readings.append(TimedReading(at, reading))
-        while len(self._readings) > 2 and at - self._readings[1].at >= MAX_SECONDS * _JITTER:
-            self._readings.popleft()
+        if self.newest is not None:
+            self._earlier.append(_earlier(self.newest))
+        self.newest = TimedReading(at, reading)
+        while len(self._earlier) > 1 and at - self._earlier[1].at >= MAX_SECONDS * _JITTER:
+            self._earlier.popleft()
 
     def clear(self) -> None:
         """Forget: the server was started again, and its counters with it."""
         self._spans.clear()
         self.kept.clear()
-        self._readings.clear()
+        self._earlier.clear()
+        self.newest = None
 
     def spans(self, key: EngineKey) -> tuple[Span, ...]:
         """
@@ -120,14 +146,14 @@ class Window:
         return known
 
     def _find_spans(self, key: EngineKey) -> Iterator[Span]:
-        if not self._readings:
+        end = self.newest
+        new = None if end is None else end.reading.engines.get(key)
+        if end is None or new is None:
             return
-        end = self._readings[-1]
-        new = end.reading.engines.get(key)
         least = RAY_MIN_SECONDS if end.reading.kind == "ray_vllm" else MIN_SECONDS
-        for start in reversed(self._readings):
-            old = start.reading.engines.get(key)
-            if new is not None and old is not None and least * _JITTER <= end.at - start.at <= self._longest:
+        for start in reversed(self._earlier):
+            old = start.engines.get(key)
+            if old is not None and least * _JITTER <= end.at - start.at <= self._longest:
                 yield Span(end.at - start.at, old, new)
 
     def has_span(self, key: EngineKey) -> bool:
@@ -163,7 +189,7 @@ class Window:
         return ()
 
     def recent(self, key: EngineKey, histogram: str) -> Histogram | None:
-        """Return what was observed in the last minute, `None` if nothing was."""
+        """Return what a histogram of `STAGES` observed in the last minute, `None` if that is nothing."""
         spans = self.spans(key)
         if not spans:
             return None
@@ -175,6 +201,21 @@ class Window:
         if min(counts) < 0 or counts[-1] == 0:
             return None
         return Histogram(new.bounds, counts, new.sum - old.sum, new.is_estimate)
+
+
+def _earlier(timed: TimedReading) -> EarlierReading:
+    """Return what is kept of a reading when the next one comes."""
+    engines = {
+        key: EngineReading(
+            gauges={},
+            counters=engine.counters,
+            histograms={name: each for name, each in engine.histograms.items() if name in _HISTOGRAMS},
+            requests_finished={},
+            position_accepted=engine.position_accepted,
+        )
+        for key, engine in timed.reading.engines.items()
+    }
+    return EarlierReading(timed.at, engines)
 
 
 COARSE_FACTOR = 2.0
