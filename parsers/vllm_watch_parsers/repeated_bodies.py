@@ -30,6 +30,7 @@ class BodyForm:
         heads: What is before the value in each other line.
         layouts: The layouts of the wanted samples, in order.
         rest: What was found in the body, without its samples.
+        families: The layouts of its families, by the names in their help.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class BodyForm:
         heads: tuple[bytes, ...],
         layouts: tuple[Layout, ...],
         rest: Exposition,
+        families: Mapping[bytes, Layout],
     ) -> None:
+        self.families = families
         self._size = len(comments) + len(heads)
         places = dict(comments)
         self._comments = _kept_comments(tuple(places.values()))
@@ -109,7 +112,8 @@ class RepeatedBodies:
         body = self._body
         parser = self._parse(b"")
         found = parser.finish()
-        self._layouts, self._form = parser.layouts, _form_of(body, found)
+        self._form = _form_of(body, found, parser.layouts)
+        self._layouts = parser.layouts if self._form is None else self._form.families
         return found
 
     def _parse(self, piece: bytes) -> ExpositionParser:
@@ -121,8 +125,12 @@ class RepeatedBodies:
         return self._parser
 
 
-def _form_of(body: bytes, found: Exposition) -> BodyForm | None:
-    """Return the form of a body, given what was found in it; `None` if it has none that is likely to come again."""
+def _form_of(body: bytes, found: Exposition, families: Mapping[bytes, Layout]) -> BodyForm | None:
+    """
+    Return the form of a body, given what was found in it and the layouts of its families.
+
+    It is `None` if the body has none that is likely to come again.
+    """
     layouts = tuple([group.layout for group in found.groups])
     if not body or found.problem is not None or found.long_lines or not all(layout.heads for layout in layouts):
         return None
@@ -136,7 +144,7 @@ def _form_of(body: bytes, found: Exposition) -> BodyForm | None:
     key = (comments, heads, layouts, found._replace(groups=()))
     form = _forms.get(key)
     if form is None:
-        form = _forms[key] = BodyForm(*key)
+        form = _forms[key] = BodyForm(*key, families)
     return form
 
 

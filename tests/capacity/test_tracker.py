@@ -7,7 +7,7 @@ import pytest
 
 from vllm_watch.capacity.curve import NoCurve, draw_curve
 from vllm_watch.capacity.samples import LoadSample
-from vllm_watch.capacity.saturation import SaturationMeter
+from vllm_watch.capacity.saturation import MAX_STRETCHES, SaturationMeter
 from vllm_watch.capacity.tracker import TRY_EVERY, WINDOWS_PER_LEVEL, CapacityTracker
 from vllm_watch.capacity.windows import LoadWindow, WindowCutter
 
@@ -120,7 +120,7 @@ def test_memory_is_bounded():
 
     assert max(len(kept) for kept in tracker._windows.values()) == WINDOWS_PER_LEVEL
     assert len(tracker._windows) <= 6
-    assert len(tracker.meter.stretches) == tracker.meter.stretches.maxlen
+    assert len(tracker.meter.stretches) == MAX_STRETCHES
 
 
 def test_what_is_learnt_is_the_same_until_something_changes():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -63,7 +62,7 @@ class SaturationMeter:
     """Finds the stretches of one engine, in order of time."""
 
     def __init__(self) -> None:
-        self.stretches: deque[Stretch] = deque(maxlen=MAX_STRETCHES)
+        self.stretches: list[Stretch] = []
         """The last ones that are long enough to measure, the present one included."""
         self.longest_seconds = 0.0
         """How long the longest was, also if it is too short."""
@@ -115,6 +114,7 @@ class SaturationMeter:
         if self.stretches and self.stretches[-1].start == start.at:
             self.stretches.pop()
         self.stretches.append(_stretch(start, sample, self._sums))
+        del self.stretches[:-MAX_STRETCHES]
         if seconds >= ENOUGH_SECONDS:
             self._begin(sample)
         return True

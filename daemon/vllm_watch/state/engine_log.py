@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from vllm_watch.state.companion_lines import Companion, CompanionLine, companion
@@ -21,6 +20,9 @@ DEFAULT_INTERVAL = 10.0
 
 MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
+
+_KEPT = 5
+"""Of so many lines it is kept how long they are apart, and what they are over."""
 
 _DILUTED_FACTOR = 1.5
 _SEVERAL = 2
@@ -43,14 +45,14 @@ class EngineLog:
     kv_gauges: tuple[tuple[KvKey, float], ...] = ()
     """What its last line on KV transfers has of the present."""
     kv_at: float = 0.0
-    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    gaps: tuple[float, ...] = ()
     interval: float = DEFAULT_INTERVAL
     """
     How often this engine prints, as far as can be seen: an idle one pauses, none prints more often.
 
     A line that was read late makes one gap too short: of several the shortest is left out.
     """
-    covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    covered: tuple[float, ...] = ()
     """The seconds that the last lines on drafts are over, by vLLM's own clock."""
     step_times: StepTimes = field(default_factory=StepTimes, compare=False)
     before: EngineStats | None = None
@@ -70,7 +72,7 @@ class EngineLog:
     def add_stats(self, at: float, stats: EngineStats) -> None:
         """Take in the next line of statistics."""
         if at > self.stats_at:
-            self.gaps.append(at - self.stats_at)
+            self.gaps = (*self.gaps, at - self.stats_at)[-_KEPT:]
             gaps = sorted(self.gaps)
             self.interval = min(max(gaps[len(gaps) > _SEVERAL], 1.0), MAX_INTERVAL)
         if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
@@ -161,7 +163,7 @@ class EngineLog:
         covered = _seconds_covered(spec)
         if covered is None:
             return spec
-        self.covered.append(covered)
+        self.covered = (*self.covered, covered)[-_KEPT:]
         interval = min(*self.covered, DEFAULT_INTERVAL)
         if covered < _DILUTED_FACTOR * interval or covered < _DILUTED_FACTOR * self.interval:
             return spec

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 
@@ -40,11 +39,11 @@ class ServerProcess:
     def __init__(self) -> None:
         self.start: ServerStart | None = None
         """The start of the process that answers now, if it reports one."""
-        self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
+        self._starts: tuple[float, ...] = ()
         """Start times that were reported, each once, the present one last."""
         self.name: ProcessName = ()
         """What tells the process that answers now from others on the same page, if there are labels that do."""
-        self._names: deque[ProcessName] = deque(maxlen=REMEMBERED_STARTS)
+        self._names: tuple[ProcessName, ...] = ()
         self._alternated_at: float | None = None
 
     def alternates(self, at: float, reported: float | None, name: ProcessName = ()) -> bool:
@@ -55,16 +54,16 @@ class ServerProcess:
         they have not taken turns for minutes.
         """
         if name and name != self.name:
-            if name in self._names:
-                self._names.remove(name)
+            others = tuple(known for known in self._names if known != name)
+            if len(others) < len(self._names):
                 self._alternated_at = at
-            self._names.append(name)
+            self._names = (*others, name)[-REMEMBERED_STARTS:]
             self.name = name
         if reported is not None and not (self._starts and is_same_start(self._starts[-1], reported)):
             earlier = [start for start in self._starts if not is_same_start(start, reported)]
             if len(earlier) < len(self._starts):
                 self._alternated_at = at
-            self._starts = deque([*earlier, reported], maxlen=REMEMBERED_STARTS)
+            self._starts = (*earlier, reported)[-REMEMBERED_STARTS:]
         return self._alternated_at is not None and at - self._alternated_at < ALTERNATION_SECONDS
 
     def note_start(self, at: float, reported: float | None, ahead: float) -> None:

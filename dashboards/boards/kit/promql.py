@@ -11,7 +11,7 @@ from typing import Final
 
 from boards.kit.thresholds import thresholds
 from vllm_watch.catalog.states import BEST_TO_WORST
-from vllm_watch.state.engine_values import STAGES
+from vllm_watch.state.window import STAGES
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
