@@ -62,11 +62,11 @@ _SHARE = 0.5
 
 
 class _Scrape(NamedTuple):
-    """What a scrape reported, with the rate since the one before it."""
+    """What a scrape reported of each of `QUANTITIES`, in their order, with the rate since the one before it."""
 
     at: float
     generated: float | None
-    values: Mapping[str, float]
+    values: tuple[float | None, ...]
 
 
 class _Line(NamedTuple):
@@ -123,10 +123,7 @@ class EngineCrossCheck:
     def add_scrape(self, at: float, engine: EngineReading) -> None:
         """Take in a scrape, and judge the lines that now have scrapes before and after them."""
         generated = engine.counters.get("generation_tokens")
-        values = {name: engine.gauges[name] for name in _GAUGES if name in engine.gauges}
-        rate = self._rate(at, generated)
-        if rate is not None:
-            values[RATE] = rate
+        values = (*map(engine.gauges.get, _GAUGES), self._rate(at, generated))
         self._scrapes.append(_Scrape(at, generated, values))
         while self._lines and self._lines[0].at + AROUND_SECONDS <= at:
             line = self._lines.popleft()
@@ -157,10 +154,10 @@ class EngineCrossCheck:
         start, end = line.start - AROUND_SECONDS, line.at + AROUND_SECONDS
         near = [scrape.values for scrape in self._scrapes if start <= scrape.at <= end]
         compared = {}
-        for name, value in line.values.items():
-            seen = [values[name] for values in near if name in values]
-            if seen:
-                compared[name] = _differs(name, value, seen)
+        for place, name in enumerate(QUANTITIES):
+            seen = [value for values in near if (value := values[place]) is not None]
+            if seen and name in line.values:
+                compared[name] = _differs(name, line.values[name], seen)
         return compared
 
 

@@ -52,6 +52,9 @@ HISTOGRAMS = (
     "kv_block_reuse_gap_seconds",
 )
 
+_QUANTILE_KEYS = {stage: tuple((stage, quantile) for quantile in QUANTILES) for stage in STAGES}
+"""The keys of a stage's quantiles: the same objects for all engines, of which there are hundreds."""
+
 _COUNTERS = {
     "prompt_tokens": "prompt_tokens_total",
     "generation_tokens": "generation_tokens_total",
@@ -398,13 +401,14 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
             continue
         if recent.mean is not None:
             means[stage] = Reading(recent.mean, shown.at, "metrics")
-        for quantile in QUANTILES:
+        for key_of_quantile in _QUANTILE_KEYS[stage]:
+            _, quantile = key_of_quantile
             seconds = estimate_quantile(recent, quantile)
             if seconds is not None:
-                quantiles[stage, quantile] = Reading(seconds, shown.at, "metrics")
+                quantiles[key_of_quantile] = Reading(seconds, shown.at, "metrics")
             bounds = coarse_bounds(recent, quantile)
             if bounds is not None:
-                quantile_bounds[stage, quantile] = bounds
+                quantile_bounds[key_of_quantile] = bounds
     return Latencies(quantiles, means, first_bounds, quantile_bounds)
 
 

@@ -34,7 +34,7 @@ def until_next_scrape(
     @functools.wraps(make)
     def keeping(scrape: ScrapeSource, key: EngineKey, /, *others: Others.args, **named: Others.kwargs) -> Made:
         kept: dict[object, tuple[object, Made]] = scrape.window.kept
-        asked = (others, named)
+        asked = (others, *named.items())
         known = kept.get((make, key))
         if known is None or known[0] != asked:
             known = kept[make, key] = asked, make(scrape, key, *others, **named)
