@@ -8,6 +8,7 @@ import threading
 import zlib
 
 from collections.abc import Callable, Collection, Sequence
+from io import BytesIO
 from typing import NamedTuple
 
 import msgspec
@@ -121,7 +122,9 @@ class DaemonEndpoints:
         for_openmetrics = "openmetrics" in form.content_type
         families = prometheus_text(texts, self._process_collector.collect(), for_openmetrics=for_openmetrics)
         if not form.is_compressed:
-            return Response(b"".join(families), form.content_type)
+            body = BytesIO()
+            body.writelines(families)  # `join` would first make all of them: as many megabytes again.
+            return Response(body.getvalue(), form.content_type)
         packer = zlib.compressobj(_QUICKLY, wbits=_GZIP)
         packed = [packer.compress(family) for family in families]
         return Response(b"".join([*packed, packer.flush()]), form.content_type, encoding="gzip")
