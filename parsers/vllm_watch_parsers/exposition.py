@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -154,7 +155,7 @@ class ExpositionParser:
     """
 
     def __init__(self, wanted: frozenset[str], known: Mapping[bytes, Layout] = MappingProxyType({})) -> None:
-        self._names, self._beginnings = _tables_of(wanted)
+        self._names, self._sorted_names = _tables_of(wanted)
         self._known = known
         self.layouts: dict[bytes, Layout] = {}
         """The layouts of this body's wanted families, by the names in their help."""
@@ -362,7 +363,8 @@ class ExpositionParser:
             return "not_metrics"
         family = _family_of(name)
         # With the character after it no name is the start of another.
-        self._run = family if family not in self._beginnings else line.lstrip(b" \t")[: len(name) + 1]
+        is_beginning = _is_beginning(family, self._sorted_names)
+        self._run = line.lstrip(b" \t")[: len(name) + 1] if is_beginning else family
         self._foreign[name] = self._run
         return None
 
@@ -401,10 +403,16 @@ _HASH = ord("#")
 
 
 @lru_cache(maxsize=8)
-def _tables_of(wanted: frozenset[str]) -> tuple[frozenset[bytes], frozenset[bytes]]:
-    """Return the wanted names, and all their prefixes."""
+def _tables_of(wanted: frozenset[str]) -> tuple[frozenset[bytes], list[bytes]]:
+    """Return the wanted names, and the same in order."""
     names = frozenset(name.encode("ascii") for name in wanted)
-    return names, frozenset(name[:end] for name in names for end in range(1, len(name) + 1))
+    return names, sorted(names)
+
+
+def _is_beginning(text: bytes, ordered: list[bytes]) -> bool:
+    """Return whether one of some names, which are in order, begins with a text."""
+    place = bisect_left(ordered, text)
+    return place < len(ordered) and ordered[place].startswith(text)
 
 
 @lru_cache(maxsize=1024)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tracemalloc
 
 import pytest
@@ -85,6 +86,22 @@ def test_it_is_what_a_plain_reading_finds(lines, end, size):
     assert scanned(text, size=size) == plainly(text)
 
 
+@pytest.mark.parametrize("other", ["1796000000.5", "2e+09", "1796000001", "1.7959e+09\r"])
+def test_lines_of_other_forms_are_compared_as_well(other):
+    """Of lines that are not all alike the numbers are compared, and not how they are written."""
+    lines = [lora("a", "1.795e+09"), lora("a,b", other), lora("c", "1.7950001e+09")]
+
+    assert scanned(*lines) == scanned(*reversed(lines)) == LoraRequests(2, 2)
+
+
+@pytest.mark.parametrize("times", [("1.795e+09", "1.7951e+09", "1.79504e+09"), ("1795270706.25", "1795270716.0")])
+def test_of_lines_that_are_alike_no_number_is_parsed(monkeypatch, times):
+    """Both front ends print all times in one form: that of the newest is the last in the alphabet."""
+    monkeypatch.setattr(lora_module, "_newest_of_any", None)
+
+    assert scanned(*[lora("a,b" if time == times[1] else "a", time) for time in times]) == LoraRequests(2, 2)
+
+
 @pytest.mark.parametrize("size", [1, 7, 100, 10**9])
 def test_of_one_time_the_first_series_counts(size):
     """In whatever pieces a page comes, the number is the same."""
@@ -142,18 +159,22 @@ def test_of_too_many_lists_none_is_read(monkeypatch, size):
     assert scanned("vllm:lora_requests_info 1\n", *lines, lines[0], size=size).unknown == "too_many_lists"
 
 
-def test_no_more_is_held_than_is_read():
-    """What comes after too many lists takes no memory."""
+def test_of_too_many_lists_none_is_held():
+    """What comes after too many of them takes no memory and is not looked at."""
     piece = label_sets(1000)
-    scan = LoraScan()
+    scan, calls = LoraScan(), []
     tracemalloc.start()
-    for _ in range(100):
+    for _ in range(MAX_LORA_BYTES // len(piece) + 1):
         scan.feed(bytes(bytearray(piece)))
-    _, peak = tracemalloc.get_traced_memory()
+    held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    sys.setprofile(lambda _frame, event, argument: calls.append(argument) if event == "c_call" else None)
+    try:
+        scan.feed(piece)
+    finally:
+        sys.setprofile(None)
 
-    assert 100 * len(piece) > 6 * MAX_LORA_BYTES
-    assert peak < 1.5 * MAX_LORA_BYTES
+    assert (held < 2 * len(piece), peak < 1.5 * MAX_LORA_BYTES, len(calls)) == (True, True, 1)
     assert scan.finish() == LoraRequests(None, 8, "too_many_lists")
 
 
