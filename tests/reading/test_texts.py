@@ -52,6 +52,7 @@ LINES = [
     b"INFO:     peer",
     b'peer - "GET /torn HTTP/1.1" 200 OK',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /named HTTP/1.1" 200 OK',
+    b'(APIServer pid=7) INFO:     127.0.0.1:5 - "POST /pause?level=1 HTTP/1.1" 200 OK',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /no request',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /\x1b[32mgreen\x1b[0m HTTP/1.1" 200 OK',
     b'\x1b[32mINFO\x1b[0m:     127.0.0.1:5 - "GET /green HTTP/1.1" 200 OK',
@@ -86,6 +87,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(log_reader, "SHORT_TEXT", 0)
     monkeypatch.setattr(log_reader, "PART", 512)
     monkeypatch.setattr("vllm_watch.reading.parsed_text.PART", 512)
+    monkeypatch.setattr("vllm_watch.reading.parsed_text.SHORT_TEXT", 0)
     monkeypatch.setattr("vllm_watch.replay.finished_log._MANY_BYTES", 0)
 
 
