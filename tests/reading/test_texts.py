@@ -78,6 +78,7 @@ LINES = [
     b"a\rb",
     b"",
 ]
+NAMED_CALL = [line for line in LINES if line.startswith(API.encode() + b"INFO:     127") and line.endswith(b"OK")]
 _TEXTS = st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=30), min_size=1, max_size=4)
 
 
@@ -145,6 +146,7 @@ def test_any_lines_are_the_same_at_once(texts):
 
 
 @example([[b"vllm-0 " + record(STATS_MESSAGE), b"a\rb"]])
+@example([NAMED_CALL])
 @given(_TEXTS)
 def test_steps_are_the_same_lines(texts):
     """In steps the same is reported, and no batch has an event beside other lines."""
