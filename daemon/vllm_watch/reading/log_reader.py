@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessForm, Separated, access_form, separate
 from vllm_watch.reading.event_filter import EventFilter
-from vllm_watch.reading.parsed_text import ParsedRun, ParsedSteps, ParsedText, steps_of, unpacked
+from vllm_watch.reading.parsed_text import ParsedRun, ParsedText, steps_of, unpacked
 from vllm_watch.reading.times import LineTimes
 from vllm_watch_parsers.access import ACCESS_BLANKS, ACCESS_START, PEER_END, parse_request
 from vllm_watch_parsers.events import AccessRequest, Event
@@ -189,7 +189,7 @@ class LogReader:
         """
         written = self._text_as_written(text, times)
         if self._record is None and b"\r" not in written.text:
-            yield from self._read_steps(steps_of(written.text, written.form, alone), times)
+            yield from self.read_parsed_steps(steps_of(written.text, written.form, alone), times)
             return
         start = 1
         for found in NO_ACCESS.finditer(written.text):
@@ -203,11 +203,8 @@ class LogReader:
         """Return whether `read_parsed_steps` gives what `read_steps` would."""
         return self._record is None and self._is_terminal is not None
 
-    def read_parsed_steps(self, parsed: ParsedSteps, times: LineTimes) -> Iterator[LogBatch]:
+    def read_parsed_steps(self, steps: Iterable[bytes | ParsedRun], times: LineTimes) -> Iterator[LogBatch]:
         """Yield what `read_steps` yields for a text that was parsed elsewhere, in as many batches or more."""
-        return self._read_steps(parsed.steps, times)
-
-    def _read_steps(self, steps: Iterable[bytes | ParsedRun], times: LineTimes) -> Iterator[LogBatch]:
         for step in steps:
             if isinstance(step, bytes):
                 yield self._read_each([step], len(step) + 1, times)
