@@ -155,7 +155,7 @@ class ExpositionParser:
     """
 
     def __init__(self, wanted: frozenset[str], known: Mapping[bytes, Layout] = MappingProxyType({})) -> None:
-        self._names, self._ordered_names = _tables_of(wanted)
+        self._names, self._sorted_names = _tables_of(wanted)
         self._known = known
         self.layouts: dict[bytes, Layout] = {}
         """The layouts of this body's wanted families, by the names in their help."""
@@ -363,14 +363,10 @@ class ExpositionParser:
             return "not_metrics"
         family = _family_of(name)
         # With the character after it no name is the start of another.
-        self._run = line.lstrip(b" \t")[: len(name) + 1] if self._begins_wanted(family) else family
+        is_beginning = _is_beginning(family, self._sorted_names)
+        self._run = line.lstrip(b" \t")[: len(name) + 1] if is_beginning else family
         self._foreign[name] = self._run
         return None
-
-    def _begins_wanted(self, text: bytes) -> bool:
-        """Return whether any wanted name starts with a text."""
-        place = bisect_left(self._ordered_names, text)
-        return place < len(self._ordered_names) and self._ordered_names[place].startswith(text)
 
 
 def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
@@ -407,10 +403,16 @@ _HASH = ord("#")
 
 
 @lru_cache(maxsize=8)
-def _tables_of(wanted: frozenset[str]) -> tuple[frozenset[bytes], tuple[bytes, ...]]:
-    """Return the wanted names, to look them up, and in their order."""
+def _tables_of(wanted: frozenset[str]) -> tuple[frozenset[bytes], list[bytes]]:
+    """Return the wanted names, and the same in order."""
     names = frozenset(name.encode("ascii") for name in wanted)
-    return names, tuple(sorted(names))
+    return names, sorted(names)
+
+
+def _is_beginning(text: bytes, ordered: list[bytes]) -> bool:
+    """Return whether one of some names, which are in order, begins with a text."""
+    place = bisect_left(ordered, text)
+    return place < len(ordered) and ordered[place].startswith(text)
 
 
 @lru_cache(maxsize=1024)

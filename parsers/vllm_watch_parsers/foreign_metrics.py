@@ -58,5 +58,5 @@ def _is_router(foreign_names: Collection[str], own: Collection[_Labels]) -> bool
     """Return whether vLLM's names are a router's: it labels them with an engine's address, and never with a model."""
     if not _OF_ROUTERS.isdisjoint(foreign_names):
         return True
-    names = [{name for name, _ in labels} for labels in own]
-    return any("server" in each for each in names) and not any("model_name" in each for each in names)
+    names = {name for labels in own for name, _ in labels}
+    return "server" in names and "model_name" not in names

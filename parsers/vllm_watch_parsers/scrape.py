@@ -47,7 +47,7 @@ from vllm_watch_parsers.places import (
     places_of,
     real_number,
 )
-from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, SERVER_VALUES, ServerSeries
+from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, SERVER_VALUES, ServerSeries, lora_unknown
 
 
 MAX_ENGINES = 1024
@@ -199,19 +199,24 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
 
 def _with_lora(reading: MetricsReading, exposition: Exposition, *, is_v0: bool) -> MetricsReading:
     """
-    Add the numbers of LoRA adapters.
+    Add the numbers of LoRA adapters, or why nobody knows how many are active.
 
-    Several engines write over each other's, and several processes of one API server add theirs up: then there is no
-    number of active ones. Such processes have no `process_start_time_seconds`; nor has V0's engine, which is one.
+    Several engines write over each other's, and several processes of one API server add theirs up. Such processes have
+    no `process_start_time_seconds`; nor has V0's engine, which is one.
     """
     lora = exposition.lora
     if lora is None:
         return reading
-    is_lone = len({key.engine for key in reading.engines}) == 1
-    is_one_process = is_v0 or exposition.is_openmetrics or reading.process_start_seconds is not None
-    active = lora.active if is_lone and is_one_process else None
-    numbers = {LORA_ACTIVE: active, LORA_MOST: lora.most}
-    known = {series: float(number) for series, number in numbers.items() if number is not None}
+    unknown, is_on = lora.unknown, lora.active is not None or lora.unknown is not None
+    if is_on and not (is_v0 or exposition.is_openmetrics or reading.process_start_seconds is not None):
+        unknown = "several_processes"
+    if is_on and len({key.engine for key in reading.engines}) > 1:
+        unknown = "several_engines"
+    known: dict[ServerSeries, float] = {} if lora.most is None else {LORA_MOST: float(lora.most)}
+    if reading.engines and unknown is not None:
+        known[lora_unknown(unknown)] = 1.0
+    elif reading.engines and lora.active is not None:
+        known[LORA_ACTIVE] = float(lora.active)
     return reading._replace(server_values={**reading.server_values, **known})
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vllm_watch_parsers.lora import LoraUnknown
+
 
 OTHER = "other"
 
@@ -73,3 +75,8 @@ IN_FLIGHT = frozenset({"sleep_operations_in_flight", "weight_update_operations_i
 
 LORA_ACTIVE = ServerSeries("lora_active_adapters")
 LORA_MOST = ServerSeries("lora_max_adapters")
+
+
+def lora_unknown(reason: LoraUnknown) -> ServerSeries:
+    """Return the series that is there instead of `LORA_ACTIVE`."""
+    return ServerSeries("lora_active_unknown_info", (reason,))

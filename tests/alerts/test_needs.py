@@ -193,6 +193,13 @@ class TestCheck:
             f"{NO_GPUS} and {NO_LOG}": {"GpuMemoryShort"},
         }
 
+    def test_an_unknown_number_is_not_said_to_be_unused(self, tmp_path):
+        """Where LoRA adapters are used, the reason is why nobody knows how many are."""
+        series = b'vllm:lora_requests_info{max_lora="2",running_lora_adapters="a",waiting_lora_adapters=""} 3.59e+09\n'
+        _, silent = report(tmp_path, "metrics: PAGE", page=a_page() + series)
+
+        assert silent["lora_active_adapters is unknown (several_processes)"] == {"VllmLoraAdaptersTakeTurns"}
+
     def test_both(self, tmp_path):
         """With both sources the probe and objectives are what is left."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE")

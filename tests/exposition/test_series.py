@@ -83,6 +83,7 @@ def test_nearly_everything_documented_is_shown():
         "spec_decode_emitted_tokens_total",
         "request_params_best_of",
         "api_servers",  # Several API servers.
+        "lora_active_unknown_info",
         "server_links_info",  # A configuration.
         "slo_time_to_first_token_seconds",
         "slo_time_per_output_token_seconds",

@@ -24,7 +24,7 @@ from vllm_watch_parsers.exposition import (
 )
 from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
-from vllm_watch_parsers.server_families import LORA_MOST
+from vllm_watch_parsers.server_families import LORA_MOST, lora_unknown
 
 
 PAGE = page(running=3).encode()
@@ -99,7 +99,7 @@ def test_what_is_read_stays_the_same():
     expected = read_metrics(PAGE)
 
     assert isinstance(expected, MetricsReading)
-    expected = expected._replace(server_values={LORA_MOST: 8.0})
+    expected = expected._replace(server_values={LORA_MOST: 8.0, lora_unknown("several_processes"): 1.0})
     assert read_metrics(PAGE + label_sets(30_000)) == expected
     assert read_metrics(label_sets(30_000) + PAGE) == expected
 

@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import tracemalloc
+
 import pytest
 
-from tests.support.pages import page, started
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.utils import floatToGoString
+from tests.support.pages import label_sets, page, started
 
+from vllm_watch_parsers import lora as lora_module
 from vllm_watch_parsers.front_ends import WANTED
-from vllm_watch_parsers.lora import MAX_LORA_LINE, LoraRequests, LoraScan
+from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES, MAX_LORA_LINE, MAX_TIME, LoraRequests, LoraScan
 from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import read_metrics, reading_of
-from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST
+from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, lora_unknown
 
 
 V0_PAGE = 'vllm:num_requests_swapped{model_name="m"} 0\nvllm:num_requests_running{model_name="m"} 1\n'
@@ -44,6 +52,54 @@ def test_the_newest_series_counts(size):
     lines = (lora("a,b,c", 1795.5), "# HELP x y\n", lora("a,b", "1.79552e+03"), lora("", 1795.49), lora("d", 1700))
 
     assert scanned(*lines, size=size) == LoraRequests(2, 2)
+
+
+TIMES = st.sampled_from([0.25, 1795.5, 1e9, 1795270706.5, 1795270706.8451734, 1795270706.8451736, 1795270716.25, 2e10])
+WRITTEN = st.one_of(TIMES.map(floatToGoString), TIMES.map(repr), st.sampled_from(["NaN", "-1", "1_0", "1.5 7", ""]))
+LINES = st.one_of(
+    st.tuples(st.sampled_from(["a", "a,b", "a,b,c", "x} 1.9e+09", ""]), TIMES).map(
+        lambda drawn: lora(drawn[0], floatToGoString(drawn[1]))
+    ),
+    st.tuples(st.sampled_from(["a", "a,b"]), WRITTEN).map(lambda drawn: lora(*drawn)),
+    WRITTEN.map(lambda written: f'vllm:other{{x="vllm:lora_requests_info{{"}} {written}\n'),
+    st.sampled_from(["# HELP vllm:lora_requests_info{a} 3e+09\n", "\n"]),
+)
+
+
+def plainly(text):
+    """Return what the newest series says, looked at line by line."""
+    pattern = r'vllm:lora_requests_info\{.*running_lora_adapters="(.*)",waiting.*\} (\d+(?:\.\d+)?(?:e\+\d+)?)\r?'
+    found = [match for match in (re.fullmatch(pattern, line) for line in text.split("\n")) if match is not None]
+    newest = max(found, key=lambda match: float(match[2]), default=None)
+    if newest is None:
+        return None
+    if float(newest[2]) > MAX_TIME:
+        return LoraRequests(None, 2, "several_processes")
+    return LoraRequests(len([name for name in newest[1].split(",") if name]), 2)
+
+
+@given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n"]), st.sampled_from([1, 50, 400, 10**9]))
+def test_it_is_what_a_plain_reading_finds(lines, end, size):
+    """Whatever lines come in whatever form and pieces: the newest, and of several the first, is found."""
+    text = "".join(lines).replace("\n", end)
+
+    assert scanned(text, size=size) == plainly(text)
+
+
+@pytest.mark.parametrize("other", ["1796000000.5", "2e+09", "1796000001", "1.7959e+09\r"])
+def test_lines_of_other_forms_are_compared_as_well(other):
+    """Of lines that are not all alike the numbers are compared, and not how they are written."""
+    lines = [lora("a", "1.795e+09"), lora("a,b", other), lora("c", "1.7950001e+09")]
+
+    assert scanned(*lines) == scanned(*reversed(lines)) == LoraRequests(2, 2)
+
+
+@pytest.mark.parametrize("times", [("1.795e+09", "1.7951e+09", "1.79504e+09"), ("1795270706.25", "1795270716.0")])
+def test_of_lines_that_are_alike_no_number_is_parsed(monkeypatch, times):
+    """Both front ends print all times in one form: that of the newest is the last in the alphabet."""
+    monkeypatch.setattr(lora_module, "_newest_of_any", None)
+
+    assert scanned(*[lora("a,b" if time == times[1] else "a", time) for time in times]) == LoraRequests(2, 2)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10**9])
@@ -88,8 +144,38 @@ def test_a_line_that_is_too_long_makes_the_number_unknown():
     """A line that is not held may be the newest; the limit is that of the others."""
     long = lora("x" * (2 * MAX_LORA_LINE), 5)
 
-    assert scanned(lora("a", 10), long, lora("b", 11), size=5000) == LoraRequests(None, 2)
+    assert scanned(lora("a", 10), long, lora("b", 11), size=5000) == LoraRequests(None, 2, "long_line")
     assert scanned("other" * MAX_LORA_LINE, "\n", lora("a", 10), size=5000) == LoraRequests(1, 2)
+
+
+@pytest.mark.parametrize("size", [7, 100, 10**9])
+def test_of_too_many_lists_none_is_read(monkeypatch, size):
+    """Any of them may be the newest: the number is known of all, or not at all; the limit is that of the first."""
+    lines = [lora("a,b", 10), *[lora("a", 11)] * 5, "# HELP x y\n"]
+    monkeypatch.setattr(lora_module, "MAX_LORA_BYTES", len("".join(lines[:-1])))
+
+    assert scanned("# TYPE z gauge\n" * 50, *lines, "z 1\n" * 50, size=size) == LoraRequests(1, 2)
+    assert scanned(lines[0], *lines, size=size) == LoraRequests(None, 2, "too_many_lists")
+    assert scanned("vllm:lora_requests_info 1\n", *lines, lines[0], size=size).unknown == "too_many_lists"
+
+
+def test_of_too_many_lists_none_is_held():
+    """What comes after too many of them takes no memory and is not looked at."""
+    piece = label_sets(1000)
+    scan, calls = LoraScan(), []
+    tracemalloc.start()
+    for _ in range(MAX_LORA_BYTES // len(piece) + 1):
+        scan.feed(bytes(bytearray(piece)))
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    sys.setprofile(lambda _frame, event, argument: calls.append(argument) if event == "c_call" else None)
+    try:
+        scan.feed(piece)
+    finally:
+        sys.setprofile(None)
+
+    assert (held < 2 * len(piece), peak < 1.5 * MAX_LORA_BYTES, len(calls)) == (True, True, 1)
+    assert scan.finish() == LoraRequests(None, 8, "too_many_lists")
 
 
 def test_a_page_without_the_family_has_no_numbers():
@@ -112,6 +198,26 @@ def test_several_processes_or_engines_are_not():
     assert numbers(page() + lora("a")) == (None, 2)
     assert numbers(page() + started(1000.0) + lora("a", "3590541413.69")) == (None, 2)
     assert numbers(two_engines) == (None, 2)
+
+
+def reasons(body):
+    """Return why a page does not tell how many adapters are active."""
+    values = read_metrics(body.encode()).server_values
+    return [reason for reason in LORA_UNKNOWN if values.get(lora_unknown(reason)) == 1]
+
+
+def test_where_the_number_is_unknown_the_reason_is_there():
+    """There is the number or one reason; without LoRA there is neither."""
+    second = page().replace('engine="0"', 'engine="1"')
+    known = page() + started(1000.0)
+
+    assert reasons(known + lora("a")) == []
+    assert reasons(known + lora("", most="0")) == reasons(page() + lora("", most="0")) == reasons(known) == []
+    assert reasons(page() + lora("a")) == reasons(known + lora("a", "3590541413.69")) == ["several_processes"]
+    assert reasons(known + second + lora("a")) == reasons(page() + second + lora("a")) == ["several_engines"]
+    assert reasons(known + lora("a") + lora("x" * MAX_LORA_LINE)) == []
+    assert reasons(known + lora("a") * (MAX_LORA_BYTES // len(lora("a")) + 1)) == ["too_many_lists"]
+    assert reasons(known + lora("a").replace("running_", "r_")) == ["not_listed"]
 
 
 def test_a_body_that_comes_again_is_read_anew():

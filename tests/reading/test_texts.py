@@ -52,6 +52,7 @@ LINES = [
     b"INFO:     peer",
     b'peer - "GET /torn HTTP/1.1" 200 OK',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /named HTTP/1.1" 200 OK',
+    b'(APIServer pid=7) INFO:     127.0.0.1:5 - "POST /pause?level=1 HTTP/1.1" 200 OK',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /no request',
     b'(APIServer pid=7) INFO:     127.0.0.1:5 - "GET /\x1b[32mgreen\x1b[0m HTTP/1.1" 200 OK',
     b'\x1b[32mINFO\x1b[0m:     127.0.0.1:5 - "GET /green HTTP/1.1" 200 OK',
@@ -77,6 +78,7 @@ LINES = [
     b"a\rb",
     b"",
 ]
+NAMED_CALL = [line for line in LINES if line.startswith(b"(APIServer") and (b"/named" in line or b"/pause" in line)]
 _TEXTS = st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=30), min_size=1, max_size=4)
 
 
@@ -86,6 +88,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(log_reader, "SHORT_TEXT", 0)
     monkeypatch.setattr(log_reader, "PART", 512)
     monkeypatch.setattr("vllm_watch.reading.parsed_text.PART", 512)
+    monkeypatch.setattr("vllm_watch.reading.parsed_text.SHORT_TEXT", 0)
     monkeypatch.setattr("vllm_watch.replay.finished_log._MANY_BYTES", 0)
 
 
@@ -143,6 +146,7 @@ def test_any_lines_are_the_same_at_once(texts):
 
 
 @example([[b"vllm-0 " + record(STATS_MESSAGE), b"a\rb"]])
+@example([NAMED_CALL])
 @given(_TEXTS)
 def test_steps_are_the_same_lines(texts):
     """In steps the same is reported, and no batch has an event beside other lines."""

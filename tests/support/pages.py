@@ -37,7 +37,8 @@ def label_sets(count: int) -> bytes:
     """Return what vLLM adds to its page for every set of LoRA adapters that ever ran and waited together."""
     lines = (
         f'vllm:lora_requests_info{{max_lora="8",running_lora_adapters="customer-{number % 97}-adapter,c{number}",'
-        f'waiting_lora_adapters="customer-{number % 89}-adapter,customer-{number % 7}-adapter"}} 1.795e+09\n'
+        f'waiting_lora_adapters="customer-{number % 89}-adapter,customer-{number % 7}-adapter"}} '
+        f"1.795{number * 7919 % 10**6:06}8451734e+09\n"
         for number in range(count)
     )
     return ("# TYPE vllm:lora_requests_info gauge\n" + "".join(lines)).encode()

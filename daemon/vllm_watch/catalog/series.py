@@ -28,6 +28,7 @@ from vllm_watch.catalog.pod_states import POD_STATES
 from vllm_watch.catalog.reasons import STALL_REASONS
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
+from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES
 
 
 PREFIX = "vllm_watch_"
@@ -1513,8 +1514,21 @@ WORK = Group(
             "lora_active_adapters",
             labels=_SERVER,
             unit="adapters",
-            help="Number of LoRA adapters that have requests: on V1 also of those that only wait, so that it can be more than lora_max_adapters, on V0 of running ones. A name with commas counts as several. Absent where /metrics cannot tell: with several engines or API server processes.",
+            help="Number of LoRA adapters that have requests: on V1 also of those that only wait, so that it can be more than lora_max_adapters, on V0 of running ones. A name with commas counts as several. Absent where /metrics cannot tell, as lora_active_unknown_info says.",
             sources=(_scrape("the newest series of `vllm:lora_requests_info`"),),
+            feature="lora",
+        ),
+        _gauge(
+            "lora_active_unknown_info",
+            labels=(*_SERVER, "reason"),
+            unit="1",
+            help=(
+                "1 while lora_active_adapters is not known although adapters have had requests, else absent. Reasons: "
+                f"{', '.join(LORA_UNKNOWN)}. Engines write over each other's lists, and processes add up their times. "
+                "vLLM keeps each list of adapters that ever had requests together until it is restarted: of more than "
+                f"{MAX_LORA_BYTES // 1024**2} MiB none is read."
+            ),
+            sources=(_scrape("`vllm:lora_requests_info`"),),
             feature="lora",
         ),
         _gauge(

@@ -22,6 +22,9 @@ _UNUSED = {
 }
 """What a server does not do, by the feature of its series."""
 
+_UNKNOWN = {"lora_active_adapters": "lora_active_unknown_info"}
+"""Series that are there with a reason while others are not."""
+
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
@@ -108,11 +111,17 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
     if unused is not None and (without_metrics if series.origins == ("metrics",) else without_log and without_metrics):
         return without_metrics
     if unused is not None:
-        return [unused]
+        return _unknown(series.name, now) or [unused]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]
     return without_metrics or [f"/metrics has no {series.name}"]
+
+
+def _unknown(name: str, now: ServerSnapshot) -> list[str]:
+    """Return why nobody knows a series' value although the server has the feature."""
+    reasons = [each.labels[0] for each in now.of_server if each.name == _UNKNOWN.get(name)]
+    return [f"{name} is unknown ({reason})" for reason in reasons]
 
 
 def _without_log(config: ServerConfig, now: ServerSnapshot) -> list[str]:

@@ -122,6 +122,9 @@ class ValueRuns:
         """
         for runs, size, bounds in self._all_runs(len(moments)):
             series = [f"{name} " for name in names(bounds)]
+            if len(series) == 1:  # Nearly all.
+                yield from _lines_of_one(series[0], runs, moments)
+                continue
             for start, end, *values in zip(*[runs[column::size] for column in range(size)], strict=True):
                 lines = [f"{name}{value!r} " for name, value in zip(series, values, strict=True)]
                 for times in moments.times(int(start), int(end)):
@@ -156,10 +159,15 @@ class ValueRuns:
         yield self._pending + array("d", last), self._size, self._bounds
 
 
+def _lines_of_one(name: str, runs: array[float], moments: Moments) -> Iterator[str]:
+    """Yield the lines of one series, whose runs are three numbers each."""
+    for start, end, value in zip(runs[::3], runs[1::3], runs[2::3], strict=True):
+        line = f"{name}{value!r} "
+        for times in moments.times(int(start), int(end)):
+            yield line + f"\n{line}".join(times) + "\n"
+
+
 def _repeated(lines: Sequence[str], times: Sequence[str]) -> str:
     """Return lines that lack only their time, once for each time."""
-    if len(lines) == 1:  # Nearly all: joined at once it takes a third of the time.
-        (line,) = lines
-        return line + f"\n{line}".join(times) + "\n"
     parts = [lines[0], *[f"\n{line}" for line in lines[1:]], "\n"]
     return "".join([time.join(parts) for time in times])

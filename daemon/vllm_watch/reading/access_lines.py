@@ -34,6 +34,9 @@ NO_ACCESS = re.compile(
 )
 """Lines that may have an event, but for access lines."""
 
+NOT_UVICORNS = re.compile(rb"\n((?!INFO:     |\([^()\n]{1,80}\) INFO:     )[^\n]+)")
+"""The same but for all of uvicorn's lines, which is quicker to tell."""
+
 SHORT_TEXT = 1024
 """Of so few bytes each line is looked at."""
 

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessForm, Separated, access_form, separate
 from vllm_watch.reading.event_filter import EventFilter
-from vllm_watch.reading.parsed_text import ParsedSteps, ParsedText, unpacked
+from vllm_watch.reading.parsed_text import ParsedRun, ParsedText, steps_of, unpacked
 from vllm_watch.reading.times import LineTimes
 from vllm_watch_parsers.access import ACCESS_BLANKS, ACCESS_START, PEER_END, parse_request
 from vllm_watch_parsers.events import AccessRequest, Event
 from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, Record, parse_line
-from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import parse_head, strip_ansi
 from vllm_watch_parsers.usual_statistics import UsualStatistics, parse_usual_statistics
 
@@ -189,12 +188,12 @@ class LogReader:
             alone: Access lines with one of these texts are batches of their own, too.
         """
         written = self._text_as_written(text, times)
-        has_records = b"\r" in written.text
+        if self._record is None and b"\r" not in written.text:
+            yield from self.read_parsed_steps(steps_of(written.text, written.form, alone), times)
+            return
         start = 1
         for found in NO_ACCESS.finditer(written.text):
             line = found[1]
-            if not has_records and self._record is None and is_irrelevant(line):
-                continue
             yield from self._read_run(written, start, found.start(1), alone)
             yield self._read_each([line], len(line) + 1, times)
             start = found.end() + 1
@@ -204,9 +203,9 @@ class LogReader:
         """Return whether `read_parsed_steps` gives what `read_steps` would."""
         return self._record is None and self._is_terminal is not None
 
-    def read_parsed_steps(self, parsed: ParsedSteps, times: LineTimes) -> Iterator[LogBatch]:
+    def read_parsed_steps(self, steps: Iterable[bytes | ParsedRun], times: LineTimes) -> Iterator[LogBatch]:
         """Yield what `read_steps` yields for a text that was parsed elsewhere, in as many batches or more."""
-        for step in parsed.steps:
+        for step in steps:
             if isinstance(step, bytes):
                 yield self._read_each([step], len(step) + 1, times)
                 continue

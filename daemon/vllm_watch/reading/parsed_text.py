@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessForm, Separated, access_form, separate
+from vllm_watch.reading.access_lines import (
+    NO_ACCESS,
+    NOT_UVICORNS,
+    PART,
+    SHORT_TEXT,
+    AccessForm,
+    Separated,
+    access_form,
+    separate,
+)
 from vllm_watch.reading.framing import MAX_LINE, has_long_line
 from vllm_watch.reading.statistics_runs import without_middles
 from vllm_watch_parsers.events import AccessRequest, EngineStats, SpecDecoding
@@ -114,7 +123,8 @@ def parse_steps(data: bytes, start: int, alone: Collection[bytes]) -> ParsedStep
     if whole is None:
         return None
     text, rest = whole
-    return ParsedSteps(text.count(b"\n", 1), rest, list(_steps(text, access_form(text), alone)))
+    steps = list(steps_of(text, access_form(text), alone))
+    return ParsedSteps(sum(step.found.lines if isinstance(step, ParsedRun) else 1 for step in steps), rest, steps)
 
 
 def _whole_lines(data: bytes, start: int) -> tuple[bytes, bytes] | None:
@@ -127,9 +137,17 @@ def _whole_lines(data: bytes, start: int) -> tuple[bytes, bytes] | None:
     return None if has_long_line(text, MAX_LINE) else (text, data[end:])
 
 
-def _steps(text: bytes, form: AccessForm, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+def steps_of(text: bytes, form: AccessForm, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+    r"""
+    Yield the steps of a text outside of records, in which no line ends in ``\r``.
+
+    Args:
+        text: Whole lines after a ``\n``, each with its own.
+        form: The form of their access lines.
+        alone: As for `parse_steps`.
+    """
     start = 1
-    for found in NO_ACCESS.finditer(text):
+    for found in NOT_UVICORNS.finditer(text):
         if not is_irrelevant(found[1]):
             yield from _run(text, start, found.start(1), form, alone)
             yield found[1]
@@ -138,17 +156,43 @@ def _steps(text: bytes, form: AccessForm, alone: Collection[bytes]) -> Iterator[
 
 
 def _run(text: bytes, start: int, end: int, form: AccessForm, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
-    if start < end and any(text.find(each, start, end) >= 0 for each in alone):
-        yield from text[start : end - 1].split(b"\n")
-        return
+    """Yield the steps of lines that are uvicorn's or have no event: most often they are access lines and no more."""
     while start < end:
         stop = end if end - start <= PART else text.rfind(b"\n", start, start + PART) + 1
         found = separate(text, start, stop, form) if stop - start > SHORT_TEXT else None
-        if found is None:
-            lines = text[start : stop - 1].split(b"\n")
-            found = Separated(len(lines), {}, {}, lines)
-        yield ParsedRun(stop - start, found)
+        if found is None or _has_steps(found, alone):
+            yield from _steps_of_each(text, start, stop, alone)
+        else:
+            yield ParsedRun(stop - start, found)
         start = stop
+
+
+def _has_steps(found: Separated, alone: Collection[bytes]) -> bool:
+    """Tell whether one of these lines may have to be a step of its own."""
+    if not all(is_irrelevant(line) for line in found.others if line):
+        return True
+    targets = [request.target.encode() for request in found.requests]
+    return any(each in text for text in (*found.by_text, *targets) for each in alone)
+
+
+def _steps_of_each(text: bytes, start: int, end: int, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+    """Yield the steps of some lines after a look at each of them."""
+    for found in NO_ACCESS.finditer(text, start - 1, end - 1):
+        if not is_irrelevant(found[1]):
+            yield from _run_of_each(text, start, found.start(1), alone)
+            yield found[1]
+            start = found.end() + 1
+    yield from _run_of_each(text, start, end, alone)
+
+
+def _run_of_each(text: bytes, start: int, end: int, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+    if start >= end:
+        return
+    lines = text[start : end - 1].split(b"\n")
+    if any(text.find(each, start, end) >= 0 for each in alone):
+        yield from lines
+    else:
+        yield ParsedRun(end - start, Separated(len(lines), {}, {}, lines))
 
 
 def unpacked(packed: tuple[str, str, tuple[object, ...]]) -> UsualStatistics:

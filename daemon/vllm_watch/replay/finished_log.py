@@ -77,7 +77,7 @@ class LogBytes:
             return None
         self._framing.pass_text(parsed.rest)
         self._count(parsed.lines, size)
-        return self._reader.read_parsed_steps(parsed, times)
+        return self._reader.read_parsed_steps(parsed.steps, times)
 
     def read_by_line(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
         """Yield what each line reports that these bytes complete."""

@@ -33,7 +33,7 @@ Parse = Callable[[bytes, int], "Parsed | None"]
 ASKED = 2
 """So many blocks the second process is asked for at a time, by a reader that does little with each."""
 
-ASKED_BY_BUSY_READER = 4
+ASKED_BY_BUSY_READER = 6
 """The same where the reader takes longer over a block than it takes to parse one: with fewer it would parse half."""
 
 _AHEAD = 8

@@ -236,7 +236,7 @@ def comparisons(engines: Mapping[EngineKey, GaugeSides]) -> tuple[Comparison, ..
             ("metrics", sides.metrics),
         )
         for source, gauges in by_source:
-            for quantity in SHOWN_QUANTITIES:
+            for quantity in SHOWN_QUANTITIES if gauges else ():
                 reading = gauges.get(quantity)
                 if reading is not None:
                     found.append(Comparison(key, source, quantity, reading))
