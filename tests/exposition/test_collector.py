@@ -24,6 +24,7 @@ def text(collector, servers):
     return b"".join(prometheus_text(collector.texts(servers, list, failed=fail)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 5.0])
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_one_collector_writes_what_new_ones_do(name, step):

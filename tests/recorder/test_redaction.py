@@ -94,6 +94,7 @@ def read(lines):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", LOGS, ids=lambda path: path.parent.name)
 def test_the_same_is_read_of_what_is_left(log):
     """Every line of every log of the tests yields the same events, counts and records before and after."""

@@ -174,6 +174,7 @@ def test_one_snapshot_of_each_server_serves_everybody(snapshots):
     assert {2} == set(snapshots.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", [0.0, 0.3, 0.7, 0.999])
 def test_no_value_is_more_than_a_second_old(later):
     """Whoever asked before and for what, what was scraped is shown a second later at the latest."""

@@ -128,6 +128,7 @@ def test_a_socket_that_vanishes_is_done_without(systemd):
         assert ["STOPPING=1"] == heard(successor)
 
 
+@pytest.mark.slow
 def test_a_full_socket_holds_up_for_a_second_at_most(systemd):
     """D1: systemd that does not read its socket for a while holds no thread up."""
     told = notifier(systemd)

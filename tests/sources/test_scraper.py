@@ -221,6 +221,7 @@ def _bytewise(data):
     return [data[index : index + 1] for index in range(len(data))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -385,6 +386,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "encoding"), BOMBS.values(), ids=BOMBS)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_compressed_bomb(make, encoding, framing):

@@ -169,6 +169,7 @@ def test_nothing_but_reading_is_done(tmp_path, log):
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_rates_need_several_scrapes():
     """A server is settled once the scrapes have gone on for as long as rates need."""
     with StandIn(lambda _: [answer(BODY)]) as server:

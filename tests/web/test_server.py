@@ -105,12 +105,14 @@ def test_all_addresses_are_served_on_one_port(endpoints, client_of, host):
             assert client_of(server.port, address).ask("/-/ready").status == 200
 
 
+@pytest.mark.slow
 def test_heart_beats(web):
     """The heartbeat moves on while the loop goes round."""
     started = time.monotonic()
     until(lambda: web.heartbeat.age() < time.monotonic() - started)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "endpoint"), [("/-/ready", "ready"), ("/metrics", "metrics")])
 def test_heart_stops_in_a_stuck_page(web, client, endpoints, path, endpoint):
     """A page that never returns shows in the heartbeat, whichever thread makes it."""
