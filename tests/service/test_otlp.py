@@ -174,6 +174,20 @@ class TestInVirtualTime:
         assert (push.sent, thread.status().outcomes) == ([], {"ok": 0, "not_installed": 1})
         assert "pip install 'vllm-watch[otlp]'" in logged[0]["meaning"]
 
+    def test_the_end_as_an_export_begins(self, clock):
+        """Where the end comes before the export has a connection, that is closed after it."""
+        thread, push = thread_of(clock, lambda _: "ok")
+
+        def connect_and_send(_):
+            thread.request_stop()
+            push.is_closed = False
+            return "ok"
+
+        push.send = connect_and_send
+
+        assert thread.turn() == 0.0
+        assert push.is_closed
+
     def test_a_reload(self, clock):
         """Another endpoint is pushed to at once, and the one before is closed; without one there is no status."""
         thread, first = thread_of(clock, lambda _: "ok")

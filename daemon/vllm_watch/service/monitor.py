@@ -109,8 +109,9 @@ class ServerMonitor:
         except Exception:
             self._apply_scrape(ScrapeResult(self._clock.now(), 0.0, None, "internal_error"))
             raise  # The thread that called counts and logs it.
-        if self._is_closed:
-            self._scraper.close()  # `close` may have come before the connection was opened.
+        finally:
+            if self._is_closed:
+                self._scraper.close()  # `close` may have come before the connection was opened.
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once; `None` if there is none to make, or not yet."""
@@ -126,9 +127,12 @@ class ServerMonitor:
             return
         with self._lock:
             model = self._state.start_probe(self._clock.now())
-        result = self._prober.probe(model)
+        try:
+            result = self._prober.probe(model)
+        finally:
+            if self._is_closed:
+                self._prober.close()  # `close` may have come before the connection was opened.
         if self._is_closed:
-            self._prober.close()  # `close` may have come before the connection was opened.
             return
         with self._lock:
             self._state.apply_probe(result)

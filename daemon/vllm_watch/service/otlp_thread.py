@@ -105,6 +105,7 @@ class OtlpThread(ServiceThread):
         outcome = self._export(push)
         end = self._clock.now()
         if self._stop.is_set() or push is not self._push:
+            push.close()  # That of others may have come before the connection was opened.
             return 0.0
         # What an export takes beyond the interval are exports that never were.
         missed = int((end - self._due) // config.interval)
