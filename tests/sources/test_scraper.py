@@ -299,6 +299,39 @@ def test_closing_ends_a_scrape(make_scraper):
     assert results[0].duration < 5
 
 
+class ClosedAtTheEnd:
+    """Stands for a client's deadline: it is over from the second time on that somebody asks after the request."""
+
+    def __init__(self, client):
+        self._deadline = client._deadline
+        self._looks = -1
+
+    def __getattr__(self, name):
+        """Be the real one otherwise."""
+        return getattr(self._deadline, name)
+
+    def stop(self):
+        """Count from here."""
+        self._deadline.stop()
+        self._looks = 0
+
+    @property
+    def is_over(self):
+        """Whether it is over."""
+        self._looks += self._looks >= 0
+        return self._looks > 1
+
+
+def test_closing_a_scrape_at_its_end(make_scraper):
+    """Closed between the two looks at whether a scrape was ended, it is a timeout, and the connection is closed."""
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url)
+        client = scraper._fetcher._client
+        client._deadline = ClosedAtTheEnd(client)
+        assert scraper.scrape().reason == "timeout"
+        assert client._connection is None
+
+
 class ClosedJustBefore:
     """A lock just before whose release somebody closes a scraper."""
 

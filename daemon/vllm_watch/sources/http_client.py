@@ -168,11 +168,12 @@ class BoundedClient:
         Raises:
             RequestError: There was no good answer, or not in time.
         """
-        with self._running:
-            made = self._run(ask)
-        if self._deadline.is_over:  # Since it ended: who closed took it for one that is still running.
-            self.close()
-        return made
+        try:
+            with self._running:
+                return self._run(ask)
+        finally:
+            if self._deadline.is_over:  # Perhaps since it ended: who closed took it for one that is still running.
+                self.close()
 
     def send(self, request: requests.PreparedRequest) -> http.client.HTTPResponse:
         """Return the answer's head; its body is still to be read."""
