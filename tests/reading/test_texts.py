@@ -78,7 +78,7 @@ LINES = [
     b"a\rb",
     b"",
 ]
-NAMED_CALL = [line for line in LINES if line.startswith(b"(APIServer") and (b"/named" in line or b"/pause" in line)]
+NAMED_LINES = [line for line in LINES if line.startswith(b"(APIServer") and (b"/named" in line or b"/pause" in line)]
 _TEXTS = st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=30), min_size=1, max_size=4)
 
 
@@ -146,7 +146,7 @@ def test_any_lines_are_the_same_at_once(texts):
 
 
 @example([[b"vllm-0 " + record(STATS_MESSAGE), b"a\rb"]])
-@example([NAMED_CALL])
+@example([NAMED_LINES])
 @given(_TEXTS)
 def test_steps_are_the_same_lines(texts):
     """In steps the same is reported, and no batch has an event beside other lines."""

@@ -113,16 +113,7 @@ _FIRST_WITHOUT_CACHED = (0, 16)
 _RELEASE_WITH_SWAPPED_TIMES = "0.6.4"
 _SWAPPED = {"prefill_time_seconds": "decode_time_seconds", "decode_time_seconds": "prefill_time_seconds"}
 
-_HELD_WHILE_IDLE = (
-    "prompt_tokens_per_second",
-    "generation_tokens_per_second",
-    "requests_running",
-    "requests_waiting",
-    "requests_deferred",
-    "requests_swapped",
-    "kv_cache_usage_ratio",
-    "cpu_kv_cache_usage_ratio",
-)
+_HELD_WHILE_IDLE = ("prompt_tokens_per_second", "generation_tokens_per_second", *_NOW)
 _LOGGED = (
     *_HELD_WHILE_IDLE,
     "prefix_cache_hit_ratio",
