@@ -134,10 +134,9 @@ def test_each_command_that_is_named_is_there(path):
     assert wrong(text) == []
 
 
-@pytest.mark.parametrize("language", ["", ".zh-CN"])
-def test_each_option_of_the_document_of_commands_is_the_commands(language):
+def test_each_option_of_the_document_of_commands_is_the_commands():
     """A section of COMMANDS.md names each option of its command and no other, and no command has no section."""
-    text = (ROOT / "daemon" / f"COMMANDS{language}.md").read_text(encoding="utf-8")
+    text = (ROOT / "daemon" / "COMMANDS.md").read_text(encoding="utf-8")
     sections = re.findall(r"(?ms)^## `([a-z]+)`\n(.*?)(?=^## |\Z)", text)
 
     assert [name for name, _ in sections] == re.findall("(?m)^## `?([^`\n]*)", text)
@@ -154,11 +153,11 @@ def test_each_option_of_the_document_of_commands_is_the_commands(language):
 def test_the_table_of_commands_leads_to_their_sections(language):
     """The README's table has a row for each command, in the document's order, with a link to its section."""
     readme = (ROOT / f"README{language}.md").read_text(encoding="utf-8")
-    text = (ROOT / "daemon" / f"COMMANDS{language}.md").read_text(encoding="utf-8")
+    text = (ROOT / "daemon" / "COMMANDS.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| \[`vllm-watch ([a-z]+)`\]\((.*?)\) \|.*\|$", readme)
 
     assert [name for name, _ in rows] == re.findall("(?m)^## `([a-z]+)`$", text)
-    assert all(link == f"daemon/COMMANDS{language}.md#{name}" for name, link in rows)
+    assert all(link == f"daemon/COMMANDS.md#{name}" for name, link in rows)
 
 
 @pytest.mark.parametrize(

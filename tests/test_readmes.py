@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Chinese documents are in step with the English ones."""
+"""The Chinese README is in step with the English one, and links lead somewhere."""
 
 from __future__ import annotations
 
-import os
 import re
 
 from pathlib import Path
@@ -12,12 +11,13 @@ import pytest
 
 from tests.support.translation import differences, sections, untranslated
 
-from vllm_watch.cli import cli
-
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ("README", "daemon/COMMANDS", "daemon/BEHAVIOUR", "daemon/COMPARING", "daemon/ADVISING")
-"""Documents that have a translation beside them."""
+DOCUMENTS = (
+    "README.md",
+    "README.zh-CN.md",
+    *(f"daemon/{name}.md" for name in ("COMMANDS", "BEHAVIOUR", "COMPARING", "ADVISING")),
+)
 
 TITLES = {
     "vllm-watch": "vllm-watch",
@@ -29,44 +29,6 @@ TITLES = {
     "Alerts": "告警",
     "Dashboards": "仪表盘",
     "Develop": "开发",
-    "The commands of vllm-watch": "vllm-watch 的命令",
-    **{f"`{name}`": f"`{name}`" for name in cli.commands},
-    "How vllm-watch behaves": "vllm-watch 的行为",
-    "Two sources": "两个数据来源",
-    "Pages of Ray and KServe": "Ray 与 KServe 的页面",
-    "What a server runs with": "服务器以什么参数运行",
-    "How much an engine can carry": "引擎最多能承载多少",
-    "Energy and cost of tokens": "token 的能耗与成本",
-    "When an engine is stalled": "引擎何时判为卡住",
-    "The probe": "探测",
-    "How GPUs are read": "怎样读取 GPU",
-    "Which GPUs a server has": "哪些 GPU 属于哪台服务器",
-    "GPU errors that the kernel reports": "内核报告的 GPU 错误",
-    "How GPUs are shown": "GPU 如何显示",
-    "How latencies are shown": "延迟如何显示",
-    "The status page": "状态页",
-    "What is guaranteed": "保证",
-    "Recording": "录制",
-    "JSON": "JSON",
-    "Measured": "实测",
-    "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
-    "What a side may be": "一方可以是什么",
-    "How to test": "如何测试",
-    "What the verdicts mean": "各结论的含义",
-    "How many runs": "需要多少次运行",
-    "What a verdict is based on": "结论的依据",
-    "TTFT near saturation": "接近饱和时的 TTFT",
-    "When there are no numbers": "什么时候没有数字",
-    "Known traps": "已知的陷阱",
-    "Energy and cost": "能耗与成本",
-    "In CI": "在 CI 中",
-    "How this is proved": "如何证明",
-    "How vllm-watch advises on flags": "vllm-watch 如何给出参数建议",
-    "What it reads": "它读取什么",
-    "When it says something": "什么时候有建议",
-    "The rules": "规则",
-    "What it does not say": "它不说什么",
-    "How to check": "如何验证",
 }
 
 ORIGINAL = """# Tool
@@ -117,24 +79,9 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 """A link to another file or to a heading: the file's path, as the link has it, and the heading's anchor."""
 
 
-def english(name):
+def text_of(path):
     """Return a document."""
-    return (ROOT / f"{name}.md").read_text(encoding="utf-8")
-
-
-def chinese(name):
-    """Return its translation."""
-    return (ROOT / f"{name}.zh-CN.md").read_text(encoding="utf-8")
-
-
-def to_translations(text, folder):
-    """Return a document of a folder with each link to one that is translated led to the translation."""
-
-    def led(link):
-        target = os.path.normpath(os.path.join(folder, link[1])).removesuffix(".md")
-        return link[0].replace(".md", ".zh-CN.md", 1) if target in PAIRS else link[0]
-
-    return LINK.sub(led, text)
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def anchors(text):
@@ -151,33 +98,25 @@ def broken(text, folder):
             yield f"{link}#{anchor}"
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_each_links_to_the_other(name):
-    """Under the title each document links to the one in the other language."""
-    file = name.rpartition("/")[2]
-
-    assert english(name).splitlines()[2] == f"English | [简体中文]({file}.zh-CN.md)"
-    assert chinese(name).splitlines()[2] == f"[English]({file}.md) | 简体中文"
+def test_each_readme_links_to_the_other():
+    """Under the title each links to the one in the other language."""
+    assert text_of("README.md").splitlines()[2] == "English | [简体中文](README.zh-CN.md)"
+    assert text_of("README.zh-CN.md").splitlines()[2] == "[English](README.md) | 简体中文"
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_the_chinese_document_is_in_step(name):
+def test_the_chinese_readme_is_in_step():
     """It has the same headings, blocks, commands, rows, code, links and figures, section by section."""
-    folder, _, file = name.rpartition("/")
-    # Each links to the other, and to the translation of what is translated.
-    ours = to_translations(english(name), folder).replace(f"[简体中文]({file}.zh-CN.md)", f"[English]({file}.md)")
+    ours = text_of("README.md").replace("[简体中文](README.zh-CN.md)", "[English](README.md)")
 
-    found = list(differences(ours, chinese(name), TITLES))
+    found = list(differences(ours, text_of("README.zh-CN.md"), TITLES))
 
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_each_link_leads_somewhere(name):
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_each_link_leads_somewhere(path):
     """Each file and each heading that a document links to is there."""
-    folder = name.rpartition("/")[0]
-
-    assert [] == [*broken(english(name), folder), *broken(chinese(name), folder)]
+    assert [] == list(broken(text_of(path), path.rpartition("/")[0]))
 
 
 def test_a_broken_link_is_found():
@@ -187,26 +126,17 @@ def test_a_broken_link_is_found():
     assert ["README.md#the-data", "none.md#"] == list(broken(text, "daemon"))
 
 
-def test_links_are_led_to_translations():
-    """A link to a translated document leads to its translation, heading and all; a link to any other one stays."""
-    text = "[a](BEHAVIOUR.md#json) [b](../README.md) [c](../alerts/README.md) [d](METRICS.md)"
-
-    assert to_translations(text, "daemon") == (
-        "[a](BEHAVIOUR.zh-CN.md#json) [b](../README.zh-CN.md) [c](../alerts/README.md) [d](METRICS.md)"
-    )
-
-
 def test_the_number_of_alerts_is_right():
     """Both READMEs say how many alerts there are: each has its runbook."""
     number = len(list((ROOT / "alerts" / "runbooks").glob("*.md")))
 
-    assert f"each of the {number} alerts" in english("README")
-    assert f"{number} 个告警" in chinese("README")
+    assert f"each of the {number} alerts" in text_of("README.md")
+    assert f"{number} 个告警" in text_of("README.zh-CN.md")
 
 
 def test_no_title_is_left_over():
-    """Each translated title is one of the documents."""
-    assert set(TITLES) <= {section.heading.lstrip("# ") for name in PAIRS for section in sections(english(name))}
+    """Each translated title is one of the README."""
+    assert set(TITLES) <= {section.heading.lstrip("# ") for section in sections(text_of("README.md"))}
 
 
 def test_a_good_translation():

@@ -52,7 +52,6 @@ def parameters(command=cli, name=""):
         ("vllm-watch grafana push --lang", ["--language"]),
         ("vllm-watch report --format ", ["text", "markdown", "json", "html"]),
         ("vllm-watch report --format=j", ["json"]),
-        ("vllm-watch compare --explain z", ["zh"]),
         ("vllm-watch completion ", ["bash", "zsh", "fish"]),
     ],
 )

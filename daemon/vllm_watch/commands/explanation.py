@@ -14,29 +14,23 @@ from vllm_watch.support.standard_streams import write_output
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_DOCUMENTS: Mapping[str, Mapping[str, str]] = {
-    "comparison": {"en": "COMPARING.md", "zh": "COMPARING.zh-CN.md"},
-    "advice": {"en": "ADVISING.md", "zh": "ADVISING.zh-CN.md"},
-}
-"""By the package that they are about, and by language. In the source tree they are links to those of ``daemon/``."""
+_DOCUMENTS: Mapping[str, str] = {"comparison": "COMPARING.md", "advice": "ADVISING.md"}
+"""By the package that they are about. In the source tree they are links to those of ``daemon/``."""
 
 
 def explain_option(package: Literal["comparison", "advice"], what: str) -> Callable[[_Command], _Command]:
     """Return a decorator that gives a command ``--explain``; `what` completes the sentence of its help."""
 
-    def explain(context: click.Context, _parameter: click.Parameter, language: str | None) -> None:
-        if language is not None and not context.resilient_parsing:
-            name = _DOCUMENTS[package][language]
-            write_output((files(f"vllm_watch.{package}") / name).read_text(encoding="utf-8"))
+    def explain(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not context.resilient_parsing:
+            write_output((files(f"vllm_watch.{package}") / _DOCUMENTS[package]).read_text(encoding="utf-8"))
             context.exit()
 
     return click.option(
         "--explain",
-        is_flag=False,
-        flag_value="en",
-        type=click.Choice(tuple(_DOCUMENTS[package])),
+        is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=explain,
-        help=f"Print {what}, in English or Chinese, and exit.",
+        help=f"Print {what} and exit.",
     )
