@@ -13,6 +13,15 @@ ACCESS_BLANKS = ACCESS_START.count(b" ")
 PEER_END = b' - "'
 """The text between the peer, which has no blank, and the request."""
 
+ACCESS_HEAD = re.compile(
+    rb"(?:(?:\x1b\[[0-9;]*m)?\([A-Za-z][^()\s]{0,80} pid=\d{1,10}\)(?:\x1b\[[0-9;]*m)? )?"
+    rb"(?:\x1b\[32m)?INFO(?:\x1b\[0m)?:     [^ ]*" + re.escape(PEER_END)
+)
+"""
+An access line up to its request: with the name of the process from 0.10.2 to 0.20.2, coloured up to 0.15, without it
+before and since. A terminal's lines have colours in the rest, too.
+"""
+
 # The target may hold quotes and whole fake log lines, percent-encoded or not: it ends at the last
 # ` HTTP/x.y" ` of the line, and holds no blank.
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (\S{1,8192}) HTTP/\d(?:\.\d)?\" (\d{3})(?: [A-Za-z' -]{0,60})?$")

@@ -18,10 +18,15 @@ MOST_BEHIND = 5.0
 """Seconds by which the writer may be late; a machine on which it is later measures nothing."""
 
 
+NAMES = (b"", b"(APIServer pid=1234) ", b"\x1b[1;36m(APIServer pid=1234)\x1b[0;0m ")
+"""What stands before an access line: nothing, or from 0.10.2 to 0.20.2 the process's name, coloured up to 0.15."""
+
+
 def access_lines() -> list[bytes]:
-    """Return the access lines of the recorded day."""
+    """Return the access lines of the recorded day, in the form of each release in turn."""
     lines = (RECORDINGS["day"] / "vllm.log").read_bytes().splitlines(keepends=True)
-    return [line for line in lines if b'"POST /v1/completions HTTP/1.1" 200' in line]
+    own = [line for line in lines if b'"POST /v1/completions HTTP/1.1" 200' in line]
+    return [name + line for name, line in zip(itertools.cycle(NAMES), own, strict=False)]
 
 
 def write(lines_per_second: float, logs: Sequence[Path]) -> None:

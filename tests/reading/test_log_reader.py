@@ -7,7 +7,7 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
-from vllm_watch.reading import event_filter
+from vllm_watch.reading import event_filter, log_reader
 from vllm_watch.reading.event_filter import CRASH_SECONDS
 from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes, local_seconds
@@ -218,6 +218,27 @@ def test_requests_are_counted_not_listed(log):
     }
     assert batch.events == (TimedEvent(5.0, STATS),)
     assert (batch.lines, batch.size, batch.end) == (6, sum(len(line) + 1 for line in lines), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "request_text"),
+    [
+        (b"INFO:     ", b'GET /health HTTP/1.1" 200 OK'),
+        (b"(APIServer pid=7) INFO:     ", b'GET /health HTTP/1.1" 200 OK'),
+        (b"\x1b[1;36m(APIServer pid=7)\x1b[0;0m INFO:     ", b'GET /health HTTP/1.1" 200 OK'),
+        (
+            b"\x1b[0;36m(ApiServer_1 pid=7)\x1b[0;0m \x1b[32mINFO\x1b[0m:     ",
+            b'\x1b[1mGET /health HTTP/1.1\x1b[0m" \x1b[32m200 OK\x1b[0m',
+        ),
+    ],
+    ids=["bare", "named", "coloured name", "terminal"],
+)
+def test_access_lines_of_every_form_are_counted_without_a_look_at_their_head(log, monkeypatch, start, request_text):
+    """They are most of a log, in each release's form: none is parsed as a line that could be anything."""
+    monkeypatch.setattr(log_reader, "parse_line", None)
+    batch = log.reader.read([start + b'127.0.0.1:%d - "' % port + request_text for port in (1, 2)], ArrivalTimes(5.0))
+
+    assert batch.requests == {AccessRequest("GET", "/health", 200, "/health"): 2}
 
 
 def test_one_line_at_a_time_gives_requests_as_events(log):

@@ -17,7 +17,7 @@ from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessF
 from vllm_watch.reading.event_filter import EventFilter
 from vllm_watch.reading.parsed_text import ParsedRun, ParsedText, steps_of, unpacked
 from vllm_watch.reading.times import LineTimes
-from vllm_watch_parsers.access import ACCESS_BLANKS, ACCESS_START, PEER_END, parse_request
+from vllm_watch_parsers.access import ACCESS_HEAD, ACCESS_START, parse_request
 from vllm_watch_parsers.events import AccessRequest, Event
 from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, Record, parse_line
 from vllm_watch_parsers.prefix import parse_head, strip_ansi
@@ -100,7 +100,7 @@ class _Gathered:
     def batch(self, size: int, times: LineTimes) -> LogBatch:
         """Return the batch; `size` is how many bytes the lines are."""
         for text, number in self.requests_by_text.items():
-            request = parse_request(text.rstrip(b"\r"))
+            request = parse_request(strip_ansi(text).rstrip(b"\r"))
             if request is not None:
                 self.requests[request] += number
         batch = LogBatch(
@@ -265,12 +265,10 @@ class LogReader:
         for line in lines:
             if record is not None:
                 gathered.continuations += 1
-            elif line.startswith(ACCESS_START):
+            elif (access := ACCESS_HEAD.match(line)) is not None:
                 # Most of a log: counted by their text, and parsed once for each text.
-                peer, _, text = line.partition(PEER_END)
-                if text and peer.count(b" ") == ACCESS_BLANKS:
-                    requests_by_text[text] += 1
-                    continue
+                requests_by_text[line[access.end() :]] += 1
+                continue
             else:
                 usual = parse_usual_statistics(line)
                 if usual is not None:
