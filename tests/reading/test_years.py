@@ -134,6 +134,42 @@ def test_summer_time_shifts_nothing(tmp_path, change):
     assert moments == times_of_snapshots(log, 600.0)
 
 
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("Europe/Berlin", utc(2026, 10, 25, 1)),
+        ("America/New_York", utc(2026, 11, 1, 6)),
+        ("Australia/Lord_Howe", utc(2026, 4, 4, 15)),
+        ("Pacific/Chatham", utc(2026, 4, 4, 14)),
+    ],
+)
+@pytest.mark.parametrize("minutes", [-70, -50, -1, 1, 20, 50, 70])
+def test_a_log_that_ends_in_the_hour_that_occurs_twice_is_where_it_was_written(
+    tmp_path, monkeypatch, zone, change, minutes
+):
+    """A log that begins hours before the end of summer time may end in either pass of the hour, or outside of both."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        moments = [change + 60.0 * number for number in range(-300, minutes + 1)]
+        log = written(tmp_path / "vllm.log", moments)
+
+        assert moments == times_of_snapshots(log, 60.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("start", [-50, 5])
+@pytest.mark.usefixtures("in_berlin")
+def test_a_few_last_lines_are_in_the_pass_of_the_file_s_last_write(start):
+    """What is read from somewhere inside the hour that occurs twice has the distance from the end that it prints."""
+    moments = [utc(2026, 10, 25, 1) + 60.0 * number for number in range(start, start + 30)]
+    times = PrintedTimes(printed(moments[-1]), moments[-1] + 1)
+
+    assert moments == [times.at(printed(moment)) for moment in moments]
+
+
 @pytest.mark.usefixtures("in_berlin")
 def test_a_log_of_another_zone_keeps_its_differences():
     """A container's log in UTC on a machine in Berlin: its hours are all of the same length."""

@@ -7,7 +7,8 @@ it prints. But vLLM prints no year and no time zone, and uvicorn's lines print n
 printed times is reliable, so times are counted back from one known moment. If that is later than any time zone
 explains, as in a file that was copied, the lines were written at the times that they print, in this machine's zone. The
 order of the lines shows the rest: if the printed time goes back by more than a week, a new year has started; if it goes
-back within the hour that occurs twice at the end of summer time, the second of these two hours has started.
+back within the hour that occurs twice at the end of summer time, the second of these two hours has started. The file's
+last write tells which of the two the last time is in.
 """
 
 from __future__ import annotations
@@ -109,11 +110,11 @@ class PrintedTimes:
         if last is None:
             return
         year = last.year or _last_year(last, end)
-        is_here = -_TOLERANCE <= end - _local(year, last) < _ZONES - _TOLERANCE
-        is_abroad = not is_here and not _was_printed_before(last, year, end)
-        self._are_known |= is_here
+        here = _written_here(year, last, end)
+        is_abroad = here is None and not _was_printed_before(last, year, end)
+        self._are_known |= here is not None
         self._calendar = _without_zone if is_abroad else _local
-        self._last = self._calendar(year, last)
+        self._last = self._calendar(year, last) if here is None else here
         # Of a log from another zone it is not known how long ago the last time was printed.
         self._anchor = end - self._last if is_abroad else min(end - self._last, 0.0)
         self._year = year - new_years
@@ -164,13 +165,14 @@ class PrintedTimes:
         return self._repeated(self._year, parsed)
 
     def _repeated(self, year: int, parsed: _Printed) -> float:
-        """Return a time; of an hour that is there twice the second one, if the first is over."""
-        seconds = self._calendar(year, parsed)
-        if self._calendar is _local:
-            first, second = _local(year, parsed, is_summer=1), _local(year, parsed, is_summer=0)
-            if second - first == _HOUR and _is_summer(first) and not _is_summer(second):
-                return second if first < self._latest - _FALL else first
-        return seconds
+        """Return a time; of an hour that is there twice the second one, if the first is over or the last is near."""
+        if self._calendar is _without_zone:
+            return _without_zone(year, parsed)
+        first, second = _passes(year, parsed)
+        is_second = (
+            first < self._latest - _FALL if math.isfinite(self._latest) else second <= self._last < second + _HOUR
+        )
+        return second if is_second else first
 
 
 class _Printed(NamedTuple):
@@ -199,6 +201,21 @@ def _without_zone(year: int, printed: _Printed) -> float:
 def _local(year: int, printed: _Printed, is_summer: int = -1) -> float:
     """Return a time of this machine's zone as seconds since the epoch; `is_summer` is C's ``tm_isdst``."""
     return time.mktime((year, *printed.rest, 0, 0, is_summer)) + printed.fraction
+
+
+def _passes(year: int, printed: _Printed) -> tuple[float, float]:
+    """Return the two moments at which this machine's clock shows a time: most often they are the same."""
+    first, second = _local(year, printed, is_summer=1), _local(year, printed, is_summer=0)
+    if _is_summer(first) and not _is_summer(second):
+        return first, second
+    only = _local(year, printed)
+    return only, only
+
+
+def _written_here(year: int, last: _Printed, end: float) -> float | None:
+    """Return when the last time was printed, if that can have been minutes before `end` in this machine's zone."""
+    moments = _passes(year, last)
+    return next((moment for moment in moments if -_TOLERANCE <= end - moment < _ZONES - _TOLERANCE), None)
 
 
 def _was_printed_before(last: _Printed, year: int, end: float) -> bool:
@@ -246,9 +263,9 @@ def local_seconds(printed: str, no_later_than: float) -> float | None:
     parsed = _parse(printed)
     if parsed is None:
         return None
-    if parsed.year is not None:
-        return time.mktime((parsed.year, *parsed.rest, 0, 0, -1))
-    year = time.localtime(no_later_than).tm_year
+    latest = time.localtime(no_later_than).tm_year + 1
+    years = (parsed.year,) if parsed.year is not None else (latest, latest - 1, latest - 2)
     tolerance = _DAY  # The file's time may lag, and its zone may differ.
-    candidates = [time.mktime((year - back, *parsed.rest, 0, 0, -1)) for back in (-1, 0, 1)]
-    return next((moment for moment in candidates if moment <= no_later_than + tolerance), candidates[-1])
+    year = next((year for year in years if _local(year, parsed) <= no_later_than + tolerance), years[-1])
+    here = _written_here(year, parsed, no_later_than)
+    return math.floor(_passes(year, parsed)[0] if here is None else here)
