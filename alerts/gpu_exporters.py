@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.gpu.codes import ACTIONS
+
 
 MEBI = " * 1048576"
 WHOLE = " < 9e18"
@@ -127,12 +129,8 @@ def _reading(series: str, *values: Value, **labels: str) -> Reading:
 def _actions(*names: str, kept: str = "") -> tuple[Reading, ...]:
     """Return the state set of what the driver recommends, of NVIDIA's numbers."""
     numbers = {
-        "none": " == bool 0",
-        "reset": " == bool 1",
-        "reboot": " == bool 2",
-        "drain_p2p": " == bool 3",
-        "drain_and_reset": " == bool 4",
-        "other": " > bool 4",
+        **{action: f" == bool {number}" for number, action in ACTIONS.items()},
+        "other": f" > bool {max(ACTIONS)}",
     }
     return tuple(
         _reading("gpu_recovery_action", Value(names, unit, kept), action=action) for action, unit in numbers.items()

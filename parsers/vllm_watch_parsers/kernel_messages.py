@@ -84,7 +84,7 @@ XID_CODES: tuple[KernelCode, ...] = (
     *_xids("follow", "memory that will be replaced by spare memory at the next reset", 63),
     *_xids("reset", "memory that could not be marked for replacement", 64),
     *_xids("follow", "an illegal access by the driver", 66, 67),
-    *_xids("app", "an error of a video or JPEG engine", 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139),
+    *_xids("app", "an error of a video or JPEG engine", 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142),
     *_xids("app", "an invalid command to the graphics engine", 69),
     *_xids("link", "an NVLink error", 74),
     *_xids("update", "a virtual GPU that cannot be started", 78),
@@ -109,6 +109,8 @@ XID_CODES: tuple[KernelCode, ...] = (
     *_xids("vm", "an error of a key's rotation", 151),
     *_xids("follow", "an error of a deep learning accelerator (DLA)", 152, 153),
     *_xids("verdict", "another recovery action", 154),
+    KernelCode("154_reset", "reset", "the recovery action is now a reset"),
+    KernelCode("154_reboot", "reboot", "the recovery action is now a reboot"),
     *_xids("reset", "an NVLink error that the software found", 155),
     *_xids("reset", "a resource that is retired at the next reset", 156),
     *_xids("follow", "a resource that could not be retired", 157),
@@ -116,7 +118,10 @@ XID_CODES: tuple[KernelCode, ...] = (
     *_xids("check", "an error of the link to the processor", 159),
     *_xids("follow", "a memory channel that is retired", 160, 161),
     *_xids("check", "a change in power smoothing", 162, 163, 164, 165),
+    *_xids("check", "traffic or an interrupt that confidential computing does not allow", 166, 170),
     *_xids("reboot", "a fatal timeout of PCIe", 167),
+    *_xids("check", "errors in memory that is set aside, which needs ECC to be on", 168),
+    *_xids("unknown", "its security controller (SEC2) has halted", 169),
     *_xids("follow", "the place of an uncorrectable memory error", 171, 172),
     KernelCode(OTHER, "unknown", "an Xid that this release does not know"),
     KernelCode("nvlink_nonfatal", "follow", "an error of NVLink 5 that is not fatal"),
@@ -166,11 +171,14 @@ _PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
 _ADDRESS = re.compile(_PCI)
 # A MIG instance stands in the parentheses or after them.
 _XID = re.compile(rf"NVRM: Xid \({_PCI}(?: [^)]{{0,60}})?\)(?: [^,]{{0,60}}?)?: (\d{{1,4}})(?=[, ]|$)")
-# The units of NVLink 5 print how severe it is.
-_NVLINK_5 = re.compile(r", [A-Z][A-Z0-9_]{1,30} Nonfatal ")
+# The units of NVLink 5 print how severe it is; the driver's names of units are `MSE_WATCHDOG` and `MSE degraded`.
+_NONFATAL = re.compile(r", [A-Z]\w{1,30}(?: \w{1,30})? Nonfatal ", re.ASCII)
+_NVLINK_5 = range(144, 151)
 _NVLINK_NONFATAL = "nvlink_nonfatal"
-# Xid 154 also reports that nothing is to be done any more.
-_RECOVERED = re.compile(r", GPU recovery action changed from 0x[0-9a-f]{1,4} \([^)]{0,60}\) to 0x0 \(None\)")
+_ACTION = re.compile(r", GPU recovery action changed from 0x[0-9a-f]{1,4} \([^)]{0,60}\) to 0x([0-9a-f]{1,4})\b")
+_ACTIONS = {"1": "154_reset", "2": "154_reboot"}
+"""What the driver recommends at once; with the other actions the GPU still works."""
+_NO_ACTION = "0"
 _FALLEN = re.compile(rf"NVRM: GPU (?:at )?{_PCI}:? (?:GPU )?has fallen off the bus")
 _FALLEN_NAMELESS = re.compile(r"NVRM: GPU has fallen off the bus")
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU {_PCI}")
@@ -244,11 +252,9 @@ class KernelMessages:
         pci, lines = self._named
         self._named = (pci, lines - 1) if lines > 1 else ("", 0)
         if found := _XID.match(message):
-            if _RECOVERED.match(message, found.end()):
-                return None
             number = int(found[2])
-            code = _NVLINK_NONFATAL if _NVLINK_5.match(message, found.end()) else code_of(number)
-            return GpuError(_canonical(found[1]), code, number)
+            code = _xid_code(number, message, found.end())
+            return None if code is None else GpuError(_canonical(found[1]), code, number)
         if found := _UUID.match(message):
             return GpuUuid(_canonical(found[1]), found[2])
         if found := _FALLEN.match(message):
@@ -289,6 +295,16 @@ class KernelMessages:
         if part in self._totals or len(self._totals) < _MAX_TOTALS:
             self._totals[part] = total
         return GpuError(part[0], "amd_uncorrectable") if total > before else None
+
+
+def _xid_code(number: int, message: str, end: int) -> str | None:
+    """Return the code of an Xid whose number ends there; `None` if it reports that nothing is to be done any more."""
+    if number in _NVLINK_5 and _NONFATAL.match(message, end):
+        return _NVLINK_NONFATAL
+    action = _ACTION.match(message, end)
+    if action is None:
+        return code_of(number)
+    return None if action[1] == _NO_ACTION else _ACTIONS.get(action[1], code_of(number))
 
 
 def _parse_switch(message: str) -> KernelEvent | None:

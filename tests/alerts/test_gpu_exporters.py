@@ -432,9 +432,9 @@ def test_each_number_is_one_action(exporter, name, tmp_path):
         asked("vllm_watch_gpu_recovery_action == 1", f"{15 * number}s", (labels % action, 1))
         for number, action in enumerate((*gpu_codes.GPU_ACTIONS, "other"))
     ]
-    series = [{"series": name, "values": "0+1x6"}, used("chat", "GPU-0a")]
+    series = [{"series": name, "values": "0+1x9"}, used("chat", "GPU-0a")]
 
-    assert_true(tmp_path, exporter, series, *queries, asked("count(vllm_watch_gpu_recovery_action)", "0s", ("{}", 6)))
+    assert_true(tmp_path, exporter, series, *queries, asked("count(vllm_watch_gpu_recovery_action)", "0s", ("{}", 9)))
 
 
 XID = 'DCGM_EXP_XID_ERRORS_TOTAL{gpu="0",UUID="GPU-0a",xid="%s",pod="%s"}'

@@ -19,11 +19,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.exposition import exported
+from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
 
-from vllm_watch.exposition.otlp import rejected_points
+from vllm_watch.exposition.otlp import partial_success
 from vllm_watch.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
 from vllm_watch.service.otlp_request import Shown, otlp_request
+from vllm_watch.state.gpu_report import ServerGpu
 
 
 AT, DAEMON_START = 2000.0, 1500.0
@@ -118,10 +120,12 @@ def test_units_add_nothing_to_names():
 
 
 def test_when_counters_began():
-    """A server's counts begin with the server, all others with the daemon; where nobody knows it is left open."""
+    """A server's counts begin with the server, the daemon's with it; of those of GPUs nobody knows it."""
     known, unknown = shown("dp1", 90)
     assert known.start_time is not None
-    unknown = unknown._replace(start_time=None)
+    unknown = unknown._replace(
+        start_time=None, gpus=(ServerGpu(uuid(0), "pid", is_shared=False, memory=None, reading=gpu(0)),)
+    )
     starts = {
         (metric.name, attributes_of(point).get("server")): point.start_time_unix_nano / 1e9
         for metric in metrics_of(pushed((known, unknown)))
@@ -131,6 +135,8 @@ def test_when_counters_began():
     for name in ("vllm_watch_generation_tokens", "vllm_watch_time_to_first_token_seconds"):
         assert starts[name, "dp1"] == pytest.approx(known.start_time.value)
         assert starts[name, "other"] == 0
+    for name in ("vllm_watch_gpu_energy_joules", "vllm_watch_gpu_ecc_errors", "vllm_watch_gpu_nvlink_bytes"):
+        assert starts[name, None] == 0
     assert starts["vllm_watch_log_lines", "dp1"] == DAEMON_START
     assert starts["vllm_watch_otlp_exports", None] == DAEMON_START
 
@@ -181,12 +187,13 @@ def test_a_server_that_fails_hides_no_other():
 
 
 def test_what_an_answer_rejects():
-    """The number of rejected values is read of an answer; one that is not protobuf says nothing."""
+    """The number of rejected values and the remark are read of an answer; one that is not protobuf says nothing."""
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 3
+    answer.partial_success.error_message = "too old"
 
-    assert rejected_points(answer.SerializeToString()) == 3
-    assert [rejected_points(other) for other in (b"", b"{}", b"\xff" * 9)] == [0, 0, 0]
+    assert partial_success(answer.SerializeToString()) == (3, "too old")
+    assert [partial_success(other) for other in (b"", b"{}", b"\xff" * 9)] == [(0, "")] * 3
 
 
 def test_nothing_is_imported_without_the_key():

@@ -363,15 +363,13 @@ def test_what_the_driver_does_not_know_is_absent(fake_nvml):
 
 def test_the_drivers_recommendation_is_one_of_the_closed_list(fake_nvml):
     """Each value of the recommendation has a name, those of newer drivers the name "other"."""
-    fake_nvml.show(Scene([h100(value, fields={230: Field(value, type=UNSIGNED_INT)}) for value in range(8)]))
+    fake_nvml.show(Scene([h100(value, fields={230: Field(value, type=UNSIGNED_INT)}) for value in range(9)]))
     with child() as started:
         values = [each.values for each in started.read().values()]
 
-    names = ["none", "reset", "reboot", "drain_p2p", "drain_and_reset", "other", "other", "other"]
     assert [key for of_gpu in values for key in of_gpu if key[0] == "gpu_recovery_action"] == [
-        ("gpu_recovery_action", name) for name in names
+        ("gpu_recovery_action", name) for name in GPU_ACTIONS
     ]
-    assert set(names) == set(GPU_ACTIONS)
 
 
 def test_a_link_that_goes_down_is_seen_and_its_counters_stay(fake_nvml):

@@ -95,12 +95,13 @@ def test_each_code_is_there_once_with_what_to_do():
 @pytest.mark.parametrize(
     ("group", "numbers"),
     [
-        ("app", [8, 13, 31, 69, 94, 101, 130, 139]),
+        ("app", [8, 13, 31, 69, 94, 101, 130, 139, 142]),
         ("follow", [43, 45, 63, 92]),
-        ("reset", [46, 48, 62, 64, 95, 109, 119, 120, 140]),
-        ("reboot", [79, 167]),
+        ("reset", [46, 48, 62, 64, 95, 109, 119, 120, 140, 155, "154_reset"]),
+        ("reboot", [79, 167, "154_reboot"]),
         ("link", [74, 144, 149, 150]),
         ("verdict", [154]),
+        ("check", [54, 168, 170]),
     ],
 )
 def test_codes_are_in_the_class_of_nvidia_s_catalog(group, numbers):

@@ -26,7 +26,7 @@ from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.commands.check import check
 from vllm_watch.config.model import Config, OtlpConfig, TlsConfig
 from vllm_watch.service import otlp_thread
-from vllm_watch.service.otlp_push import OtlpPush
+from vllm_watch.service.otlp_push import MAX_WAIT, OtlpPush, Sent
 from vllm_watch.service.otlp_thread import OtlpThread
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
@@ -98,7 +98,8 @@ class StandInPush:
         """Take some time."""
         self.sent.append((self.clock.now(), body))
         self.clock.time += self.seconds
-        return self.outcomes(self.clock.now())
+        ended = self.outcomes(self.clock.now())
+        return Sent(ended) if isinstance(ended, str) else ended
 
     def close(self):
         """Note it."""
@@ -155,6 +156,26 @@ class TestInVirtualTime:
         assert [at for at, _ in push.sent] == [1000.0, 1030.0]
         assert thread.status().seconds == 0.0
 
+    def test_an_endpoint_that_asks_to_wait(self, clock):
+        """Until then nothing is sent, and what would have been is counted as missed; the rhythm stays."""
+        thread, push = thread_of(clock, lambda now: Sent("overloaded", wait=35.0) if now < 1005 else "ok")
+        with structlog.testing.capture_logs():
+            run_until(thread, clock, 1045.0)
+
+        assert [at for at, _ in push.sent] == [1000.0, 1040.0]
+        assert thread.status().outcomes == {"ok": 1, "overloaded": 1, "missed": 3}
+
+    def test_what_an_endpoint_remarks(self, clock):
+        """A remark is in the log, once for as long as it is the same, also where everything was accepted."""
+        thread, _ = thread_of(clock, lambda now: Sent("ok" if now < 1015 else "partial", remark="too old"))
+        with structlog.testing.capture_logs() as logged:
+            run_until(thread, clock, 1035.0)
+
+        assert [(each["event"], each.get("remark")) for each in logged] == [
+            ("otlp.remark", "too old"),
+            ("otlp.not_exported", None),
+        ]
+
     def test_what_fails_inside_is_counted_and_goes_on(self, clock):
         """An export that raises is an internal error; the next one is tried."""
         thread, _ = thread_of(clock, lambda now: 1 / 0 if now < 1005 else "ok")
@@ -181,7 +202,7 @@ class TestInVirtualTime:
         def connect_and_send(_):
             thread.request_stop()
             push.is_closed = False
-            return "ok"
+            return Sent("ok")
 
         push.send = connect_and_send
 
@@ -211,9 +232,9 @@ class TestSending:
         """A request is protobuf in gzip, to the path that is configured, with the headers of the file."""
         (tmp_path / "headers").write_text("# ours\nAuthorization: Bearer abc\nX-Scope-OrgID: team-1\n\n")
         with endpoint(headers_file=str(tmp_path / "headers")) as (found, config), pushing(config) as push:
-            assert push.send(b"\x0a\x00") == "ok"
+            assert push.send(b"\x0a\x00").outcome == "ok"
             (tmp_path / "headers").write_text("Authorization: Bearer def\n")
-            assert push.send(b"\x0a\x00") == "ok"
+            assert push.send(b"\x0a\x00").outcome == "ok"
         (path, headers, body), (_, later, _) = found.received
 
         assert (path, gzip.decompress(body)) == ("/v1/metrics", b"\x0a\x00")
@@ -240,27 +261,39 @@ class TestSending:
         """Each status has its outcome; a redirect is not followed, so that no header goes elsewhere."""
         with endpoint() as (found, config), pushing(config) as push:
             found.status, found.headers = status, {"Location": "/elsewhere"}
-            assert push.send(b"") == outcome
+            assert push.send(b"").outcome == outcome
         assert len(found.received) == 1
 
-    def test_values_that_are_rejected(self):
-        """An endpoint that accepts a part says so, and that is no success."""
+    @pytest.mark.parametrize(
+        ("status", "header", "wait"),
+        [(429, "300", 300), (503, "7", 7), (429, "99999", MAX_WAIT), (429, "soon", 0), (200, "300", 0), (401, "9", 0)],
+    )
+    def test_how_long_to_wait(self, status, header, wait):
+        """An endpoint that is overloaded may ask for a pause; any other one, or another text, may not."""
+        with endpoint() as (found, config), pushing(config) as push:
+            found.status, found.headers = status, {"Retry-After": header}
+            assert push.send(b"").wait == wait
+
+    @pytest.mark.parametrize(("points", "outcome"), [(1, "partial"), (0, "ok")])
+    def test_values_that_are_rejected(self, points, outcome):
+        """An endpoint that accepts a part says so, and that is no success; what it remarks is safe to print."""
         answer = ExportMetricsServiceResponse()
-        answer.partial_success.rejected_data_points = 1
+        answer.partial_success.rejected_data_points = points
+        answer.partial_success.error_message = "too \x1b[31mold"
         with endpoint() as (found, config), pushing(config) as push:
             found.answer = answer.SerializeToString()
-            assert push.send(b"") == "partial"
+            assert push.send(b"") == Sent(outcome, remark="too \\x1b[31mold")
 
     def test_nobody_listens(self):
         """Where nothing listens the export is refused."""
         with pushing(CONFIG) as push:
-            assert push.send(b"") == "refused"
+            assert push.send(b"").outcome == "refused"
 
     def test_an_endpoint_that_hangs(self):
         """An endpoint that does not answer costs the timeout and no more."""
         with endpoint(timeout=0.2) as (found, config), pushing(config) as push:
             found.is_hanging = True
-            assert push.send(b"") == "timeout"
+            assert push.send(b"").outcome == "timeout"
 
     @pytest.mark.parametrize(
         "text",
@@ -282,13 +315,13 @@ class TestSending:
         assert parse_headers(text.encode()) is None
         (tmp_path / "headers").write_bytes(text.encode())
         with endpoint(headers_file=str(tmp_path / "headers")) as (found, config), pushing(config) as push:
-            assert push.send(b"") == "headers_unreadable"
+            assert push.send(b"").outcome == "headers_unreadable"
         assert found.received == []
 
     def test_a_missing_file(self, tmp_path):
         """A file of headers that is not there stops the export, so that nothing goes out without its key."""
         with endpoint(headers_file=str(tmp_path / "none")) as (found, config), pushing(config) as push:
-            assert push.send(b"") == "headers_unreadable"
+            assert push.send(b"").outcome == "headers_unreadable"
         assert found.received == []
 
     @pytest.mark.needs_tool("openssl")
@@ -301,9 +334,9 @@ class TestSending:
         context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
         trusting = TlsConfig(ca_file=str(tmp_path / "cert"))
         with endpoint(context, tls=trusting) as (_, config), pushing(config) as push:
-            assert push.send(b"") == "ok"
+            assert push.send(b"").outcome == "ok"
             with pushing(OtlpConfig(endpoint=config.endpoint)) as other:
-                assert other.send(b"") == "tls_error"
+                assert other.send(b"").outcome == "tls_error"
 
 
 class TestDaemon:

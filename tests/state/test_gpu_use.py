@@ -115,6 +115,27 @@ def test_memory_may_be_that_of_a_server_whose_processes_are_unknown():
     assert later.other_memory == 70 * GIB
 
 
+def test_memory_of_a_configured_gpu_may_be_its_server_s():
+    """A server that is reached by another name may run here: on the GPUs that it names no memory is others'."""
+    elsewhere = unknown("a", gpus=(uuid(0),), is_here=False)
+    found = uses(report(1.0, gpu(0, 1), gpu(1, 2)), elsewhere, user("b", 2))
+
+    assert [found[name].gpus[0].other_memory for name in ("a", "b")] == [None, 0]
+
+
+@pytest.mark.parametrize("reason", ["no_driver", "no_library"])
+def test_a_driver_that_is_gone_is_missed_where_it_was_read_or_is_needed(reason):
+    """Also by another run of the daemon; GPUs that the configuration names for another exporter need no driver."""
+    gone, assignments = GpuReport(2.0, reason), GpuAssignments()
+    uses(report(1.0, gpu(0, 1)), user("a", 1), assignments=assignments)
+    later = GpuAssignments(assignments.known())
+
+    assert uses(gone, unknown("a"), unknown("b"), assignments=assignments)["a"].reason == "access_lost"
+    assert uses(gone, unknown("a"), assignments=later)["a"].reason == "access_lost"
+    assert uses(gone, unknown("a", gpus=("0",)))["a"].reason == "access_lost"
+    assert [uses(gone, unknown("a", gpus=gpus))["a"].reason for gpus in ((), (uuid(0),), ("AMD-1234",))] == [reason] * 3
+
+
 def test_a_server_keeps_its_gpus_until_its_next_start_shows_others():
     """Workers come one after the other; a server that is down keeps its GPUs, and so does one whose GPU is lost."""
     assignments = GpuAssignments()

@@ -19,7 +19,10 @@ GpuThrottling = Literal[
 ]  # fmt: skip
 """Why clocks are lowered. Under `power_cap` a GPU runs at its power limit, which is normal during a prefill."""
 
-GpuAction = Literal["none", "reset", "reboot", "drain_p2p", "drain_and_reset", "other"]
+GpuAction = Literal[
+    "none", "reset", "reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot",
+    "other",
+]  # fmt: skip
 """What the driver itself recommends."""
 
 GpuLinkError = Literal["replay", "recovery", "crc", "recovery_failed"]

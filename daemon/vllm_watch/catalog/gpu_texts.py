@@ -23,6 +23,9 @@ ACTION_PROBLEMS: Mapping[str, str] = {
     "reboot": "the driver recommends to boot the machine again.",
     "drain_p2p": "the driver recommends to end what uses it together with other GPUs.",
     "drain_and_reset": "the driver recommends to end what uses it, and a reset.",
+    "recover_imex_domain": "the driver recommends to recover its IMEX domain, which links GPUs of several machines.",
+    "bus_reset": "the driver recommends a reset of its PCIe bus.",
+    "system_reboot": "the driver recommends to boot this machine again, and those that it is linked to.",
     "other": "the driver recommends an action: nvidia-smi -q shows which.",
 }
 """What the driver recommends, if it does."""
@@ -37,6 +40,9 @@ ACTION_WORDS: Mapping[str, str] = {
     "reboot": "REBOOT",
     "drain_p2p": "DRAIN P2P",
     "drain_and_reset": "DRAIN",
+    "recover_imex_domain": "IMEX",
+    "bus_reset": "BUS RESET",
+    "system_reboot": "REBOOT",
     "other": "ACTION",
 }
 REMAP_FAILED_WORD = "REPLACE"

@@ -15,7 +15,7 @@ OtlpOutcome = Literal[
 
 OTLP_OUTCOMES: Mapping[OtlpOutcome, str] = {
     "ok": "the endpoint has accepted everything",
-    "partial": "the endpoint has rejected some of the values; its own log says which",
+    "partial": "the endpoint has rejected some of the values; what it says of them is in vllm-watch's log",
     "not_installed": "the extra otlp is not installed: pip install 'vllm-watch[otlp]'",
     "headers_unreadable": "headers_file cannot be read, or has a line that is no header",
     "refused": "nothing listens at this address",
@@ -31,6 +31,6 @@ OTLP_OUTCOMES: Mapping[OtlpOutcome, str] = {
     "overloaded": "the endpoint is overloaded (429, 503)",
     "rejected": "the endpoint rejects the request",
     "server_error": "the endpoint answered with an error of its own",
-    "missed": "the export before it took longer than the interval",
+    "missed": "the export before it took longer than the interval, or the endpoint has asked to wait (Retry-After)",
     "internal_error": "the export failed inside vllm-watch; see its log",
 }

@@ -495,9 +495,9 @@ GPU: Mapping[GpuReason, Reason] = {
         kind="quiet",
     ),
     "driver_mismatch": Reason(
-        "The driver's library and the loaded driver have different versions: the driver was updated without a reboot.",
+        "The driver's library and the loaded driver have different versions: the driver was updated without a reboot. "
+        "The next start of vLLM fails.",
         short="driver and library differ, reboot",
-        kind="misconfigured",
     ),
     "no_permission": Reason(
         "No permission to open the GPUs' devices. Add this user to their group (often video or render), and see "
@@ -520,9 +520,9 @@ GPU: Mapping[GpuReason, Reason] = {
         short="the driver does not answer",
     ),
     "access_lost": Reason(
-        "The driver could be read, and now returns errors. In a container, `systemctl daemon-reload` on the host may "
-        "have taken the devices away: start the container again.",
-        short="the driver returns errors now",
+        "The driver could be read or is needed, and returns errors or is not loaded: compare with nvidia-smi. In a "
+        "container, `systemctl daemon-reload` on the host may have taken the devices away: start the container again.",
+        short="the driver is gone or returns errors",
     ),
     "reader_ended": Reason(
         "The process that reads the driver ended; it is started again. See this daemon's log.",

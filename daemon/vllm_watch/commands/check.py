@@ -342,7 +342,7 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
 
 def _check_otlp(config: OtlpConfig) -> ReportLine:
     """Return whether the endpoint accepts exports: it is sent one without values."""
-    outcome = OtlpPush(config).send(b"") if is_installed() else "not_installed"
+    outcome = OtlpPush(config).send(b"").outcome if is_installed() else "not_installed"
     word = "ok" if outcome in GOOD else "FAILED"
     return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=outcome not in GOOD)
 

@@ -91,14 +91,14 @@ class OtlpWriter:
         return metric
 
 
-def rejected_points(answer: bytes) -> int:
-    """Return how many values the answer to a request says were rejected; of one that cannot be read none."""
+def partial_success(answer: bytes) -> tuple[int, str]:
+    """Return how many values the answer to a request says were rejected, and its remark; of any other answer none."""
     response = ExportMetricsServiceResponse()
     try:
         response.ParseFromString(answer)
     except DecodeError:  # Some answer in JSON.
-        return 0
-    return response.partial_success.rejected_data_points
+        return 0, ""
+    return response.partial_success.rejected_data_points, response.partial_success.error_message
 
 
 def _add_number(metric: Metric, kind: str, value: float, labels: Iterable[tuple[str, str]], when: When) -> None:

@@ -25,7 +25,16 @@ This card or driver will never answer: unknown field, not supported, no such fun
 BROKEN: Mapping[int, GpuState] = {11: "reset_required", 15: "lost", 16: "reset_required"}
 """What the failure of any call about a GPU says of the GPU as a whole; 11 is trouble with its interrupts."""
 
-ACTIONS: Mapping[int, GpuAction] = {0: "none", 1: "reset", 2: "reboot", 3: "drain_p2p", 4: "drain_and_reset"}
+ACTIONS: Mapping[int, GpuAction] = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "system_reboot",
+}
 """The driver's recommendation by value of field 230; newer drivers have more, which are ``other``."""
 
 _REASONS: Mapping[int, GpuReason] = {

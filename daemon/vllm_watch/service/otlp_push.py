@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from vllm_watch.catalog.otlp_outcomes import OtlpOutcome
 from vllm_watch.config.model import OtlpConfig
@@ -13,8 +13,13 @@ from vllm_watch.sources.http_client import RequestError
 from vllm_watch.sources.http_poster import HttpPoster
 from vllm_watch.sources.scraper import tls_options
 from vllm_watch.support.header_files import read_headers
+from vllm_watch.support.printable import printable
 
 
+MAX_WAIT = 3600.0
+"""An endpoint that asks for more seconds without an export is asked again after these."""
+
+_MAX_REMARK = 200
 _QUICKLY = 1
 """How much zlib tries."""
 
@@ -27,6 +32,23 @@ _OF_STATUS: dict[int, OtlpOutcome] = {
     429: "overloaded",
     503: "overloaded",
 }
+
+_ASK_TO_WAIT = frozenset[OtlpOutcome]({"overloaded", "server_error"})
+
+
+class Sent(NamedTuple):
+    """
+    How an export ended.
+
+    Args:
+        outcome: The code.
+        wait: For how many seconds the endpoint asks that there be no other one.
+        remark: What the endpoint says of values that it rejects or of the request as a whole.
+    """
+
+    outcome: OtlpOutcome
+    wait: float = 0.0
+    remark: str = ""
 
 
 class OtlpPush:
@@ -45,20 +67,22 @@ class OtlpPush:
         """End an export that is running."""
         self._poster.close()
 
-    def send(self, body: bytes) -> OtlpOutcome:
+    def send(self, body: bytes) -> Sent:
         """Send a request; return how that ended."""
-        from vllm_watch.exposition.otlp import rejected_points  # noqa: PLC0415 - Imports protobuf.
+        from vllm_watch.exposition.otlp import partial_success  # noqa: PLC0415 - Imports protobuf.
 
         headers = {} if self._headers_file is None else read_headers(self._headers_file)
         if headers is None:
-            return "headers_unreadable"
+            return Sent("headers_unreadable")
         try:
-            status, answer = self._poster.post(gzip.compress(body, _QUICKLY, mtime=0), {**headers, **_HEADERS})
+            answer = self._poster.post(gzip.compress(body, _QUICKLY, mtime=0), {**headers, **_HEADERS})
         except RequestError as error:
-            return _outcome(error.reason)
-        if 200 <= status < 300:
-            return "partial" if rejected_points(answer) else "ok"
-        return _OF_STATUS.get(status, _outcome_of_class(status))
+            return Sent(_outcome(error.reason))
+        if 200 <= answer.status < 300:
+            rejected, remark = partial_success(answer.body)
+            return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
+        outcome = _OF_STATUS.get(answer.status, _outcome_of_class(answer.status))
+        return Sent(outcome, min(answer.retry_after, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
 
 
 def _outcome_of_class(status: int) -> OtlpOutcome:

@@ -17,7 +17,9 @@ from vllm_watch.state.snapshot import ServerSnapshot
 
 
 COUNTED_BY_THE_SERVER = "totals"
-"""The part of a snapshot's samples whose counters begin again with the server; all others do with the daemon."""
+"""The part of a snapshot's samples whose counters begin again with the server."""
+COUNTED_BY_THE_DRIVER = "gpu"
+"""The part whose counters begin with the driver or the card, nobody knows when. All others begin with the daemon."""
 
 
 class Shown(NamedTuple):
@@ -58,8 +60,9 @@ def otlp_request(shown: Shown, instance: str, daemon_start: float, failed: Calla
             continue
         gpus.update([each.gpu for each in server.gpus if each.reading is not None])
         started = server.start_time.value if server.start_time is not None else None
+        starts: dict[object, float | None] = {COUNTED_BY_THE_SERVER: started, COUNTED_BY_THE_DRIVER: None}
         for part, samples in parts:
-            start = started if part == COUNTED_BY_THE_SERVER else daemon_start
+            start = starts.get(part, daemon_start)
             writer.add(samples, When(server.at, start), configured.of_server.get(server.name, {}))
     own = When(shown.at, daemon_start)
     writer.add(shown.own, own, {})

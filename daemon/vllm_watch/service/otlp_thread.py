@@ -19,7 +19,7 @@ import structlog
 from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.config.model import OtlpConfig
 from vllm_watch.exposition.self_metrics import OtlpStatus
-from vllm_watch.service.otlp_push import OtlpPush
+from vllm_watch.service.otlp_push import OtlpPush, Sent
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -64,7 +64,7 @@ class OtlpThread(ServiceThread):
         self._push: OtlpPush | None = None
         self._due = 0.0
         self._outcomes: dict[OtlpOutcome, int] = {"ok": 0}
-        self._last: OtlpOutcome = "ok"
+        self._last = Sent("ok")
         self._succeeded_at: float | None = None
         self._seconds: float | None = None
 
@@ -102,17 +102,17 @@ class OtlpThread(ServiceThread):
         begin = self._clock.now()
         if begin < self._due:
             return self._due - begin
-        outcome = self._export(push)
+        sent = self._export(push)
         end = self._clock.now()
         if self._stop.is_set() or push is not self._push:
             push.close()  # That of others may have come before the connection was opened.
             return 0.0
-        # What an export takes beyond the interval are exports that never were.
-        missed = int((end - self._due) // config.interval)
+        # What an export takes beyond the interval, and what the endpoint asks to wait, are exports that never were.
+        missed = int((end + sent.wait - self._due) // config.interval)
         self._count("missed", missed)
         self._due += (missed + 1) * config.interval
         self._seconds = end - begin
-        self._note(outcome, end, config.endpoint)
+        self._note(sent, end, config.endpoint)
         return self._due - end
 
     def _run(self) -> None:
@@ -120,28 +120,32 @@ class OtlpThread(ServiceThread):
             self._wake.clear()
             self._clock.wait(self._wake, self.turn())
 
-    def _export(self, push: OtlpPush) -> OtlpOutcome:
+    def _export(self, push: OtlpPush) -> Sent:
         if not is_installed():
-            return "not_installed"
+            return Sent("not_installed")
         try:
             return push.send(self._body())
         except Exception:  # Whatever it is, the next export is tried.
             if not self._stop.is_set():
                 log.exception("otlp.failed")
                 self._errors.count("otlp")
-            return "internal_error"
+            return Sent("internal_error")
 
     def _count(self, outcome: OtlpOutcome, exports: int) -> None:
         if exports:
             self._outcomes = {**self._outcomes, outcome: self._outcomes.get(outcome, 0) + exports}
 
-    def _note(self, outcome: OtlpOutcome, at: float, endpoint: str) -> None:
-        """Count an outcome, and log when it becomes a failure or another one, and when it is over."""
-        self._count(outcome, 1)
-        before, self._last = self._last, outcome
-        if outcome in GOOD:
+    def _note(self, sent: Sent, at: float, endpoint: str) -> None:
+        """Count an outcome, and log when it becomes a failure or another one, what is remarked, and when it is over."""
+        self._count(sent.outcome, 1)
+        before, self._last = self._last, sent
+        if sent.outcome in GOOD:
             self._succeeded_at = at
-            if before not in GOOD:
+            if before.outcome not in GOOD:
                 log.info("otlp.exported", endpoint=endpoint)
-        elif outcome != before:
-            log.warning("otlp.not_exported", endpoint=endpoint, reason=outcome, meaning=OTLP_OUTCOMES[outcome])
+        elif sent.outcome != before.outcome:
+            log.warning(
+                "otlp.not_exported", endpoint=endpoint, reason=sent.outcome, meaning=OTLP_OUTCOMES[sent.outcome]
+            )
+        if sent.remark and sent.remark != before.remark:
+            log.warning("otlp.remark", endpoint=endpoint, remark=sent.remark)

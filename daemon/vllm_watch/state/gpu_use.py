@@ -92,6 +92,8 @@ class GpuAssignments:
 
     def __init__(self, known: Iterable[KnownUse] = ()) -> None:
         self._by_process = {each.server: each for each in known}
+        self._was_read = bool(self._by_process)
+        """Whether the driver has shown any GPU, now or to an earlier run."""
         self._named: dict[str, Mapping[str, str]] = {}
         """What the numbers and addresses in each server's configuration named last, as UUIDs."""
         self._divided: dict[str, str] = {}
@@ -123,7 +125,11 @@ class GpuAssignments:
         joined = _joined(gpus, used, users)
         shown = {user.name: _server_gpus(user, used[user.name], joined) for user in users}
         at = now if report is None else report.at
-        return {user.name: GpuUse(at, _reason(user, shown[user.name], report), shown[user.name]) for user in users}
+        self._was_read |= bool(gpus)
+        return {
+            user.name: GpuUse(at, _reason(user, shown[user.name], report, was_read=self._was_read), shown[user.name])
+            for user in users
+        }
 
     def _named_by(self, user: GpuUser, gpus: Sequence[GpuReading]) -> Mapping[str, str]:
         """
@@ -170,13 +176,22 @@ class _Joined(NamedTuple):
 
 
 def _joined(gpus: Sequence[GpuReading], used: Mapping[str, Collection[str]], users: Sequence[GpuUser]) -> _Joined:
-    """Return what is known of all GPUs; `used` are those of each server, by name."""
-    are_known = not any(user.is_here and user.pids is None for user in users)
+    """
+    Return what is known of all GPUs; `used` are those of each server, by name.
+
+    A process may be that of a server whose processes are not known: of one that runs here on any GPU, of one that may
+    run here by another address on those that its configuration names.
+    """
+    hidden = [user for user in users if user.pids is None]
+    are_known = not any(user.is_here for user in hidden)
+    hiding = frozenset[str]().union(*(used[user.name] for user in hidden))
     known = frozenset[int]().union(*(user.pids or () for user in users))
     return _Joined(
         readings={gpu.gpu: gpu for gpu in gpus},
         places={gpu.gpu: place for place, gpu in enumerate(gpus)},
-        other_memory={gpu.gpu: _other_memory(gpu, known) if are_known else None for gpu in gpus},
+        other_memory={
+            gpu.gpu: _other_memory(gpu, known) if are_known and gpu.gpu not in hiding else None for gpu in gpus
+        },
         servers=Counter(gpu for of_server in used.values() for gpu in of_server),
     )
 
@@ -211,14 +226,22 @@ def _other_memory(reading: GpuReading, known: Collection[int]) -> float | None:
     return _sum([process.memory for process in reading.processes if process.pid not in known])
 
 
-def _reason(user: GpuUser, gpus: Sequence[ServerGpu], report: GpuReport | None) -> GpuReason | None:
-    """Return why a server has no GPU that can be read, or ``ok``; `None` if it has nothing to do with this driver."""
+def _reason(user: GpuUser, gpus: Sequence[ServerGpu], report: GpuReport | None, *, was_read: bool) -> GpuReason | None:
+    """
+    Return why a server has no GPU that can be read, or ``ok``; `None` if it has nothing to do with this driver.
+
+    Many machines have no such driver. It is missed where the configuration needs it, or `was_read` tells that it was
+    there and the server's GPUs are known.
+    """
     if report is None:
         return None
     if any(gpu.reading is not None for gpu in gpus):
         return "ok"
     if not user.is_here and not gpus_need_driver(user.gpus):
         return None
+    if report.reason in {"no_driver", "no_library"}:
+        is_missed = gpus_need_driver(user.gpus) or (was_read and bool(gpus))
+        return "access_lost" if is_missed else report.reason
     if report.reason not in {"ok", "no_gpus"}:
         return report.reason
     return "no_gpus" if gpus or user.gpus else "unassigned"
