@@ -35,7 +35,7 @@ from tests.support.monitoring import (
     prometheus,
 )
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.demo import StandIn
 from vllm_watch.replay.open_recording import open_recording
@@ -108,7 +108,7 @@ class Playback:
     def __exit__(self, *_):
         self._stop.set()
         self.go_on.set()
-        self._thread.join(10)
+        self._thread.join(SECONDS)
         self.stand_in.refuse()
 
     def _run(self) -> None:
@@ -298,7 +298,7 @@ def test_what_arrives_reads_well(incident, tmp_path):
             ],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=SECONDS,
             check=True,
         ).stdout
         assert shown.startswith(beginning)

@@ -25,7 +25,7 @@ import yaml
 
 from tests.support.monitoring import PROMETHEUS, get_json, get_text, process
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.support.yaml_files import load_yaml
 
 
@@ -33,7 +33,6 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "prometheus"
 RULES = ROOT / "alerts" / "rules"
 PLACES = sorted((SHIPPED / "remote-write").glob("*.yml"))
-SECONDS = 60
 AWAY = 6
 OWN = {"job": "vllm-watch", "instance": "gpu1:9468", "cluster": "frankfurt", "host": "gpu1"}
 """What the shipped agent adds to every series."""
@@ -45,7 +44,9 @@ needs_servers = pytest.mark.needs_tool("prometheus", "victoria-metrics", "vmaler
 
 def promtool(*arguments):
     """Return what promtool prints; it must succeed."""
-    run = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(
+        ["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

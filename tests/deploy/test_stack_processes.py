@@ -56,7 +56,7 @@ class Started(NamedTuple):
 
     def ended(self) -> int:
         """Wait until it has ended, with everything that it started; return its exit status."""
-        status = self.process.wait(30)
+        status = self.process.wait(SECONDS)
         until(lambda: not self.left(), what=lambda: (self.left(), self.text))
         return status
 
@@ -159,7 +159,7 @@ def shown_alerts(url: str) -> dict[str, float]:
 def cloned(tree: Path) -> Path:
     """Return a copy of what git has of this tree, as it is here, without the tests: nothing may need them."""
     command = ["git", "ls-files", "-z", ":!tests"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)

@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.exposition import exported
 from tests.support.recordings import snapshots
+from tests.support.waiting import SECONDS
 
 from vllm_watch.exposition.otlp import rejected_points
 from vllm_watch.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
@@ -195,6 +196,6 @@ def test_nothing_is_imported_without_the_key():
         "import sys, vllm_watch.service.supervisor, vllm_watch.commands.check\n"
         "print([name for name in sys.modules if name.split('.')[0] in {'google', 'opentelemetry'}])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)
 
     assert done.stdout.strip() == "[]"

@@ -20,7 +20,7 @@ from tests.support.logs import stats_line
 from tests.support.ports import free_port
 from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.demo import Player, StandIn
 from vllm_watch.replay.open_recording import open_recording
@@ -33,7 +33,6 @@ from vllm_watch.support.clock import ScaledClock
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "vllm_watch.cli", "record"]
-SECONDS = 60
 BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1.0\n"
 ACCESS = b'INFO:     127.0.0.1:5123 - "POST /v1/completions HTTP/1.1" 200 OK\n'
 LEFT = ACCESS.replace(b"127.0.0.1:5123", b"0.0.0.0:0")

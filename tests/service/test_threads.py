@@ -9,7 +9,7 @@ import time
 import pytest
 import structlog
 
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.service.threads import ScrapeThread
 from vllm_watch.support.clock import SystemClock
@@ -32,7 +32,7 @@ class Server:
         """Keep when it was, and hang."""
         self.times.append(time.monotonic())
         if self._hangs_until is not None:
-            self._hangs_until.wait(20)
+            self._hangs_until.wait(SECONDS)
 
 
 class Sent:

@@ -19,7 +19,7 @@ from deploy.stack.monitoring import alertmanager_command, prometheus_command
 from deploy.stack.receiver import receiver
 from tests.support import tools
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -64,20 +64,20 @@ class Receivers:
 
 def get_json(url: str) -> object:
     """Return the answer to a GET."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return json.load(answer)
 
 
 def get_text(url: str) -> str:
     """Return the answer to a GET as text."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return answer.read().decode()
 
 
 def post_json(url: str, document: object) -> None:
     """POST a document."""
     request = urllib.request.Request(url, json.dumps(document).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=SECONDS).close()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, Talker, answer
 from tests.support.logs import printed_now
 from tests.support.recordings import recording
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body
 
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
@@ -58,7 +58,7 @@ def daemon(log, port=0):
         yield service.port
     finally:
         service.request_stop()
-        running.join(10)
+        running.join(SECONDS)
         service.stop()
 
 

@@ -16,7 +16,7 @@ from tests.support import gpus, tools
 from tests.support.pages import ScrapedServer
 from tests.support.pages import page as metrics_page
 from tests.support.recordings import recording
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.web.conftest import FakeEndpoints
 
 from vllm_watch.catalog.first_steps import first_steps
@@ -213,7 +213,7 @@ def test_the_page_moves_with_a_replay(visit):
         finally:
             window.context.close()
             service.request_stop()
-            running.join(10)
+            running.join(SECONDS)
             service.stop()
 
 
