@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -176,17 +176,15 @@ def test_orphans_are_reaped(keep, tmp_path):
         "import os, pathlib, subprocess, time\n"
         "orphans = [int(subprocess.check_output(['sh', '-c', 'exec 3>&1; sleep 0.1 >/dev/null & echo $! >&3']))"
         " for _ in range(3)]\n"
-        "end = time.monotonic() + 10\n"
-        "while time.monotonic() < end and any(pathlib.Path(f'/proc/{each}').exists() for each in orphans):\n"
+        "while any(pathlib.Path(f'/proc/{each}').exists() for each in orphans):\n"
         "    time.sleep(0.02)\n"
-        "print(sum(pathlib.Path(f'/proc/{each}').exists() for each in orphans))\n"
         "raise SystemExit(3)\n"
     )
     running = keep(tmp_path / "vllm.log", code, before=[sys.executable, "-c", AS_PROCESS_1])
 
     out, err = running.communicate(timeout=SECONDS)
 
-    assert (3, b"0\n", b"") == (running.returncode, out, err)
+    assert (3, b"", b"") == (running.returncode, out, err)
 
 
 def test_a_full_disk_does_not_stop_the_server(keep):
@@ -205,10 +203,7 @@ def test_a_file_that_cannot_be_opened_is_opened_once_it_can(keep, tmp_path):
     running = keep(log, "print('lost'); import sys, time\nwhile True: print('tick'); time.sleep(0.02)")
     assert b"lost\n" == running.stdout.readline()
     log.parent.mkdir()
-    end = time.monotonic() + SECONDS
-    while not log.exists() or "tick" not in log.read_text():
-        assert time.monotonic() < end
-        running.stdout.readline()
+    until(lambda: running.stdout.readline() and log.exists() and "tick" in log.read_text())
     running.terminate()
 
     _, err = running.communicate(timeout=SECONDS)
@@ -244,15 +239,25 @@ def test_whoever_follows_the_file_loses_nothing(keep, tmp_path):
     log, port = tmp_path / "vllm.log", free_port()
     command = ["run", "--log", str(log), "--listen", f"127.0.0.1:{port}"]
     daemon = [sys.executable, "-m", "vllm_watch.cli", *command]
-    with process(daemon, tmp_path / "daemon.log", f"http://127.0.0.1:{port}/-/ready"):
-        code = "import time\nfor n in range(30_000):\n    print(f'{n:099d}')\n    n % 3000 or time.sleep(0.2)"
-        out, _ = keep(log, code, "--limit", "1").communicate(timeout=SECONDS)
+    go = str(tmp_path / "go-")
+    code = (
+        "import os, time\nfor n in range(30_000):\n    print(f'{n:099d}')\n"
+        f"    while n % 3000 == 2999 and not os.path.exists(f'{go}{{n}}'): time.sleep(0.01)"
+    )
+    with (
+        process(daemon, tmp_path / "daemon.log", f"http://127.0.0.1:{port}/-/ready"),
+        ThreadPoolExecutor(1) as console,
+    ):
 
         def counted():
             page = get_text(f"http://127.0.0.1:{port}/metrics")
             found = {name: re.search(rf"^vllm_watch_{name}_total{{.*}} (\S+)$", page, re.MULTILINE) for name in NAMES}
             return {name: float(match[1]) for name, match in found.items() if match}
 
+        printed = console.submit(keep(log, code, "--limit", "1").communicate, timeout=SECONDS)
+        for number in range(2_999, 30_000, 3_000):  # The daemon is never as far behind as two renames.
+            until(lambda least=number - 3_000: counted().get("log_lines", 0) > least)
+            Path(f"{go}{number}").touch()
         until(lambda: counted().get("log_lines") == 30_000, SECONDS, lambda: str(counted()))
         assert {"log_lines": 30_000, "log_rotations": 2, "log_files_lost": 0} == counted()
-    assert 30_000 == out.count(b"\n")
+    assert 30_000 == printed.result()[0].count(b"\n")

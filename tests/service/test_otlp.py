@@ -73,7 +73,7 @@ def endpoint(context=None, **config):
     """Run an endpoint; yield it and a configuration that names it."""
     found = Endpoint()
     with HandlerServer(found.handler, context) as server:
-        yield found, OtlpConfig(endpoint=f"{server.origin}/v1/metrics", **config)
+        yield found, OtlpConfig(endpoint=f"{server.origin}/v1/metrics", **{"timeout": SECONDS, **config})
         found.may_go.set()
 
 
