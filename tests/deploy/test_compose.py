@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.leftovers import inherited
 from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 import vllm_watch
@@ -137,7 +138,7 @@ import json, time, urllib.request
 def get(path):
     with urllib.request.urlopen("http://127.0.0.1:9090" + path, timeout=5) as answer:
         return json.load(answer)["data"]
-end = time.monotonic() + 40
+end = time.monotonic() + 120
 while True:
     try:
         found = [
@@ -189,7 +190,7 @@ def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
         },
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=2 * SECONDS,
         check=False,
     )
 

@@ -29,9 +29,6 @@ PROMETHEUS = tools.find("prometheus")
 NOWHERE = "http://127.0.0.1:9/"
 """Where the shipped receivers are, each in a path of its own name."""
 
-START_SECONDS = 20
-END_SECONDS = 10
-
 
 class Message(NamedTuple):
     """What Alertmanager sent to one receiver, and when (monotonic seconds)."""
@@ -86,21 +83,21 @@ def process(command: list[str], log: Path, ready_url: str) -> Iterator[subproces
     with log.open("wb") as output:
         running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
-        until(lambda: running.poll() is not None or _answers(ready_url), START_SECONDS, log.read_text)
+        until(lambda: running.poll() is not None or _answers(ready_url), SECONDS, log.read_text)
         assert running.poll() is None, log.read_text()
         yield running
     finally:
         running.terminate()
         try:
-            running.wait(END_SECONDS)
+            running.wait(SECONDS)
         except subprocess.TimeoutExpired:
             running.kill()
-            running.wait(END_SECONDS)
+            running.wait(SECONDS)
 
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=1).close()
+        urllib.request.urlopen(url, timeout=SECONDS).close()
     except (OSError, urllib.error.URLError):
         return False
     return True
