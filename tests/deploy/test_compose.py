@@ -49,7 +49,7 @@ def test_the_file_follows_the_specification(tmp_path):
         subprocess.run(
             [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)],
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         ).returncode
         for file in (FILE, wrong)
@@ -61,11 +61,18 @@ def test_the_file_follows_the_specification(tmp_path):
 @pytest.mark.needs_tool("docker")
 def test_compose_itself_takes_the_file():
     """`docker compose config` resolves it."""
-    if subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False).returncode != 0:
+    if (
+        subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=SECONDS, check=False).returncode
+        != 0
+    ):
         pytest.skip("needs Docker Compose")
 
     ran = subprocess.run(
-        ["docker", "compose", "--file", str(FILE), "config"], capture_output=True, text=True, timeout=60, check=False
+        ["docker", "compose", "--file", str(FILE), "config"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
 
     assert 0 == ran.returncode, ran.stderr
@@ -136,7 +143,7 @@ trap 'kill $(jobs -p)' EXIT
 "$PYTHON" - <<'END'
 import json, time, urllib.request
 def get(path):
-    with urllib.request.urlopen("http://127.0.0.1:9090" + path, timeout=5) as answer:
+    with urllib.request.urlopen("http://127.0.0.1:9090" + path, timeout=60) as answer:
         return json.load(answer)["data"]
 end = time.monotonic() + 120
 while True:

@@ -87,7 +87,9 @@ def chromium():
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  # It is not there where this is skipped.
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=tools.find("chromium"), args=OPTIONS)
+        browser = playwright.chromium.launch(
+            executable_path=tools.find("chromium"), args=OPTIONS, timeout=1000 * SECONDS
+        )
         with closing(browser):
             yield browser
 
@@ -118,6 +120,7 @@ class Visit:
         self.complaints = []
         self.asked = []
         self.context = chromium.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **options})
+        self.context.set_default_timeout(1000 * SECONDS)
         self.page = self.context.new_page()
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
