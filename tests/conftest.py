@@ -3,6 +3,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest_plugins = (
     "tests.support.leftovers",
     "tests.support.needs",
     "tests.support.order",
+    "tests.support.patience",
     "tests.support.samples",
     "tests.support.shared",
     "tests.support.fake_nvml",  # It imports shared.
@@ -26,6 +28,14 @@ settings.register_profile("vllm-watch", deadline=None)
 # `make check` and `make test`: a fifth of the examples of each property.
 settings.register_profile("quick", settings.get_profile("vllm-watch"), max_examples=20)
 settings.load_profile("vllm-watch")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heeded_signals():
+    """Let what tests start heed the signals that `nohup`, or a shell's background, lets this run ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # Unlike what is ignored, what is handled is not inherited.
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import SECONDS
+
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("Makefile", "pyproject.toml", "alerts", "daemon", "dashboards", "deploy", "parsers")
@@ -43,7 +45,7 @@ def test_generating_changes_nothing(tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'daemon'}:{tmp_path / 'parsers'}"}
     command = ["make", "--silent", "--old-file=.venv/developing", f"BIN={Path(sys.executable).parent}", "generate"]
     run = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=5 * SECONDS
     )
     after = files(tmp_path)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 
@@ -36,7 +37,7 @@ def test_each_file_has_its_form(schema):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=SECONDS,
     )
 
     assert done.returncode == 0, done.stdout

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
+from tests.support.waiting import SECONDS
 
 from vllm_watch.support.printable import ascii_json, printable
 
@@ -21,7 +22,6 @@ from vllm_watch.support.printable import ascii_json, printable
 pytestmark = pytest.mark.slow
 
 
-SECONDS = 30.0
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\u2066\u200b\r\x7f\x00\u2028\ud800"
 ESCAPED = "\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202eevil\\u2066\\u200b\\r\\x7f\\x00\\u2028\\ud800"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import order, tools
 from tests.support.leftovers import VARIABLE, marked
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 ROOT = Path(__file__).parents[1]
@@ -71,20 +71,18 @@ def small_run(folder, text, *options):
 def test_an_interrupted_run_leaves_no_process(tmp_path, number, options):
     """However a run ends, no process of it goes on: also none in a session of its own that ignores SIGTERM."""
     command = small_run(tmp_path, LONG, *options)
-    # A run in a shell's background ignores SIGINT, and so would all that it starts.
-    heeding = ["env", "--default-signal=INT", *command]
-    run = subprocess.Popen(heeding, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until((tmp_path / "started").exists)
         value = (tmp_path / "started").read_text()
         assert len(list(marked(value))) >= 1
         run.send_signal(number)
-        run.wait(30)
+        run.wait(SECONDS)
 
         until(lambda: not list(marked(value)))
     finally:
         run.kill()
-        run.wait(30)
+        run.wait(SECONDS)
     assert value != os.environ[VARIABLE]
 
 
@@ -98,7 +96,7 @@ def test_a_run_says_what_it_skipped(tmp_path, monkeypatch, options):
     (tmp_path / "lists.py").write_text(sitecustomize)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     command = small_run(tmp_path, NEEDY, "-p", "lists", *options)
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
 
     assert "not tested here" in printed
     assert "    3 tests: needs no-such-tool: apt-get install some-package\n" in printed

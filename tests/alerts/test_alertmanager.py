@@ -20,7 +20,7 @@ from tests.support.monitoring import (
     get_json,
     post_json,
 )
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.support.yaml_files import load_yaml
 
 
@@ -42,7 +42,7 @@ needs_alertmanager = pytest.mark.needs_tool("prometheus-alertmanager")
 
 def amtool(*arguments):
     """Return what amtool prints; it must succeed."""
-    run = subprocess.run(["amtool", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(["amtool", *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -194,12 +194,12 @@ def test_a_day_of_advice_is_one_message(tmp_path):
         first, second = ADVICE, {**ADVICE, "alertname": "VllmPrefixCacheCollapsed", "server": "b"}
         # Alertmanager sends the first of them at once where it began longer ago than the group waits.
         post(url, first, second, startsAt=dt.datetime.now(dt.timezone.utc).isoformat())
-        until(lambda: len(receivers.to("digest")) >= 2, 20)
+        until(lambda: len(receivers.to("digest")) >= 2)
         over = dt.datetime.now(dt.timezone.utc).isoformat()
         post(url, first, endsAt=over)
-        until(lambda: any(statuses(each)["VllmDraftsDoNotPay"] == "resolved" for each in receivers.to("digest")), 20)
+        until(lambda: any(statuses(each)["VllmDraftsDoNotPay"] == "resolved" for each in receivers.to("digest")))
         post(url, second, endsAt=over)
-        until(lambda: receivers.to("digest")[-1].body["status"] == "resolved", 20)
+        until(lambda: receivers.to("digest")[-1].body["status"] == "resolved")
 
     days = [statuses(each) for each in receivers.to("digest")]
     assert days[0] == days[1] == {"VllmDraftsDoNotPay": "firing", "VllmPrefixCacheCollapsed": "firing"}
@@ -385,7 +385,7 @@ def states(tmp_path_factory):
                 for each in get_json(alerts)
             )
 
-        until(knows_all, 20)
+        until(knows_all)
         found = get_json(alerts)
     assert len(found) == len(posted) + len(SENTINELS)
     return {(each["labels"].get("case"), each["labels"].get("side")): each["status"] for each in found}

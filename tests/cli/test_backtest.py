@@ -15,7 +15,7 @@ from tests.alerts.incidents import INCIDENTS
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.filled_prometheus import filled_prometheus
 from tests.support.recordings import RECORDINGS
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.backfill import write_backfill
 from vllm_watch.replay.open_recording import open_recording
@@ -216,7 +216,7 @@ class TestPromtool:
                 until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60)
                 pid = int((tmp_path / "pid").read_text())
                 running.send_signal(number)
-                running.wait(30)
+                running.wait(SECONDS)
             finally:
                 running.kill()
 

@@ -16,12 +16,12 @@ import pytest
 from click.shell_completion import ShellComplete
 from tests.support.alarm import ends_within
 from tests.support.command_line import vllm_watch
+from tests.support.waiting import SECONDS
 
 from vllm_watch.cli import cli
 from vllm_watch.support.lazy_commands import LazyCommand
 
 
-SECONDS = 60
 OF_FILES = re.compile(r"FILE|PATH|DIR|SOURCE|COMMAND|A B")
 """In the metavar of what takes files."""
 

@@ -12,13 +12,13 @@ import click
 import pytest
 
 from tests.support.recordings import RECORDINGS
+from tests.support.waiting import SECONDS
 from tests.support.wheels import COMMANDS_ONLY
 
 from vllm_watch.cli import cli
 
 
 LOG = str(RECORDINGS["day"] / "vllm.log")
-TIMEOUT = 60
 
 CODE = """
 import json, sys
@@ -34,7 +34,7 @@ except SystemExit as ended:
 def imported(*arguments):
     """Run the command line in a process of its own; return all modules that it imports."""
     command = [sys.executable, "-c", CODE, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
     status, modules = json.loads(done.stderr)
     assert not status, done.stdout
     return modules

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.command_line import vllm_watch
 from tests.support.recordings import RECORDINGS
+from tests.support.waiting import SECONDS
 
 from vllm_watch.commands.backfill import write_backfill
 from vllm_watch.commands.output_formats import comparison_format, report_format
@@ -77,7 +78,7 @@ def test_a_signal_while_writing_leaves_nothing_behind(tmp_path, number):
     with half_written(tmp_path / "out.html") as started:
         started.send_signal(number)
 
-        assert started.wait(60) == -number
+        assert started.wait(SECONDS) == -number
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,7 +87,7 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path):
     """Under nohup a closed terminal does not end the process: the file is written whole."""
     with half_written(tmp_path / "out.html", "ignored") as started:
         started.send_signal(signal.SIGHUP)
-        started.communicate("\n", timeout=60)
+        started.communicate("\n", timeout=SECONDS)
 
         assert started.returncode == 0
     assert [each.read_text() for each in tmp_path.iterdir()] == ["half"]
@@ -114,7 +115,7 @@ def test_a_backfill_without_room_is_said(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
     )
 
     assert (done.returncode, done.stdout) == (1, "")

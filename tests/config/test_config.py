@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.alarm import computes_at_most
 
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import (
@@ -751,11 +751,10 @@ class TestBadFiles:
         """D5: a file of 300 bytes that stands for 10^9 names is refused at its first anchor, at once."""
         levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 9)]
         path = write(tmp_path, "\n".join(["l0: &l0 [a, a, a, a, a, a, a, a, a, a]", *levels, "servers: *l8"]))
-        started = time.thread_time()
-        message = message_for(path)
+        with computes_at_most(30):
+            message = message_for(path)
 
         assert f"{path}:1: anchors and aliases are not supported" == message
-        assert time.thread_time() - started < 0.5
 
     @pytest.mark.parametrize(
         "text",

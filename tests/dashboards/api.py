@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import requests
 
-
-_SECONDS = 20
+from tests.support.waiting import SECONDS
 
 
 class QueryError(Exception):
@@ -55,9 +54,9 @@ class Api:
     def _ask(self, endpoint: str, parameters: Mapping[str, object]):
         url = f"{self._url}/api/v1/{endpoint}"
         if endpoint.startswith("label/"):  # This one has no POST.
-            answer = self._session.get(url, params=parameters, timeout=_SECONDS).json()
+            answer = self._session.get(url, params=parameters, timeout=SECONDS).json()
         else:
-            answer = self._session.post(url, data=parameters, timeout=_SECONDS).json()
+            answer = self._session.post(url, data=parameters, timeout=SECONDS).json()
         if answer["status"] != "success":
             raise QueryError(answer["error"])
         if answer.get("warnings"):

@@ -42,6 +42,7 @@ from tests.support.monitoring import get_text, process
 from tests.support.ports import free_port
 from tests.support.samples import sample
 from tests.support.shared import new_folder
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.series import DAEMON
@@ -63,7 +64,6 @@ WATCHED_TWICE = "vl"
 
 LOOK_BACK = "15s"
 
-_BUILD_SECONDS = 120
 _BEFORE = 8 * 86400
 """How long before the first recording the fleet is: no window of a rule is longer, so neither is seen in the other."""
 
@@ -175,7 +175,7 @@ def fill(folder: Path, names: Iterable[str]) -> Mapping[str, Span]:
         text = Path(temporary) / "stretches.om"
         spans = _write(text, _stretches(chosen, daemon_page(Path(temporary))))
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(text), str(folder / "tsdb")]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_BUILD_SECONDS)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS)
     kept.write_text(yaml.safe_dump({name: list(span) for name, span in spans.items()}, sort_keys=False))
     return spans
 

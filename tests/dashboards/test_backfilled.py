@@ -23,6 +23,7 @@ from tests.dashboards.shipped import UIDS, dashboard
 from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.recordings import ROOT
+from tests.support.waiting import SECONDS
 
 from vllm_watch.replay.recording_file import RecordingFile
 
@@ -35,7 +36,6 @@ WEEK = 7 * 86400
 STEP = 2
 """Seconds between two scrapes of the recording, and of the backfill."""
 
-SECONDS = 120
 
 SHOWN = {
     UID: 27,

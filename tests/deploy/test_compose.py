@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.leftovers import inherited
 from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 import vllm_watch
@@ -48,7 +49,7 @@ def test_the_file_follows_the_specification(tmp_path):
         subprocess.run(
             [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)],
             capture_output=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         ).returncode
         for file in (FILE, wrong)
@@ -60,11 +61,18 @@ def test_the_file_follows_the_specification(tmp_path):
 @pytest.mark.needs_tool("docker")
 def test_compose_itself_takes_the_file():
     """`docker compose config` resolves it."""
-    if subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False).returncode != 0:
+    if (
+        subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=SECONDS, check=False).returncode
+        != 0
+    ):
         pytest.skip("needs Docker Compose")
 
     ran = subprocess.run(
-        ["docker", "compose", "--file", str(FILE), "config"], capture_output=True, text=True, timeout=60, check=False
+        ["docker", "compose", "--file", str(FILE), "config"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
 
     assert 0 == ran.returncode, ran.stderr
@@ -135,9 +143,9 @@ trap 'kill $(jobs -p)' EXIT
 "$PYTHON" - <<'END'
 import json, time, urllib.request
 def get(path):
-    with urllib.request.urlopen("http://127.0.0.1:9090" + path, timeout=5) as answer:
+    with urllib.request.urlopen("http://127.0.0.1:9090" + path, timeout=60) as answer:
         return json.load(answer)["data"]
-end = time.monotonic() + 40
+end = time.monotonic() + 120
 while True:
     try:
         found = [
@@ -189,7 +197,7 @@ def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
         },
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=2 * SECONDS,
         check=False,
     )
 

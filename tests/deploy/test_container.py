@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.leftovers import inherited
 from tests.support.nobody import as_nobody
+from tests.support.waiting import SECONDS
 
 import vllm_watch
 
@@ -43,7 +44,7 @@ def wheel_files(tree, into):
         cwd=tree,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=SECONDS,
     )
     (wheel,) = into.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -160,7 +161,7 @@ def test_the_command_is_healthy_on_a_read_only_root(folder):
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 

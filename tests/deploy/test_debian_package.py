@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.leftovers import inherited
 from tests.support.overlay import covered_machine
+from tests.support.waiting import SECONDS
 from tests.support.wheels import make_wheel
 
 
@@ -84,7 +85,7 @@ def test_another_python_than_debians_is_refused(tmp_path):
         env={**inherited(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import PROMETHEUS, get_json, process
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import MetricsConfig, ServerConfig
@@ -109,7 +109,7 @@ def test_prometheus_scrapes_what_the_daemon_watches(service_of, tmp_path):
             f"{{name: llama, metrics: 'http://127.0.0.1:{vllm.port}/other/metrics'}}",
         )
         with prometheus(tmp_path, service.port) as url:
-            found = until(lambda: healthy(url, 2), 30, (tmp_path / "prometheus.log").read_text)
+            found = until(lambda: healthy(url, 2), SECONDS, (tmp_path / "prometheus.log").read_text)
             query = f"{url}/api/v1/query?query=vllm:num_requests_running"
             series = until(lambda: len(results := get_json(query)["data"]["result"]) == 2 and results, 10)
         asked = {request.split()[1] for request in vllm.requests if "Prometheus" in request}

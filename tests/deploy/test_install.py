@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.copied_venvs import copying_python
 from tests.support.samples import sample
+from tests.support.waiting import SECONDS
 from tests.support.wheels import link_dependencies, make_wheel
 
 
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "install.sh"
-SECONDS = 120
 BROKEN = "raise SystemExit('this release is broken')\n"
 STANDARD = ("etc/default", "etc/systemd/system", "opt", "usr/local/bin", "usr/local/share/man", "var/lib")
 """Folders that every system has."""
@@ -138,7 +138,7 @@ def equipped(machine, image):
 def test_the_scripts_are_sound():
     """The shell's linter has nothing to say."""
     scripts = sorted(map(str, DEPLOY.rglob("*.sh")))
-    run = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, timeout=SECONDS, check=False)
 
     assert str(SCRIPT) in scripts
     assert run.stdout + run.stderr == ""

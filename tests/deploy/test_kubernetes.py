@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.support.needs import without
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_all_yaml, load_yaml
 
 import vllm_watch
@@ -41,7 +42,7 @@ needs_kustomize = pytest.mark.needs_tool("kubectl")
 
 def build(folder):
     """Return the objects that a kustomization makes."""
-    ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert 0 == ran.returncode, ran.stderr
     return load_all_yaml(ran.stdout)
 
@@ -115,7 +116,7 @@ def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
         files[-1].write_text(yaml.safe_dump(load_yaml(path.read_text(encoding="utf-8"))["spec"]))
 
     ran = subprocess.run(
-        ["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=60, check=False
+        ["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=SECONDS, check=False
     )
 
     assert 0 == ran.returncode, ran.stderr

@@ -18,13 +18,12 @@ import pytest
 from tests.support import tools
 from tests.support.logs import Log, stats_line
 from tests.support.nobody import NOBODY
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 LOGROTATE = tools.find("logrotate")
 SHIPPED = "/var/log/vllm"
-SECONDS = 30
 LINES = 3000
 GROUP = 54321
 
@@ -66,7 +65,7 @@ def rotate(name, folder):
     subprocess.run(
         [LOGROTATE, "--force", "--state", str(folder.parent / "state"), str(config)],
         capture_output=True,
-        timeout=60,
+        timeout=SECONDS,
         check=True,
     )
 
@@ -222,7 +221,7 @@ def grant(folder):
     config = folder.parent / "acl.conf"
     config.write_text(shipped("systemd/tmpfiles.d/vllm-logs-acl.conf", folder).replace("vllm-logs", str(GROUP)))
     run = subprocess.run(
-        ["systemd-tmpfiles", "--create", str(config)], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-tmpfiles", "--create", str(config)], capture_output=True, text=True, timeout=SECONDS, check=False
     )
     if "not supported" in run.stderr:
         pytest.skip("this file system has no ACLs")
@@ -232,4 +231,4 @@ def grant(folder):
 def reads(path, group=GROUP):
     """Whether nobody, in a group, may read a file."""
     command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", f"--groups={group}", "cat", str(path)]
-    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False).returncode == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.support.waiting import SECONDS
+
 import vllm_watch
 
 from vllm_watch.cli import cli
@@ -22,7 +24,6 @@ SECTIONS = [
     "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "FILES", "ENVIRONMENT", "EXIT STATUS", "SIGNALS",
     "SEE ALSO",
 ]  # fmt: skip
-SECONDS = 60
 
 
 def shown():

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.waiting import SECONDS
+
 from vllm_watch.config.texts import DEFAULT_LISTEN
 
 
@@ -46,6 +48,6 @@ def test_prometheus_accepts_the_receivers_part(tmp_path):
     """The receiver's `config` is a configuration of Prometheus without anything that it does not know."""
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration()["receivers"]["prometheus"]["config"]))
     command = ["promtool", "check", "config", "--lint-fatal", tmp_path / "prometheus.yml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
     assert done.returncode == 0, done.stderr

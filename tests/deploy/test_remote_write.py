@@ -25,7 +25,7 @@ import yaml
 
 from tests.support.monitoring import PROMETHEUS, get_json, get_text, process
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.support.yaml_files import load_yaml
 
 
@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "prometheus"
 RULES = ROOT / "alerts" / "rules"
 PLACES = sorted((SHIPPED / "remote-write").glob("*.yml"))
-SECONDS = 60
 AWAY = 6
+"""So many scrapes are made while the place is not there."""
 OWN = {"job": "vllm-watch", "instance": "gpu1:9468", "cluster": "frankfurt", "host": "gpu1"}
 """What the shipped agent adds to every series."""
 RECORDED = "engine:vllm_watch_tokens_per_second:avg5m"
@@ -45,7 +45,9 @@ needs_servers = pytest.mark.needs_tool("prometheus", "victoria-metrics", "vmaler
 
 def promtool(*arguments):
     """Return what promtool prints; it must succeed."""
-    run = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(
+        ["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -132,13 +134,14 @@ def test_an_agent_that_falls_silent_is_told_and_others_are_not(tmp_path):
 
 class Central(NamedTuple):
     """
-    Addresses of the place where the series arrive, of the evaluator there, and of the daemon they are from.
+    Addresses of the place where the series arrive, of the evaluator there, of the agent and of the daemon.
 
     `away` is a context during which the place is not there.
     """
 
     victoria_metrics: str
     vmalert: str
+    agent: str
     daemon: str
     folder: Path
     away: Callable[[], AbstractContextManager[None]]
@@ -250,7 +253,8 @@ def central(tmp_path_factory):
             yield
             place.enter_context(start_place())
 
-        yield Central(addresses["victoria-metrics"], addresses["vmalert"], addresses["daemon"], folder, away)
+        names = ("victoria-metrics", "vmalert", "agent", "daemon")
+        yield Central(*(addresses[name] for name in names), folder, away)
 
 
 @needs_servers
@@ -299,14 +303,22 @@ def test_no_rule_fails(central):
 
 @needs_servers
 def test_what_was_scraped_while_the_place_was_away_arrives_later(central):
-    """The agent holds what it cannot send: when the place is back, no second of its absence is missing."""
+    """The agent holds what it cannot send: when the place is back, no scrape of its absence is missing."""
     central.eventually("vllm_watch_build_info")
     with central.away():
-        began = time.time()
-        time.sleep(AWAY)  # What is scraped meanwhile is what this is about.
-    found = until(lambda: scraped_between(central, began, began + AWAY), SECONDS, central.logs)
+        began, before = time.time(), scrapes_of(central.agent)
+        until(lambda: scrapes_of(central.agent) >= before + AWAY)
+        ended = time.time()
+    found = until(lambda: scraped_between(central, began, ended), SECONDS, central.logs)
 
     assert found >= AWAY - 1
+
+
+def scrapes_of(agent):
+    """Return how often an agent has scraped so far."""
+    return int(
+        re.search(r"(?m)^prometheus_target_interval_length_seconds_count\S* (\d+)$", get_text(f"{agent}/metrics"))[1]
+    )
 
 
 def scraped_between(central, begin, end):

@@ -18,6 +18,7 @@ from deploy.stack.monitoring import Setting, grafana_home, programs
 from deploy.stack.programs import Found
 from deploy.stack.tree import ALERTS, DASHBOARDS
 from tests.support.tools import find
+from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 
@@ -140,7 +141,7 @@ def test_the_programs_own_tools_accept_it(tmp_path, speed):
         ("amtool", "check-config", "alertmanager.yml"),
     ):
         ran = subprocess.run(
-            [find(command[0]), *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30
+            [find(command[0]), *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (tmp_path / "rules").exists() == (speed != 1)

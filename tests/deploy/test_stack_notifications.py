@@ -11,6 +11,7 @@ import pytest
 
 from deploy.stack.notifications import Notifications
 from deploy.stack.receiver import MAX_BYTES, receiver
+from tests.support.waiting import SECONDS
 
 
 RUNBOOK = "https://example.com/runbooks/VllmCapacityExhausted.md"
@@ -118,7 +119,7 @@ def test_the_receiver_takes_messages_and_nothing_else():
 
 def post(url, path, body, length=None):
     """Post a body; return the status."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=10)
+    connection = http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=SECONDS)
     try:
         connection.putrequest("POST", path)
         connection.putheader("Content-Length", length or str(len(body)))

@@ -30,9 +30,6 @@ STAND_IN = Path(__file__).with_name("stand_in_monitoring.py")
 PROGRAMS = ("prometheus", "prometheus-alertmanager", "grafana")
 SPEED = 10
 RECORDED_SECONDS = 600
-START_SECONDS = 60
-"""How long Prometheus, Alertmanager and the daemon have to start, beside other tests."""
-
 MARK = "VLLM_WATCH_TEST_STACK"
 
 
@@ -56,7 +53,7 @@ class Started(NamedTuple):
 
     def ended(self) -> int:
         """Wait until it has ended, with everything that it started; return its exit status."""
-        status = self.process.wait(30)
+        status = self.process.wait(SECONDS)
         until(lambda: not self.left(), what=lambda: (self.left(), self.text))
         return status
 
@@ -127,12 +124,10 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
         path=os.environ["PATH"],
         PYTHONPATH=f"{tree / 'daemon'}:{tree / 'parsers'}",
     )
-    stack.wait_for("Ctrl-C ends everything.", START_SECONDS)
-    stack.wait_for("PAGE           VllmCapacityExhausted  vllm engine 0", RECORDED_SECONDS / SPEED + START_SECONDS)
+    stack.wait_for("Ctrl-C ends everything.")
+    stack.wait_for("PAGE           VllmCapacityExhausted  vllm engine 0", RECORDED_SECONDS / SPEED + SECONDS)
     lasted = shown_alerts(re.search(r"status page +(\S+)", stack.text).group(1))
-    stack.wait_for(
-        "RESOLVED       VllmCapacityExhausted  vllm engine 0  after ", RECORDED_SECONDS / SPEED + START_SECONDS
-    )
+    stack.wait_for("RESOLVED       VllmCapacityExhausted  vllm engine 0  after ", RECORDED_SECONDS / SPEED + SECONDS)
 
     os.killpg(stack.process.pid, signal.SIGINT)  # As a terminal does at Ctrl-C: make gets it, too.
 
@@ -159,7 +154,7 @@ def shown_alerts(url: str) -> dict[str, float]:
 def cloned(tree: Path) -> Path:
     """Return a copy of what git has of this tree, as it is here, without the tests: nothing may need them."""
     command = ["git", "ls-files", "-z", ":!tests"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)

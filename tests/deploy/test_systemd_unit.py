@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import SECONDS
+
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "vllm-watch.service"
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.needs_tool("systemd-analyze")
 def analyze(*arguments):
     """Return what systemd-analyze says, and its exit status."""
     run = subprocess.run(
-        ["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
     )
     return run.stdout + run.stderr, run.returncode
 
@@ -138,7 +140,7 @@ def test_the_logs_folder_is_made(tmp_path):
             ["systemd-tmpfiles", "--create", f"--root={tmp_path}", str(conf)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         )
         assert (run.stderr, run.returncode) == ("", 0)
@@ -157,7 +159,7 @@ def test_the_group_for_the_acl_is_made(tmp_path):
         ["systemd-sysusers", "--dry-run", f"--root={tmp_path}", str(conf)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.monitoring import get_text, process
 from tests.support.nobody import as_nobody
 from tests.support.ports import free_port
+from tests.support.waiting import SECONDS
 
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "vllm-watch.service"
@@ -76,7 +77,7 @@ def process_metrics(text, folder):
     """Return the process metrics, by name, of a daemon that runs as a unit of this text says."""
     before = restricted(settings(text), folder)
     trial = [*before, sys.executable, "-c", "import vllm_watch.cli"]
-    if subprocess.run(trial, cwd="/", capture_output=True, check=False, timeout=60).returncode != 0:
+    if subprocess.run(trial, cwd="/", capture_output=True, check=False, timeout=SECONDS).returncode != 0:
         pytest.skip("this machine does not let a process be restricted so")
     (folder / "empty").rmdir()
     (folder / "vllm.log").touch()

@@ -14,6 +14,7 @@ import requests
 
 from tests.support.http_servers import StandIn
 from tests.support.kubernetes_api import BUSY, FORBIDDEN, TOKEN, UNWELL, KubernetesApi, pod, status
+from tests.support.waiting import SECONDS
 
 from vllm_watch.config.model import KubernetesConfig
 from vllm_watch.discovery import pod_list
@@ -228,7 +229,7 @@ def account(tmp_path, monkeypatch):
     extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
     certificate, key = str(tmp_path / "ca.crt"), str(tmp_path / "key")
     files = ("-out", certificate, "-keyout", key)
-    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=30)
+    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=SECONDS)
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "namespace").write_text("vllm")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

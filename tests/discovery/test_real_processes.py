@@ -13,16 +13,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 from pathlib import Path
 
 import pytest
 
+from tests.support.alarm import computes_at_most
 from tests.support.nobody import as_nobody
 from tests.support.ports import free_port
 from tests.support.servers_here import ServersHere
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.config.config_file import load_config
 
@@ -30,7 +30,6 @@ from vllm_watch.config.config_file import load_config
 pytestmark = pytest.mark.slow
 
 
-SECONDS = 20
 SECRET = "sk-0123456789abcdef"
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
 
@@ -289,9 +288,7 @@ class TestCommand:
         assert "no such file or directory" in result.stderr
 
     def test_it_is_quick(self, here):
-        """A look at this whole machine takes well under a second of processor time."""
+        """A look at this whole machine takes little processor time."""
         here.start(f"{here.command()} >> vllm.log 2>&1")
-        started = time.process_time()
-        here.found()
-
-        assert time.process_time() - started < 1
+        with computes_at_most(30):
+            here.found()

@@ -11,7 +11,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.config.model import Config
@@ -84,7 +84,7 @@ class Hang:
             path = files.path(pid, name)
             if path.endswith(self.names):
                 self.asked.append(path)
-                self.over.wait(60)
+                self.over.wait(SECONDS)
             return read(files, pid, name)
 
         self.names = ()

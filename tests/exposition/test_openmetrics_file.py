@@ -12,6 +12,7 @@ import pytest
 
 from tests.reading.test_years import DAY, utc, written
 from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.waiting import SECONDS
 
 from vllm_watch.exposition import value_runs
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 STEP = 5.0
 FEW = 8
-PROMTOOL_SECONDS = 120
 LOOK_BACK = 300.0
 """So long Prometheus shows a value after its sample."""
 
@@ -250,7 +250,7 @@ def test_promtool_loads_a_log_with_silence(silent_log, tmp_path):
             file.add(snapshot)
         out.write_text("".join(file.texts()))
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", out, tmp_path / "data"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROMTOOL_SECONDS)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
     assert 0 == result.returncode, result.stderr
     assert 2 <= len(list((tmp_path / "data").iterdir())) <= 40

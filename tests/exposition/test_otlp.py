@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.exposition import exported
 from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
+from tests.support.waiting import SECONDS
 
 from vllm_watch.exposition.otlp import partial_success
 from vllm_watch.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
@@ -202,6 +203,6 @@ def test_nothing_is_imported_without_the_key():
         "import sys, vllm_watch.service.supervisor, vllm_watch.commands.check\n"
         "print([name for name in sys.modules if name.split('.')[0] in {'google', 'opentelemetry'}])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)
 
     assert done.stdout.strip() == "[]"

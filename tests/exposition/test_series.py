@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.exposition import exported
 from tests.support.further_pages import page_of_further_families
 from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.waiting import SECONDS
 
 from vllm_watch.catalog.series import GROUPS, SERIES
 from vllm_watch.exposition.samples import server_samples
@@ -141,7 +142,7 @@ def test_pages_are_as_they_were(name, second, request):
 def test_promtool_finds_nothing_wrong(kept):
     """E1: Prometheus' own linter complains of one thing only: a label of a gauge that users know from summaries."""
     command = ["promtool", "check", "metrics"]
-    result = subprocess.run(command, input=kept.read_bytes(), capture_output=True, check=False, timeout=60)
+    result = subprocess.run(command, input=kept.read_bytes(), capture_output=True, check=False, timeout=SECONDS)
     accepted = 'vllm_watch_latency_quantile_seconds non-summary metrics should not have "quantile" label'
 
     assert {accepted} >= set((result.stdout + result.stderr).decode().splitlines())

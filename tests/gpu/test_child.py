@@ -33,6 +33,7 @@ from tests.support.fake_nvml import (
     throttled,
     two_servers,
 )
+from tests.support.waiting import SECONDS
 
 from vllm_watch.catalog.gpu_codes import GPU_ACTIONS
 from vllm_watch.catalog.series import GPUS
@@ -463,7 +464,7 @@ def test_the_survey_of_a_machine_has_a_row_for_each_source(fake_nvml):
     """What is run on a machine with a GPU names each source once, with its code, value and times."""
     fake_nvml.show(Scene([h100(0, fields={197: Field(5, type=UNSIGNED_INT)})]))
     command = [sys.executable, "-m", "tests.support.nvml_survey", "--times", "2"]
-    run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True, timeout=SECONDS)
 
     rows = {row[:50].strip(): row[50:].split()[:3] for row in run.stdout.splitlines()}
     assert rows["field 185"] == ["0", "1", "640000"]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.gpu.children import child
 from tests.support.fake_nvml import Scene, h100
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 import vllm_watch
 
@@ -74,6 +74,7 @@ def test_a_daemon_that_ends_leaves_a_hanging_child_alone_which_then_ends_by_itse
     reader = GpuReader(SystemClock(), first_deadline=0.04)
     reader.report()
     pid = pid_of(reader)
+    until(lambda: "nvmlDeviceGetUUID" in fake_nvml.calls())
     reader.close()
     os.kill(pid, signal.SIGTERM)
     reader.close()
@@ -88,10 +89,12 @@ def test_the_child_of_a_daemon_that_was_killed_ends(fake_nvml):
     fake_nvml.show(WORKS)
     program = (
         "import os, signal\nfrom vllm_watch.gpu.reader_process import ReaderProcess\n"
-        "process = ReaderProcess(lambda: 0.0)\nprocess.ask()\nprocess.changed.wait(30)\n"
+        "process = ReaderProcess(lambda: 0.0)\nprocess.ask()\nprocess.changed.wait()\n"
         "print(process._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS
+    )
 
     assert run.returncode == -signal.SIGKILL
     until(lambda: not is_there(int(run.stdout)))
@@ -167,14 +170,16 @@ def test_only_the_child_imports_the_library():
     assert [] == [
         name for name, text in texts.items() if "gpu.child import" in text or "import vllm_watch.gpu.child" in text
     ]
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=SECONDS).returncode == 0
 
 
 def test_the_child_starts_little(fake_nvml):
     """The child imports what it needs: not the daemon's libraries, which cost memory and time at each start."""
     fake_nvml.show(WORKS)
     program = "import sys, vllm_watch.gpu.child; print(*sys.modules)"
-    names = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=60)
+    names = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=SECONDS
+    )
 
     assert not {"msgspec", "structlog", "requests", "tornado", "yaml", "logging", "subprocess"} & {
         *names.stdout.split()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 
 from unittest.mock import ANY
@@ -14,6 +13,7 @@ import pytest
 
 from tests.loadtest.load_tests import FOLDER
 from tests.support.needs import without
+from tests.support.ports import free_port
 
 from vllm_watch import cli
 from vllm_watch.loadtest.model import Latency, Result, Run
@@ -98,9 +98,7 @@ def test_a_comparison_marks_all_its_runs(ended, grafana):
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_a_failure_is_a_warning(ended, command):
     """Without a Grafana the report is written as ever, the status is 0, and standard error says what failed."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     status, out, err = ended(command, *(RUNS if command == "compare" else RUNS[:1]), url=url)
 
     assert status == 0

@@ -12,6 +12,7 @@ import pytest
 
 from tests.grafana.conftest import TITLES, dashboard, panel
 from tests.grafana.server import MIDDLE, NEWEST, OLD, GrafanaStandIn, page
+from tests.support.waiting import SECONDS
 
 from vllm_watch.grafana.model import pushed_digest
 
@@ -276,7 +277,7 @@ class TestOptions:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"glsa_editor\n")))
         assert 0 == command("push", grafana.url, token="-").status
         command_line = [sys.executable, "-m", "vllm_watch.cli", "grafana", "delete", "--dry-run", "--help"]
-        told = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=30).stdout
+        told = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
         assert "GRAFANA_TOKEN_FILE" in told
         assert "GRAFANA_URL" in told
 

@@ -17,7 +17,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import get_json, get_text, process
 from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS, recording
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_query
 from vllm_watch.config.times import TimeRange
@@ -246,7 +246,7 @@ def real_victoria_metrics(folder, series):
     in_milliseconds = [re.sub(r" (\S+)$", lambda found: f" {1000 * float(found[1]):.0f}", line) for line in lines]
     with process(["victoria-metrics", *options], folder / "log", f"{url}/health"):
         data = "\n".join(in_milliseconds).encode()
-        urllib.request.urlopen(f"{url}/api/v1/import/prometheus", data, timeout=10).close()
+        urllib.request.urlopen(f"{url}/api/v1/import/prometheus", data, timeout=SECONDS).close()
         get_text(f"{url}/internal/force_flush")
         until(lambda: get_json(f"{url}/api/v1/label/server/values?start=0")["data"], 10)
         yield url

@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "benchmark_results"
 TEXTS = {path.name: path.read_bytes().decode() for path in sorted(FOLDER.iterdir()) if path.suffix != ".md"}
 QUICK = settings(max_examples=sample(60, whole=400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-SECONDS = 10
+SECONDS = 30
 """Generous: a pattern that goes wrong takes minutes."""
 
 TITLE = "============ Serving Benchmark Result ============\n"

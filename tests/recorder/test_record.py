@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.support.logs import stats_line
 from tests.support.ports import free_port
 from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.demo import Player, StandIn
 from vllm_watch.replay.open_recording import open_recording
@@ -33,7 +32,19 @@ from vllm_watch.support.clock import ScaledClock
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "vllm_watch.cli", "record"]
-SECONDS = 60
+TELLS_REASONS = """
+from vllm_watch.cli import main
+from vllm_watch.sources.scraper import Scraper
+fetch = Scraper.fetch
+def told(*arguments):
+    reason = fetch(*arguments)
+    with open("reasons", "a") as file:
+        print(reason, file=file)
+    return reason
+Scraper.fetch = told
+main()
+"""
+"""The program, which also writes down how each scrape ended."""
 BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1.0\n"
 ACCESS = b'INFO:     127.0.0.1:5123 - "POST /v1/completions HTTP/1.1" 200 OK\n'
 LEFT = ACCESS.replace(b"127.0.0.1:5123", b"0.0.0.0:0")
@@ -86,12 +97,13 @@ class Recorded:
         self.server = CountingStandIn()
         self.server.answer(BODY)
         self.process = None
+        self.command = COMMAND
 
     def arguments(self, *more, log=None):
         """Return a command line that records the server often."""
         url = f"http://127.0.0.1:{self.server.port}/metrics"
         sources = ["--log", str(log or self.log), "--metrics", url]
-        return [*COMMAND, *sources, "--every", "200ms", "-o", str(self.output), *map(str, more)]
+        return [*self.command, *sources, "--every", "200ms", "-o", str(self.output), *map(str, more)]
 
     def run(self, *more, **options):
         """Record to the end, which comes by itself, and return how it ended; the options are those of a process."""
@@ -348,10 +360,11 @@ class TestServers:
 
     def test_a_server_that_starts_later_and_again(self, recorded):
         """Scrapes that are refused are recorded with their reason, and those of each start."""
+        recorded.command = [sys.executable, "-c", TELLS_REASONS, "record"]
         recorded.start()
         recorded.server.refuse()
         again = BODY + b"vllm:prompt_tokens_total 2.0\n"
-        time.sleep(0.5)
+        until(lambda: "refused" in (recorded.folder / "reasons").read_text())
         recorded.server.answer(again)
         recorded.until_read()
         recorded.end()
@@ -385,16 +398,20 @@ class TestServers:
             f"servers: [{{name: a, metrics: 'http://127.0.0.1:{recorded.server.port}/metrics', gpus: [{used}], "
             f"cost_per_hour: 2.4}}]\n"
         )
-        options = ["--config", str(config), "-o", str(recorded.output), "--for", "4s", "--format", "json"]
-        done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=SECONDS, check=False)
+        options = ["--config", str(config), "-o", str(recorded.output), "--format", "json"]
+        recorded.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # Over several seconds: each reading may be a little late.
+        until(lambda: sum(call.startswith("nvmlDeviceGetTemperature") for call in fake_nvml.calls()) >= 6 * 2)
+        recorded.process.send_signal(signal.SIGINT)
+        printed, errors = recorded.process.communicate(timeout=SECONDS)
         read = recorded.read()
         uses = [event.use for event in read.events() if isinstance(event, GpusRead) and event.use.reason == "ok"]
         joules = [gpu.reading.values["gpu_energy_joules_total",] for use in uses for gpu in use.gpus]
 
-        assert done.returncode == 0, done.stderr
+        assert recorded.process.returncode == 0, errors
         assert (1.0, 2.4) == (read.sources["a"].gpu_interval, read.sources["a"].cost_per_hour)
         assert {used} == {gpu.gpu for use in uses for gpu in use.gpus}
-        assert len(uses) == json.loads(done.stdout)["servers"][0]["gpu_readings"] >= 2
+        assert len(uses) == json.loads(printed)["servers"][0]["gpu_readings"] >= 2
         assert (joules[-1] - joules[0]) / (uses[-1].at - uses[0].at) == pytest.approx(640, rel=0.2)
 
     def test_servers_that_run_here_are_found(self, tmp_path):

@@ -15,6 +15,7 @@ import pytest
 from tests.rendering import reports
 from tests.support import tools
 from tests.support.samples import sample
+from tests.support.waiting import SECONDS
 
 from vllm_watch.loadtest.model import Report
 from vllm_watch.rendering.comparisons_html import comparisons_html
@@ -59,7 +60,7 @@ def looked_at(page, folder, *, is_dark):
             path.as_uri(),
         ),
     ]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5 * SECONDS).stdout
     return json.loads(html.unescape(re.search("<body>(.*)</body>", shown, re.DOTALL)[1]))
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from tests.support.recordings import RECORDINGS
+from tests.support.waiting import SECONDS
 
 from vllm_watch.replay import parser_process
 
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 BLOCK = 65536
-TIMEOUT = 60
 HEAD = f"(APIServer pid=7) ERROR {TIME} [serving_chat.py:300] ".encode()
 START = """
 import os, sys
@@ -92,7 +92,7 @@ BACKFILL = ("backfill",)
 def read(log: Path, processes: int, *, change: str = "", command=ONCE) -> subprocess.CompletedProcess:
     """Read a log with a command and return what it printed."""
     words = [sys.executable, "-c", START + change + END, BLOCK, processes, *command, "--log", log]
-    return subprocess.run(list(map(str, words)), capture_output=True, check=True, timeout=TIMEOUT)
+    return subprocess.run(list(map(str, words)), capture_output=True, check=True, timeout=SECONDS)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from tests.support import tools
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import process
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
@@ -66,7 +66,7 @@ def listed(*alerts):
 def prometheus(body=None, status="200 OK", **options):
     """Run a stand-in for Prometheus; give its configuration and the stand-in."""
     with StandIn(lambda _: [answer(page() if body is None else body, status)]) as server:
-        yield PrometheusConfig(url=f"http://127.0.0.1:{server.port}", **options), server
+        yield PrometheusConfig(url=f"http://127.0.0.1:{server.port}", timeout=SECONDS, **options), server
 
 
 class TestSelection:
@@ -274,11 +274,10 @@ class TestThread:
             thread.follow(config)
             until(lambda: thread.alerts().listed)
             monkeypatch.setattr(alerts_thread, "EVERY_SECONDS", 3600.0)
-            until(lambda: thread._clock.now() - thread.alerts().at > 0.2)
             monkeypatch.setattr(alerts_thread, "MAX_AGE", 0.1)
+            until(lambda: thread.alerts().listed is None)
 
-            assert thread.alerts().listed is None
-            assert thread.alerts().problem == f"{config.url}: no answer for 0 s"
+            assert thread.alerts().problem.startswith(f"{config.url}: no answer for ")
         assert MAX_AGE > EVERY_SECONDS + parse_duration(LONGEST_TIMEOUT)
 
     def test_a_failure_of_its_own(self, thread, monkeypatch):
@@ -332,10 +331,11 @@ def test_a_real_prometheus(tmp_path):
         f"--web.listen-address={url.removeprefix('http://')}",
     ]
     with process(command, tmp_path / "log", f"{url}/-/ready") as running:
-        assert ask(PrometheusConfig(url=url), 1.0).problem.endswith("evaluates none of vllm-watch's rules")
+        config = PrometheusConfig(url=url, timeout=SECONDS)
+        assert ask(config, 1.0).problem.endswith("evaluates none of vllm-watch's rules")
         (tmp_path / "rules.yml").write_text(RULES)
         running.send_signal(signal.SIGHUP)
-        (found,) = until(lambda: ask(PrometheusConfig(url=url), 1.0).listed)
+        (found,) = until(lambda: ask(config, 1.0).listed)
 
     assert (found.alertname, found.server, found.state) == ("VllmEngineDown", "a", "pending")
     assert found.summary == "It is down."

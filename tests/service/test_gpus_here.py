@@ -42,7 +42,7 @@ class Watched:
     def page(self):
         """Return the samples of the daemon's page by name and labels; none before it listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=SECONDS) as answer:
                 families = parse_text(answer.read().decode())
         except OSError:
             return {}

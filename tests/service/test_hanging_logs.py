@@ -18,6 +18,7 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.service import liveness as liveness_module
+from vllm_watch.service import log_monitor as log_monitor_module
 from vllm_watch.service import log_thread as log_thread_module
 from vllm_watch.service import supervisor as supervisor_module
 from vllm_watch.service.monitor import ServerMonitor
@@ -181,7 +182,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     until(lambda: "WATCHDOG" in daemon.told.said)
     pages = daemon.service.endpoints
 
-    assert (200, 200) == (pages.ready().status, pages.healthy().status)
+    until(lambda: (pages.ready().status, pages.healthy().status) == (200, 200))
     assert [0, 1] == [each.sources[0].is_up for each in daemon.service.fleet.snapshots()]
 
 
@@ -394,6 +395,7 @@ def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
 def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypatch):
     """A server whose file system begins to hang between two looks is closed all the same; its file is, in the end."""
     answers, closed = threading.Event(), threading.Event()
+    monkeypatch.setattr(log_monitor_module, "CLOSE_SECONDS", 0.05)
 
     def close(_tail):
         answers.wait(SECONDS)

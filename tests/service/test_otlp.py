@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from tests.support.clocks import HandClock
 from tests.support.http_servers import HandlerServer
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.commands.check import check
@@ -53,7 +53,7 @@ class Endpoint:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 endpoint.received.append((self.path, dict(self.headers), body))
                 if endpoint.is_hanging:
-                    endpoint.may_go.wait(30)
+                    endpoint.may_go.wait(SECONDS)
                     return
                 self.send_response(endpoint.status)
                 for name, value in endpoint.headers.items():
@@ -73,7 +73,7 @@ def endpoint(context=None, **config):
     """Run an endpoint; yield it and a configuration that names it."""
     found = Endpoint()
     with HandlerServer(found.handler, context) as server:
-        yield found, OtlpConfig(endpoint=f"{server.origin}/v1/metrics", **config)
+        yield found, OtlpConfig(endpoint=f"{server.origin}/v1/metrics", **{"timeout": SECONDS, **config})
         found.may_go.set()
 
 
@@ -329,7 +329,7 @@ class TestSending:
         """Over TLS the endpoint's certificate is checked, by the authority that is configured or the usual ones."""
         command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=127.0.0.1"
         files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key", "-out", tmp_path / "cert"]
-        subprocess.run([*command.split(), *files], check=True, capture_output=True, timeout=30)
+        subprocess.run([*command.split(), *files], check=True, capture_output=True, timeout=SECONDS)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
         trusting = TlsConfig(ca_file=str(tmp_path / "cert"))

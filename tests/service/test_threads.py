@@ -9,7 +9,7 @@ import time
 import pytest
 import structlog
 
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.service.threads import ScrapeThread
 from vllm_watch.support.clock import SystemClock
@@ -32,7 +32,7 @@ class Server:
         """Keep when it was, and hang."""
         self.times.append(time.monotonic())
         if self._hangs_until is not None:
-            self._hangs_until.wait(20)
+            self._hangs_until.wait(SECONDS)
 
 
 class Sent:
@@ -117,28 +117,28 @@ def test_servers_that_hang_hold_up_no_other():
     try:
         loop.follow([*hanging, *good])
         until(lambda: all(len(server.times) >= 4 for server in good))
+        until(lambda: all(server.times for server in hanging))
+        scraped = {len(server.times) for server in hanging}
     finally:
         over.set()
         loop.request_stop()
         loop.join()
 
-    assert {1} == {len(server.times) for server in hanging}
+    assert {1} == scraped
 
 
 def test_as_few_threads_as_will_do():
     """Servers that answer at once share threads, however many they are."""
-    servers = [Server(str(number), 1.0) for number in range(100)]
-    before = threading.active_count()
     loop = ScrapeThread(SystemClock(), InternalErrors())
-    try:
-        loop.follow(servers)
-        until(lambda: all(len(server.times) >= 2 for server in servers))
-        during = threading.active_count()
-    finally:
-        loop.request_stop()
-        loop.join()
+    loop._servers = servers = tuple(Server(str(number), 1.0) for number in range(100))
+    workers = loop._workers
+    for now in moments(1000, 1002):
+        loop._send_due(now)
+        until(lambda: not workers._busy)
+    workers.end()
 
-    assert during - before < 20
+    assert all(len(server.times) == 2 for server in servers)
+    assert len(workers._threads) < 5
 
 
 def test_without_threads_the_loop_goes_on(monkeypatch):

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.samples import sample
+from tests.support.waiting import SECONDS
 
 import vllm_watch.sources.checkpoint as module
 
@@ -298,7 +299,7 @@ def test_t25_a_disk_that_is_really_full(tmp_path):
     mounting = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -t tmpfs -o size=16k none "$1" && shift && exec "$@"', "sh"]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C"}
     command = [*mounting, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
 
     assert (0, "1 No space left on device\n") == (done.returncode, done.stdout), done.stderr
 

@@ -14,9 +14,10 @@ import time
 import pytest
 
 from tests.support.journals import JournalProgram, journal_entry
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.sources import journalctl
 from vllm_watch.sources.journal_follower import SETTLED_AFTER
 from vllm_watch.sources.journal_history import HISTORY_LINES, MAX_SECONDS
 from vllm_watch.sources.journal_reader import MAX_REPEATED
@@ -571,28 +572,27 @@ def test_nothing_is_left_after_closing(tmp_path):
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["idle", "full"])
-def test_a_child_that_does_not_want_to_end_is_killed_in_time(tmp_path, is_full):
-    """Closing takes less than 2 s although the child ignores the signal, even while it waits to be read."""
+def test_a_child_that_does_not_want_to_end_is_killed(tmp_path, is_full, monkeypatch):
+    """Closing ends a child that ignores the signal, even while it waits to be read."""
+    monkeypatch.setattr(journalctl, "_PATIENCE", 0.1)
     ready = tmp_path / "ready"
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        f"open({str(ready)!r}, 'w').close()\nwhile True: {'print(chr(120) * 99999)' if is_full else 'time.sleep(60)'}"
+        f"open({str(ready)!r}, 'w').close()\nwhile True: {'print(chr(120) * 99999)' if is_full else 'time.sleep(3600)'}"
     )
     tail = JournalTailer("vllm.service", command=(sys.executable, "-c", script))
     tail.poll(START)
     child = tail._journal._child
     until(lambda: child.pending >= QUEUE_SIZE if is_full else ready.exists())
-    begin = time.monotonic()
     tail.close()
 
-    assert time.monotonic() - begin < 2
     assert not os.path.exists(f"/proc/{child._process.pid}")
 
 
 def _journal_problem():
     """Return why the machine's own journal cannot be tried, or nothing."""
     asked = subprocess.run(
-        ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=10, check=False
+        ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=SECONDS, check=False
     )
     return "" if asked.stdout.startswith(b"{") else "the journal has no entry to read"
 
@@ -603,7 +603,7 @@ def test_the_real_journalctl_takes_the_options():
     after, up_to = ["--no-tail", "--after-cursor=s=0;i=0"], ["--reverse", "--lines=2", "--cursor=s=0;i=0"]
     for options in (["--lines=2"], after, up_to):
         arguments = JournalTailer("vllm-watch-test.service")._arguments(*options)
-        asked = subprocess.run(arguments, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+        asked = subprocess.run(arguments, capture_output=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL)
 
         assert b"option" not in asked.stderr
 
@@ -617,7 +617,7 @@ def test_the_real_journal_is_read():
     asked = subprocess.run(
         ["journalctl", "--output=json", "--lines=1", "--no-pager", "_TRANSPORT=stdout"],
         capture_output=True,
-        timeout=10,
+        timeout=SECONDS,
         check=True,
     )
     unit = json.loads(asked.stdout or b"{}").get("_SYSTEMD_UNIT")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models, stream, token
 from tests.support.http_servers import StandIn, Talker, answer, chunk
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.sources import prober
 from vllm_watch.sources.http_client import Deadline
@@ -29,11 +29,10 @@ pytestmark = pytest.mark.slow
 
 SECRET = "sk-7f3a9c"
 TIMEOUT = 0.5
-SECONDS_FOR_TWO = 2.0
 MIB = 1024 * 1024
 
 
-def probe(server, timeout=5.0, known_model="m", **options):
+def probe(server, timeout=SECONDS, known_model="m", **options):
     """Return the result of one probe."""
     prober = Prober(ProbeTarget(url_of(server), timeout, **options), SystemClock())
     try:
@@ -177,6 +176,7 @@ class TestBadServers:
         """S2: a probe ends at its deadline whatever the server drips; a token without its end is none."""
         with served(*pieces, pause=0.1) as server:
             result = probe(server, TIMEOUT)
+            until(lambda: server.requests)
 
         assert ("timeout", None) == (result.reason, result.first_token_seconds)
         assert 1 == len(server.requests)
@@ -185,12 +185,19 @@ class TestBadServers:
         """S2: the list of models and the completion share one deadline."""
         started = []
         start = Deadline.start
-        monkeypatch.setattr(Deadline, "start", lambda self, seconds: (started.append(seconds), start(self, seconds)))
-        with StandIn(lambda head: [models("m")] if head.startswith("GET") else []) as server:
-            result = probe(server, SECONDS_FOR_TWO, known_model="")
+        monkeypatch.setattr(Deadline, "start", lambda self, seconds: (started.append(self), start(self, seconds)))
+
+        def pieces(head):
+            if head.startswith("GET"):
+                return [models("m")]
+            started[0].expire()
+            return []
+
+        with StandIn(pieces) as server:
+            result = probe(server, known_model="")
 
         assert ("timeout", 2) == (result.reason, len(server.requests))
-        assert [SECONDS_FOR_TWO] == started
+        assert 1 == len(started)
 
     @pytest.mark.parametrize(
         ("status", "reason"),
@@ -248,7 +255,7 @@ class TestBadServers:
     def test_no_http(self):
         """A server that speaks no HTTP brings no token."""
         with Talker([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"]) as server:
-            assert probe(server, TIMEOUT).reason in {"not_a_stream", "unreachable"}
+            assert probe(server).reason in {"not_a_stream", "unreachable"}
 
     @pytest.mark.parametrize(
         "piece", [b":" + b"x" * 65534 + b"\n", b"x" * 65536, b"data: {}\n\n" * 6553], ids=["comments", "line", "events"]
@@ -258,7 +265,7 @@ class TestBadServers:
         before = _resident()
         endless = itertools.chain([HEAD], itertools.repeat(chunk(piece)))
         with StandIn(lambda _: endless, closes=True) as server:
-            result = probe(server, 20.0)
+            result = probe(server)
 
         assert "too_large" == result.reason
         assert _resident() - before < 20 * MIB
@@ -268,7 +275,7 @@ class TestBadServers:
         """S4: a list of models without end is read up to a limit."""
         endless = itertools.chain([answer(length=10**10)], itertools.repeat(b"x" * 65536))
         with StandIn(lambda _: endless, closes=True) as server:
-            assert "too_large" == probe(server, 20.0, known_model="").reason
+            assert "too_large" == probe(server, known_model="").reason
         assert MAX_MODELS <= MIB
 
     @pytest.mark.parametrize(
@@ -324,7 +331,8 @@ class TestBadServers:
         """The key is in no result and on no output, whatever the server answers."""
         (tmp_path / "key").write_text(SECRET)
         with served(*pieces) as server:
-            result = probe(server, TIMEOUT, api_key_file=str(tmp_path / "key"))
+            result = probe(server, SECONDS if pieces else TIMEOUT, api_key_file=str(tmp_path / "key"))
+            until(lambda: server.requests)
 
         assert SECRET in server.requests[0]
         assert SECRET not in repr(result) + "".join(capfd.readouterr())
@@ -333,8 +341,11 @@ class TestBadServers:
         """After each failure the next probe has a connection of its own and reads what comes."""
         answers = iter([GOOD, [answer(b"", "503 Busy")], GOOD, [HEAD, chunk(token())], GOOD])
         with StandIn(lambda _: next(answers)) as server:
-            prober = Prober(ProbeTarget(url_of(server), TIMEOUT), SystemClock())
-            reasons = [prober.probe("m").reason for _ in range(5)]
+            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            reasons = []
+            for seconds in (SECONDS, SECONDS, SECONDS, TIMEOUT, SECONDS):
+                prober._client._timeout = seconds
+                reasons.append(prober.probe("m").reason)
             prober.close()
 
         assert ["ok", "overloaded", "ok", "timeout", "ok"] == reasons
@@ -343,13 +354,13 @@ class TestBadServers:
     def test_closing_ends_a_probe(self):
         """Closing ends a probe under way at once."""
         with served() as server:
-            prober = Prober(ProbeTarget(url_of(server), 30.0), SystemClock())
+            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
             results = []
             thread = threading.Thread(target=lambda: results.append(prober.probe("m")))
             thread.start()
             until(lambda: server.requests)
             prober.close()
-            thread.join(5)
+            thread.join(SECONDS)
 
         assert "timeout" == results[0].reason
         assert not thread.is_alive()

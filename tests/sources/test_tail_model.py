@@ -30,6 +30,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.samples import number_of
+from tests.support.waiting import SECONDS
 
 from vllm_watch.sources import file_follower, log_tailer, open_file, rotated_names
 from vllm_watch.sources.log_tailer import LogTailer
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.slow
 BATCHES = 4
 HISTORIES = number_of(80, whole=250, variable="VLLM_WATCH_HISTORIES")
 BATCH = HISTORIES // BATCHES
-SECONDS = 60.0
 FAILURES = (errno.EIO, errno.ESTALE)
 ABSENCES = (errno.ENOENT, errno.EACCES)
 BY_PATH = frozenset({"stat", "open", "scandir"})

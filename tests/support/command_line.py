@@ -22,12 +22,12 @@ import structlog
 
 from tests.support.alarm import ends_within
 from tests.support.samples import is_whole
+from tests.support.waiting import SECONDS
 
 from vllm_watch.cli import main
 
 
 COMMAND = (sys.executable, "-m", "vllm_watch.cli")
-SECONDS = 60
 CALLED = frozenset(
     {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report", "top"}
 )
@@ -51,14 +51,15 @@ def vllm_watch(*arguments: str | Path, **options: Any) -> subprocess.CompletedPr
 def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run any command that ends before it starts something, such as the daemon with a wrong option."""
     words = [str(argument) for argument in arguments]
-    return _run(words) if is_whole() else _call(words)
+    return _run(words) if is_whole() else call_here(*words)
 
 
 def _run(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=SECONDS, **options)
 
 
-def _call(words: list[str]) -> subprocess.CompletedProcess[str]:
+def call_here(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of `CALLED` to its end in this process in any case, with what the test has put in place here."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
     output, errors = streams
     with (
@@ -68,13 +69,13 @@ def _call(words: list[str]) -> subprocess.CompletedProcess[str]:
         contextlib.redirect_stderr(errors),
     ):
         try:
-            main(words)
+            main(list(words))
         except SystemExit as ended:
             status = ended.code
     for stream in streams:
         stream.flush()
     printed = [stream.buffer.getvalue().decode() for stream in streams]
-    return subprocess.CompletedProcess(words, status, *printed)
+    return subprocess.CompletedProcess(list(words), status, *printed)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ import pytest
 
 from tests.support import tools
 from tests.support.shared import shared
+from tests.support.waiting import SECONDS
 
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -198,7 +199,7 @@ def build(*options: str) -> bytes:
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *options]
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, LIBRARY)
-        subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True, timeout=60)
+        subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True, timeout=SECONDS)
         return library.read_bytes()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.monitoring import process
 from tests.support.ports import free_port
+from tests.support.waiting import SECONDS
 
 from vllm_watch.commands.backfill import write_backfill
 
@@ -39,7 +40,7 @@ def filled_prometheus(folder: Path, *files: Path) -> Iterator[str]:
             str(series),
             str(folder / "data"),
         ]
-        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
     (folder / "prometheus.yml").write_text("")
     url = f"http://127.0.0.1:{free_port()}"
     options = (

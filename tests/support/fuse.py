@@ -18,6 +18,8 @@ import threading
 
 from pathlib import Path
 
+from tests.support.waiting import SECONDS
+
 
 _HEADER = struct.Struct("<IIQQIIII")
 _ANSWER = struct.Struct("<IiQ")
@@ -28,7 +30,7 @@ _FORGET, _BATCH_FORGET, _INTERRUPT = 2, 42, 36
 _ROOT = 1
 _MAX = 1024 * 1024
 _FORCE, _DETACH = 1, 2
-LIMIT_SECONDS = 90.0
+LIMIT_SECONDS = 2 * SECONDS
 """After so long whatever waits is let go with an error: a fault must fail its test, and not hang all of them."""
 _libc = ctypes.CDLL(None, use_errno=True)
 

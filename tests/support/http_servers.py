@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.support.waiting import SECONDS
+
 
 Pieces = Callable[[str], Iterable[bytes]]
 
@@ -37,7 +39,7 @@ class HandlerServer:
 
     def __exit__(self, *_):
         self._server.shutdown()
-        self._thread.join(5)
+        self._thread.join(SECONDS)
         self._server.server_close()
 
 
@@ -98,7 +100,7 @@ class StandIn:
     def __exit__(self, *_):
         self._stop.set()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(SECONDS)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -117,7 +119,7 @@ class StandIn:
             if self._tls is None:
                 self._converse(connection)
                 return
-            connection.settimeout(5)
+            connection.settimeout(SECONDS)
             with self._tls.wrap_socket(connection, server_side=True) as secured:
                 secured.settimeout(POLL)
                 self._converse(secured)
@@ -146,7 +148,7 @@ class StandIn:
 
     def _write(self, connection: socket.socket, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
-            connection.settimeout(5)
+            connection.settimeout(SECONDS)
             connection.sendall(piece)
             connection.settimeout(POLL)
             if self._stop.wait(self._pause):
@@ -166,7 +168,7 @@ class Talker:
         self._pause = pause
         self._stop = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(5)
+        self._listener.settimeout(SECONDS)
         self._thread = threading.Thread(target=self._talk)
         self.port = self._listener.getsockname()[1]
 
@@ -176,7 +178,7 @@ class Talker:
 
     def __exit__(self, *_):
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(SECONDS)
         self._listener.close()
 
     def _talk(self) -> None:
@@ -186,4 +188,4 @@ class Talker:
                 connection.sendall(piece)
                 if self._stop.wait(self._pause):
                     return
-            self._stop.wait(5)
+            self._stop.wait(SECONDS)

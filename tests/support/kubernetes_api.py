@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from tests.support.http_servers import HandlerServer
+from tests.support.waiting import SECONDS
 
 
 TOKEN = "the-token-of-a-service-account"
@@ -164,7 +165,7 @@ def _handler(api):
             url = urlsplit(self.path)
             api.requests.append(self.path)
             if api.fault == "hang":
-                api.over.wait(60)
+                api.over.wait(SECONDS)
                 return
             query = {name: values[0] for name, values in parse_qs(url.query).items()}
             code, document = api.answer(url.path, query, self.headers["Authorization"])

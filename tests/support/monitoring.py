@@ -19,7 +19,7 @@ from deploy.stack.monitoring import alertmanager_command, prometheus_command
 from deploy.stack.receiver import receiver
 from tests.support import tools
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -28,9 +28,6 @@ ALERTMANAGER = tools.find("prometheus-alertmanager")
 PROMETHEUS = tools.find("prometheus")
 NOWHERE = "http://127.0.0.1:9/"
 """Where the shipped receivers are, each in a path of its own name."""
-
-START_SECONDS = 20
-END_SECONDS = 10
 
 
 class Message(NamedTuple):
@@ -64,20 +61,20 @@ class Receivers:
 
 def get_json(url: str) -> object:
     """Return the answer to a GET."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return json.load(answer)
 
 
 def get_text(url: str) -> str:
     """Return the answer to a GET as text."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return answer.read().decode()
 
 
 def post_json(url: str, document: object) -> None:
     """POST a document."""
     request = urllib.request.Request(url, json.dumps(document).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=SECONDS).close()
 
 
 @contextmanager
@@ -86,21 +83,21 @@ def process(command: list[str], log: Path, ready_url: str) -> Iterator[subproces
     with log.open("wb") as output:
         running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
-        until(lambda: running.poll() is not None or _answers(ready_url), START_SECONDS, log.read_text)
+        until(lambda: running.poll() is not None or _answers(ready_url), SECONDS, log.read_text)
         assert running.poll() is None, log.read_text()
         yield running
     finally:
         running.terminate()
         try:
-            running.wait(END_SECONDS)
+            running.wait(SECONDS)
         except subprocess.TimeoutExpired:
             running.kill()
-            running.wait(END_SECONDS)
+            running.wait(SECONDS)
 
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=1).close()
+        urllib.request.urlopen(url, timeout=SECONDS).close()
     except (OSError, urllib.error.URLError):
         return False
     return True

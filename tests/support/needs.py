@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.support import tools
+from tests.support.waiting import SECONDS
 
 
 MODULES: Mapping[str, str] = {
@@ -49,7 +50,8 @@ def may_unshare(*namespaces: str) -> bool:
     program = tools.find("unshare")
     if program is None:
         return False
-    return subprocess.run([program, *namespaces, "true"], capture_output=True, check=False, timeout=60).returncode == 0
+    ran = subprocess.run([program, *namespaces, "true"], capture_output=True, check=False, timeout=SECONDS)
+    return ran.returncode == 0
 
 
 def without(name: str) -> str:

@@ -17,12 +17,12 @@ import pytest
 
 from tests.support.copied_venvs import copied_venv, copying_python, put_quick_venv
 from tests.support.samples import sample
+from tests.support.waiting import SECONDS
 from tests.support.wheels import link_dependencies
 
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-SECONDS = 120
 
 # Its arguments: an empty folder, then folders that stay as they are, then -- and a command.
 OVERLAY = """
@@ -92,7 +92,7 @@ class Machine:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=5 * SECONDS,
             check=False,
         )
 

@@ -14,13 +14,12 @@ import sys
 
 from pathlib import Path
 
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import find_servers
 
 
-SECONDS = 20
 SCRIPT = Path(__file__).with_name("stand_in_vllm.py")
 
 

@@ -15,7 +15,7 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, Talker, answer
 from tests.support.logs import printed_now
 from tests.support.recordings import recording
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body
 
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
@@ -26,6 +26,7 @@ from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.sources.daemon_client import DaemonTarget
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.errors import DaemonError, DiscoveryError, WrongDaemonError
+from vllm_watch.terminal import settled
 from vllm_watch.terminal.daemon_reader import DaemonReader
 from vllm_watch.terminal.local_reader import LocalReader
 from vllm_watch.terminal.model import Frame, Lost
@@ -58,12 +59,12 @@ def daemon(log, port=0):
         yield service.port
     finally:
         service.request_stop()
-        running.join(10)
+        running.join(SECONDS)
         service.stop()
 
 
 @contextlib.contextmanager
-def reader_of(url, seconds=5.0, authorization=None):
+def reader_of(url, seconds=SECONDS, authorization=None):
     """Read a vllm-watch."""
     with contextlib.closing(DaemonReader(DaemonTarget(url, None, authorization), seconds)) as reader:
         yield reader
@@ -101,7 +102,10 @@ def test_a_daemon_goes_and_comes_back(log):
 )
 def test_what_is_wrong_is_said(given, authorization, reason):
     """Each way in which an address is not that of a vllm-watch has its sentence; one of status 4xx stays wrong."""
-    with StandIn(lambda _: [given], closes=True) as server, reader_of(server.url[:-8], 5, authorization) as reader:
+    with (
+        StandIn(lambda _: [given], closes=True) as server,
+        reader_of(server.url[:-8], authorization=authorization) as reader,
+    ):
         with pytest.raises(DaemonError, match=reason) as caught:
             reader.read(None)
         assert isinstance(caught.value, WrongDaemonError) is given.startswith(b"HTTP/1.1 4")
@@ -146,7 +150,7 @@ def test_a_log_without_a_daemon(log):
     """A log is followed by this process: its state is there at once, and changes with it."""
     config = config_from_options([str(log)], [], None)
     with contextlib.closing(LocalReader("a log", lambda: config, SystemClock())) as reader:
-        found = read_settled(reader, SystemClock(), 30)
+        found = read_settled(reader, SystemClock(), SECONDS)
         with log.open("ab") as file:
             file.write(b"INFO:     Finished server process [7]\n")
         until(lambda: b'"down"' in reader.read(None))
@@ -163,7 +167,7 @@ def test_nothing_but_reading_is_done(tmp_path, log):
     server = ServerConfig(name="a", log=str(log), probe=probe)
     config = Config(servers=(server,), checkpoint=str(checkpoint))
     with contextlib.closing(LocalReader("a file", lambda: config, SystemClock())) as reader:
-        sources = read_settled(reader, SystemClock(), 30).frame.servers[0].sources
+        sources = read_settled(reader, SystemClock(), SECONDS).frame.servers[0].sources
 
     assert [source.source for source in sources] == ["log"]
     assert not checkpoint.exists()
@@ -177,10 +181,13 @@ def test_rates_need_several_scrapes():
         config = Config(servers=(ServerConfig(name="a", metrics=url),))
         with contextlib.closing(LocalReader("a server", lambda: config, ScaledClock(20))) as reader:
             assert not reader.is_settled
-            found = read_settled(reader, SystemClock(), 30).frame.servers[0]
+            read_settled(reader, SystemClock(), SECONDS)
+            assert len(server.requests) >= 3
+            until(lambda: _tokens_per_second(reader) == 0)
 
-    assert len(server.requests) >= 3
-    assert found.now.generation_tokens_per_second == 0
+
+def _tokens_per_second(reader):
+    return settled._read(reader, SystemClock(), frozenset(), None).frame.servers[0].now.generation_tokens_per_second
 
 
 ALERTS = json.dumps(
@@ -199,7 +206,7 @@ ALERTS = json.dumps(
 def with_prometheus(log, url):
     """Return a configuration of a log and of a Prometheus."""
     config = config_from_options([str(log)], [], None)
-    return msgspec.structs.replace(config, prometheus=PrometheusConfig(url=url))
+    return msgspec.structs.replace(config, prometheus=PrometheusConfig(url=url, timeout=SECONDS))
 
 
 def test_the_alerts_of_the_configured_prometheus(log):
@@ -207,7 +214,7 @@ def test_the_alerts_of_the_configured_prometheus(log):
     with StandIn(lambda _: [answer(ALERTS)]) as prometheus:
         config = with_prometheus(log, prometheus.url.removesuffix("/metrics"))
         with contextlib.closing(LocalReader("a file", lambda: config, SystemClock())) as reader:
-            alerts = decode(read_settled(reader, SystemClock(), 30).body).alerts
+            alerts = decode(read_settled(reader, SystemClock(), SECONDS).body).alerts
 
     assert [(alert.alertname, alert.server) for alert in alerts] == [
         ("VllmWatchUnwell", None),

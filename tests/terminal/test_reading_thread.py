@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body, fleet
 
 from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
@@ -38,7 +38,7 @@ class Reader:
         self.asked.append(hours)
         self.reads += 1
         if self.given is None:
-            self.is_closed.wait(30)
+            self.is_closed.wait(SECONDS)
             raise DaemonError("closed")
         if isinstance(self.given, Exception):
             raise self.given
@@ -173,7 +173,7 @@ def test_the_delay_can_be_changed_and_skipped(reading):
     heard = threading.Event()
     thread.subscribe(heard.set)
     thread.read_now()
-    assert heard.wait(30)
+    assert heard.wait(SECONDS)
     before = reader.reads
     thread.delay = 0.01
     until(lambda: reader.reads > before + 3)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.waiting import SECONDS
+
 from vllm_watch.web.endpoints import PLAIN_TEXT, Response
 from vllm_watch.web.server import WebServer
 
@@ -106,7 +108,7 @@ class Authority:
         return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
 
     def _openssl(self, *arguments):
-        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=30)
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=SECONDS)
 
 
 def trusting(authority, own=None):
@@ -137,12 +139,12 @@ class Client:
 
     def _connection(self):
         if self.context is None:
-            return http.client.HTTPConnection(self.host, self.port, timeout=5)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=5, context=self.context)
+            return http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=SECONDS, context=self.context)
 
     def connect(self):
         """Open a connection and say nothing."""
-        return socket.create_connection((self.host, self.port), timeout=5)
+        return socket.create_connection((self.host, self.port), timeout=SECONDS)
 
 
 @pytest.fixture

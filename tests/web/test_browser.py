@@ -16,7 +16,7 @@ from tests.support import gpus, tools
 from tests.support.pages import ScrapedServer
 from tests.support.pages import page as metrics_page
 from tests.support.recordings import recording
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.web.conftest import FakeEndpoints
 
 from vllm_watch.catalog.first_steps import first_steps
@@ -87,7 +87,9 @@ def chromium():
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  # It is not there where this is skipped.
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=tools.find("chromium"), args=OPTIONS)
+        browser = playwright.chromium.launch(
+            executable_path=tools.find("chromium"), args=OPTIONS, timeout=1000 * SECONDS
+        )
         with closing(browser):
             yield browser
 
@@ -118,6 +120,7 @@ class Visit:
         self.complaints = []
         self.asked = []
         self.context = chromium.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **options})
+        self.context.set_default_timeout(1000 * SECONDS)
         self.page = self.context.new_page()
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -213,7 +216,7 @@ def test_the_page_moves_with_a_replay(visit):
         finally:
             window.context.close()
             service.request_stop()
-            running.join(10)
+            running.join(SECONDS)
             service.stop()
 
 

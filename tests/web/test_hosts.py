@@ -9,6 +9,7 @@ import socket
 
 import pytest
 
+from tests.support.waiting import SECONDS
 from tests.web.conftest import Client
 
 from vllm_watch.web.hosts import is_named, names_here
@@ -77,7 +78,7 @@ def test_what_only_looks_like_one_will_not(host):
 
 def test_who_sends_no_name_is_no_browser(web):
     """A client of HTTP/1.0, such as a load balancer's check, is answered."""
-    with socket.create_connection(("127.0.0.1", web.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", web.port), timeout=SECONDS) as connection:
         connection.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
 
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
@@ -111,7 +112,7 @@ def test_where_others_connect_names_may_be_given(endpoints):
 def test_the_name_that_is_listened_on_will_do(endpoints):
     """Whatever the configuration calls the address, it may be asked for by that."""
     with serving(endpoints, "localhost") as client:
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", "/-/ready")
 

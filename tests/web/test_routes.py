@@ -10,6 +10,7 @@ import json
 import pytest
 
 from structlog.testing import capture_logs
+from tests.support.waiting import SECONDS
 
 from vllm_watch.web.endpoints import accepts_gzip
 
@@ -192,7 +193,7 @@ def test_other_pages_outlive_a_failing_one(client, endpoints):
 
 def test_connection_is_kept(client):
     """One connection serves several requests."""
-    connection = http.client.HTTPConnection(client.host, client.port, timeout=5)
+    connection = http.client.HTTPConnection(client.host, client.port, timeout=SECONDS)
     try:
         for _ in range(3):
             connection.request("GET", "/metrics")

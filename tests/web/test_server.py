@@ -13,6 +13,7 @@ import pytest
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.support.errors import UsageError
+from vllm_watch.web import server as server_module
 from vllm_watch.web.server import WebServer
 
 
@@ -109,7 +110,7 @@ def test_all_addresses_are_served_on_one_port(endpoints, client_of, host):
 def test_heart_beats(web):
     """The heartbeat moves on while the loop goes round."""
     started = time.monotonic()
-    until(lambda: web.heartbeat.age() < time.monotonic() - started)
+    until(lambda: web.heartbeat.age() < time.monotonic() - started)  # A beat since.
 
 
 @pytest.mark.slow
@@ -126,24 +127,24 @@ def test_heart_stops_in_a_stuck_page(web, client, endpoints, path, endpoint):
     setattr(endpoints, endpoint, make)
     with client.connect() as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert is_stuck.wait(5)
+        assert is_stuck.wait(SECONDS)
         until(lambda: web.heartbeat.age() > 1.5)  # One beat a second comes while the loop goes round.
+        released = time.monotonic()
         may_go_on.set()
-        until(lambda: web.heartbeat.age() < 1.5)
+        until(lambda: web.heartbeat.age() < time.monotonic() - released)
 
 
-def test_stop_ends_quickly_and_frees_the_port(endpoints, client_of):
-    """Stopping ends the thread and the open connections within 2 s, and the port can be had again."""
+def test_stop_ends_what_is_open_and_frees_the_port(endpoints, client_of, monkeypatch):
+    """Stopping ends the thread and the open connections, also one that reads nothing; the port can be had again."""
+    monkeypatch.setattr(server_module, "_CLOSE_SECONDS", 0.1)
     server = WebServer("127.0.0.1", 0, endpoints)
     server.start()
     endpoints.body = b"x" * (32 << 20)
     with client_of(server.port).connect() as idle, client_of(server.port).connect() as unread:
         unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert unread.recv(4) == b"HTTP"
-        started = time.monotonic()
         server.stop()
 
-        assert time.monotonic() - started < 2
         assert idle.recv(1) == b""
     assert "web" not in {thread.name for thread in threading.enumerate()}
     with _running(WebServer("127.0.0.1", server.port, endpoints)) as successor:

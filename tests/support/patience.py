@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The daemon takes nothing for hanging because the machine has much else to do.
+
+How long it waits for its own threads and processes, and for its clients, is for what really hangs. Tests of that set
+small values themselves; in all others these limits are as long as a test's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from collections.abc import Mapping
+
+from tests.support.waiting import SECONDS
+
+
+LIMITS: Mapping[str, tuple[str, ...]] = {
+    "discovery.hang_guard": ("HANG_SECONDS",),
+    "gpu.reader": ("PATIENCE",),
+    "gpu.reader_process": ("_PATIENCE",),
+    "recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
+    "recorder.server_recorder": ("END_SECONDS",),
+    "service.gpu_once": ("ANSWER_SECONDS",),
+    "service.liveness": ("STALE_HEARTBEAT",),
+    "service.log_monitor": ("CLOSE_SECONDS",),
+    "service.log_thread": ("ABANDONED_AFTER", "HANGS_AFTER"),
+    "service.service_thread": ("STOP_SECONDS",),
+    "service.systemd": ("_SEND_SECONDS",),
+    "sources.journalctl": ("_PATIENCE",),
+    "terminal.reading_thread": ("STOP_SECONDS",),
+    "web.connections": ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS"),
+    "web.server": ("_START_SECONDS", "_STOP_SECONDS", "_CLOSE_SECONDS"),
+}
+"""Constants by their modules in `vllm_watch`."""
+
+USUAL: Mapping[tuple[str, str], float] = {
+    (module, name): getattr(importlib.import_module(f"vllm_watch.{module}"), name)
+    for module, names in LIMITS.items()
+    for name in names
+}
+"""What they are outside tests."""
+
+for _module, _name in USUAL:
+    setattr(importlib.import_module(f"vllm_watch.{_module}"), _name, SECONDS)
