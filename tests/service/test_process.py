@@ -291,15 +291,16 @@ class TestReload:
         assert "config.yml" in reasons[1]
 
     def test_a_hundred_in_a_row_leak_nothing(self, tmp_path):
-        """D4: after 100 reloads to another folder and back there are as many threads, files and watches as before."""
+        """D4: after 100 reloads to another server and back there are as many threads, files and watches as before."""
         for folder in ("even", "odd"):
             (tmp_path / folder).mkdir()
             (tmp_path / folder / "a.log").touch()
-        config = configured(tmp_path, "{name: a, log: even/a.log}")
+        config = configured(tmp_path, "{name: even, log: even/a.log}")
         with daemon([*COMMAND, "--config", config]) as running:
             running.until("source.changed")
             for number in range(1, 101):
-                configured(tmp_path, f"{{name: a, log: {('even', 'odd')[number % 2]}/a.log}}")
+                name = ("even", "odd")[number % 2]
+                configured(tmp_path, f"{{name: {name}, log: {name}/a.log}}")
                 running.process.send_signal(signal.SIGHUP)
                 running.until("config.reloaded", number)
                 running.until("source.changed", number + 1)

@@ -104,6 +104,11 @@ class Log:
         """Begin a new tail where one was stopped."""
         self.tail = LogTailer(self.pattern, *stopped)
 
+    def move(self, path):
+        """Go on at another path, for the same server."""
+        self.path = path
+        self.tail.move(str(path), self.now)
+
     @property
     def status(self):
         """Whether the log can be read, and why."""

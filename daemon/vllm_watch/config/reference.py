@@ -28,10 +28,10 @@ keys, anchors and tags are errors; each message names file, line and key.
 * "required" means that the mapping around the key is rejected without it. "-" means that the key has no default.
 
 SIGHUP reads the file and `servers_dir` again. If anything in them is wrong, the old configuration stays. Servers that
-did not change, or only in `capacity`, `links`, `gpus`, `cost_per_hour` and `peak_flops`, continue undisturbed. A change
-of `listen`, `allowed_hosts`, `checkpoint` or the path `web_config_file` needs a restart; one of `prometheus`, `otlp`,
-`gpu` or `kubernetes` does not. The web configuration file and the certificates that it names are read again at SIGHUP,
-and when one of them changes; if anything in them is wrong, the old ones stay.
+did not change, or only in `capacity`, `links`, `gpus`, `cost_per_hour`, `peak_flops` and the path of `log`, continue
+undisturbed. A change of `listen`, `allowed_hosts`, `checkpoint` or the path `web_config_file` needs a restart; one of
+`prometheus`, `otlp`, `gpu` or `kubernetes` does not. The web configuration file and the certificates that it names are
+read again at SIGHUP, and when one of them changes; if anything in them is wrong, the old ones stay.
 """
 _LINKS = """\
 ## Links to logs and GPUs

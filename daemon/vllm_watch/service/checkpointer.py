@@ -59,7 +59,9 @@ class Checkpointer:
         """
         # The time first: the positions may be of a later poll, never of an earlier one.
         read_until = self._read_until(logs)
-        positions = self._unwatched.beside(each.positions() for each in logs)
+        watched = Positions().beside(each.positions() for each in logs)
+        # A log that was renamed is not to be read again under its former path.
+        positions = self._unwatched.without(watched.files).beside([watched])
         known = positions._replace(changes=tuple(changes), kernel_cursor=self.kernel_cursor, gpus=self.gpus)
         return Loaded(known, "ok", read_until)
 

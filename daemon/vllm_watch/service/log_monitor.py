@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class LogMonitor:
     ) -> None:
         self.server = config.name
         self.key = f"journal {config.journal}" if config.journal is not None else config.log or ""
-        """Identifies the log, also across configurations of its server."""
+        """Identifies the log, also across configurations of its server; it stays when the log gets another path."""
         self._clock = clock
         self._reports = reports
         self._take = take
@@ -61,6 +62,7 @@ class LogMonitor:
         self._poll_started = 0.0
         self._is_closed = False
         self._tailer = tailer_of(config, before, clock)
+        self._moves: deque[str] = deque()
         self._progress = _Progress(
             before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now())
         )
@@ -111,6 +113,10 @@ class LogMonitor:
                 if self._is_closed:  # Meanwhile, by a `close` that did not wait.
                     self._tailer.close()
 
+    def move(self, log: str) -> None:
+        """Follow another path from the next poll on; what was written to the present file until then is read first."""
+        self._moves.append(log)
+
     def note_failure(self, reason: LogReason) -> None:
         """Report the log as not readable, for a reason that no poll could return; a poll that ends corrects it."""
         self._status = LogStatus(is_up=False, reason=reason, tail=self._status.tail._replace(lag=None))
@@ -138,6 +144,9 @@ class LogMonitor:
         tailer, now = self._tailer, self._clock.now()
         batches = tailer.poll(now)
         if isinstance(tailer, LogTailer):
+            while self._moves and not tailer.has_more:
+                tailer.move(self._moves.popleft(), now)
+                batches += tailer.poll(now)
             tailer.watch_mode = "events" if self.has_events else "poll"
         status = tailer.status()
         if batches or status != self._status:

@@ -34,7 +34,7 @@ from vllm_watch_parsers.scrape import EngineKey
 
 log = structlog.get_logger("vllm_watch.service")
 
-_UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour", "peak_flops")
+_UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour", "peak_flops", "log")
 """What of a server's configuration may change without watching it anew."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
@@ -81,7 +81,7 @@ class ServerMonitor:
     def update(self, config: ServerConfig) -> bool:
         """Apply a configuration that differs at most in what may change meanwhile; return whether it was applied."""
         before = {name: getattr(self.config, name) for name in _UPDATED}
-        if msgspec.structs.replace(config, **before) != self.config:
+        if msgspec.structs.replace(config, **before) != self.config or not self._moves_log(config.log):
             return False
         self.config = config
         self._links = filled_links(config)
@@ -187,6 +187,15 @@ class ServerMonitor:
             self._scraper.close()
         if self._prober is not None:
             self._prober.close()
+
+    def _moves_log(self, path: str | None) -> bool:
+        """Follow the log at its present path; return `False` if that needs another monitor."""
+        if path == self.config.log:
+            return True
+        if path is None or self.config.log is None or self.log is None or self.log.is_overdue:
+            return False
+        self.log.move(path)
+        return True
 
     def _take_log(self, batches: Sequence[LogBatch], status: LogStatus) -> None:
         with self._lock:

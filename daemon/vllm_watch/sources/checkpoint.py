@@ -116,7 +116,7 @@ class Positions(NamedTuple):
 
     def of(self, log: str | None, unit: str | None) -> Positions:
         """Return those of one log: of the files that its path or glob matches, and of its unit's journal."""
-        files = tuple(file for file in self.files if log is not None and _may_name(log, file.path))
+        files = tuple(file for file in self.files if log is not None and may_name(log, file.path))
         return Positions(files, tuple(journal for journal in self.journals if journal.unit == unit))
 
     def beside(self, others: Iterable[Positions]) -> Positions:
@@ -125,6 +125,11 @@ class Positions(NamedTuple):
         files = {file.path: file for positions in each for file in positions.files}
         journals = {journal.unit: journal for positions in each for journal in positions.journals}
         return Positions(tuple(files.values()), tuple(journals.values()))
+
+    def without(self, files: Iterable[FilePosition]) -> Positions:
+        """Return those of other files, whatever their paths are."""
+        ids = {(file.device, file.inode) for file in files}
+        return self._replace(files=tuple(file for file in self.files if (file.device, file.inode) not in ids))
 
     def dated(self, read_until: float) -> Positions:
         """Return them with a moment before which all had been read; files that have their own keep it."""
@@ -395,7 +400,8 @@ def _encode(positions: Positions, written: float) -> bytes:
     return json.dumps(document).encode("ascii") + b"\n"
 
 
-def _may_name(pattern: str, path: str) -> bool:
+def may_name(pattern: str, path: str) -> bool:
+    """Tell whether a path, or a glob, may be that of a file."""
     return path == pattern or fnmatchcase(path, pattern)
 
 

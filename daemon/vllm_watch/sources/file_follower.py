@@ -8,6 +8,7 @@ open are still read.
 
 from __future__ import annotations
 
+import math
 import os
 
 from contextlib import suppress
@@ -21,7 +22,7 @@ from vllm_watch.sources.queued_file import QueuedFile
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint, Resumption
 from vllm_watch.sources.rotation import ROTATE_WAIT, RotatedFiles
-from vllm_watch.sources.startup_scan import MAX_SEARCH, read_history
+from vllm_watch.sources.startup_scan import MAX_SEARCH, read_history, recent_start, skip_into
 
 
 MAX_READS = 32
@@ -65,6 +66,11 @@ class FileFollower:
         return self._queue.file_ids
 
     @property
+    def present_id(self) -> FileId:
+        """The file that the path named last."""
+        return self._queue.present.log.file_id
+
+    @property
     def real_path(self) -> str:
         """Where the file is that the path named last, with all links resolved."""
         return self._queue.present.log.real_path
@@ -93,7 +99,14 @@ class FileFollower:
         """Return how many bytes are not read yet, an unfinished line included."""
         return self._queue.lag()
 
-    def start(self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH) -> list[LogBatch]:
+    def is_at(self, point: ResumePoint) -> bool:
+        """Tell whether reading stopped at a point in the path's present file. Raises `OSError`."""
+        log = self._queue.present.log
+        return point.position.offset > 0 and log.is_at(point.position)
+
+    def start(
+        self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH, since: float = math.inf
+    ) -> list[LogBatch]:
         """
         Read what happened before the first poll. Raises `OSError`; then nothing more can be done than to close.
 
@@ -101,11 +114,17 @@ class FileFollower:
             point: Where reading stopped the last time; without it only the server's start and its last lines are read.
             now: The time: nothing was written after it, whatever the files' times are.
             max_search: Bytes that are searched for the server's start.
+            since: When the server was watched already: without a point, a later start and what follows is for `poll`.
         """
         if point is not None:
             return Resumption(self._queue, self._rotated, self._counts).resume(point, now, max_search)
-        log = self._queue.present.log
-        return read_history(log, self._queue.reader, log.size(), now, max_search)
+        log, reader = self._queue.present.log, self._queue.reader
+        start = None if since > now else recent_start(log, since, now, max_search)
+        if start is None:
+            return read_history(log, reader, log.size(), now, max_search)
+        skip_into(log, reader, start)
+        self._queue.note_backlog(now)
+        return []
 
     def poll(self, now: float, max_reads: int = MAX_READS) -> list[LogBatch]:
         """Read what was written since the last poll, at most `max_reads` pieces, also of a new file at the path."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import errno
 import glob
+import math
 import os
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.sources.checkpoint import FilePosition
+from vllm_watch.sources.checkpoint import FilePosition, may_name
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.log_file import LogFile
 from vllm_watch.sources.open_file import FileId, NotRegularError
@@ -37,6 +38,9 @@ MAX_FILES = 64
 
 MAX_POSITIONS = 256
 """How many positions of files that are gone are kept; those of open files are always kept."""
+
+MOVE_SECONDS = 300.0
+"""How long ago a server may have been started that writes another log than before: it is found within a minute."""
 
 _GLOB_SIGNS = frozenset("*?[")
 _REASONS: dict[int, LogReason] = {
@@ -58,7 +62,8 @@ class LogTailer:
 
     Args:
         pattern: The path, or a glob whose matches are all logs of the server.
-        positions: How far its files had been read when the daemon was stopped, by path.
+        positions: How far files had been read when the daemon was stopped, those of other logs included: one of them
+            may have been renamed.
         stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
         make_reader: Returns a reader of the lines of one path.
@@ -71,7 +76,7 @@ class LogTailer:
     def __init__(
         self,
         pattern: str,
-        positions: Iterable[FilePosition] = (),
+        positions: Sequence[FilePosition] = (),
         stopped_at: float = 0.0,
         wall: Callable[[float], float] = float,
         make_reader: Callable[[], LogReader] = LogReader,
@@ -83,10 +88,13 @@ class LogTailer:
         self._make_reader = make_reader
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followers: dict[str, FileFollower] = {}
+        self._stopped_at = stopped_at
         self._resume_points = {
-            position.path: ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
-            for position in positions
+            each.path: _resume_point(each, stopped_at) for each in positions if may_name(pattern, each.path)
         }
+        self._positions, self._moved = positions, dict[FileId, ResumePoint]()
+        """Where files stopped being read, whatever their paths were: in an earlier run, and before `move`."""
+        self._started_since = math.inf
         self._ignored: frozenset[str] = frozenset()
         self._selected_again: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
@@ -105,6 +113,22 @@ class LogTailer:
         """The path or glob, and the real paths of its files: changes of these are to be polled."""
         return (self.pattern, *{follower.real_path for follower in self._followers.values()} - {self.pattern})
 
+    def move(self, pattern: str, now: float) -> None:
+        """
+        Follow another path or glob from the next poll on, for the same server.
+
+        A file that only has another name is read on where it was left. In any other a start of the last `MOVE_SECONDS`
+        and all after it is new; what was before is history, as at the first poll.
+        """
+        open_files = [(path, log) for path, follower in self._followers.items() for log in follower.logs]
+        self._moved |= {
+            log.file_id: ResumePoint(log.position(path), self._wall(now), is_same_run=True) for path, log in open_files
+        }
+        self.close()
+        self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
+        self._ignored, self._selected_again, self._hidden = frozenset(), frozenset(), set()
+        self._has_polled, self._started_since = False, now - MOVE_SECONDS
+
     def poll(self, now: float) -> list[LogBatch]:
         """Poll all files once and return what is new."""
         batches: list[LogBatch] = []
@@ -114,6 +138,8 @@ class LogTailer:
         for path in paths:
             batches += self._poll_path(path, now, len(paths))
         self._has_polled = True
+        if self._followers:
+            self._positions, self._moved = (), {}
         return batches
 
     def positions(self) -> tuple[FilePosition, ...]:
@@ -192,18 +218,32 @@ class LogTailer:
 
     def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
         """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
-        point = self._resume_points.get(path)
         follower = FileFollower(path, self._counts, self._make_reader())
         batches: list[LogBatch] = []
         try:
+            point = self._resume_point(path, follower)
             if point is not None or not self._has_polled or path in self._selected_again | self._hidden:
-                batches = follower.start(point, now, MAX_SEARCH // number)
+                batches = follower.start(point, now, MAX_SEARCH // number, self._started_since)
         except OSError:
             follower.close()
             raise
         self._hidden.discard(path)
         self._followers[path] = follower
         return follower, batches
+
+    def _resume_point(self, path: str, follower: FileFollower) -> ResumePoint | None:
+        """Return where to resume: where the path stopped being read, unless its file did under another name."""
+        point, renamed = self._resume_points.get(path), self._renamed_point(follower.present_id)
+        is_known = point is not None and follower.is_at(point)
+        return renamed if renamed is not None and not is_known and follower.is_at(renamed) else point
+
+    def _renamed_point(self, file_id: FileId) -> ResumePoint | None:
+        """Return where a file stopped being read, under any path."""
+        if file_id in self._moved:
+            return self._moved[file_id]
+        known = [each for each in self._positions if (each.device, each.inode) == file_id]
+        last = max(known, key=lambda each: each.offset, default=None)
+        return None if last is None else _resume_point(last, self._stopped_at)
 
     def _is_followed_elsewhere(self, path: str) -> bool:
         """Tell whether a match is a file that is already open under its earlier name."""
@@ -229,6 +269,10 @@ class LogTailer:
             self._resume_points[path] = point
             while len(self._resume_points) > MAX_POSITIONS:
                 del self._resume_points[next(iter(self._resume_points))]
+
+
+def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
+    return ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
 
 
 def _reason(error: OSError) -> LogReason:

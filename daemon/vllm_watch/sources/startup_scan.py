@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
-from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
+from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
 
@@ -97,13 +97,29 @@ def stretches(log: LogFile, size: int, max_search: int = MAX_SEARCH) -> list[Str
         max_search: Bytes before that which are searched for the last start.
     """
     tail = max(size - TAIL, 0)
-    start = _find_last_start(log, size, max_search)
+    at = _find_last_start(log, size, max_search)
+    start = None if at is None else max(at - _LEAD, 0)
     if start is None or start >= tail:
         return [Stretch(tail, size)]
     end = min(start + START, tail)
     if end == tail:
         return [Stretch(start, size)]
     return [Stretch(start, end), Stretch(tail, size)]
+
+
+def recent_start(log: LogFile, since: float, now: float, max_search: int) -> int | None:
+    """
+    Return where a file tells of the server's last start, in bytes; `None` if that was not after a moment.
+
+    Args:
+        log: The file.
+        since: The moment.
+        now: The time: nothing was written after it, whatever the file's time is.
+        max_search: Bytes that are searched.
+    """
+    at = _find_last_start(log, log.size(), max_search)
+    started = None if at is None else _start_at(log, at, times_of(log, at, now))
+    return at if started is not None and not started.is_undated and started.events[0].at >= since else None
 
 
 def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
@@ -157,7 +173,7 @@ def _last_printed(log: LogFile, size: int) -> LastPrinted:
 
 def _find_last_start(log: LogFile, size: int, max_search: int) -> int | None:
     marks = itertools.islice(_marks(log, size, max_search), MAX_MISTAKES)
-    return next((max(at - _LEAD, 0) for at in marks if _is_start(log, at)), None)
+    return next((at for at in marks if _start_at(log, at, ArrivalTimes(0.0)) is not None), None)
 
 
 def _marks(log: LogFile, size: int, max_search: int) -> Iterator[int]:
@@ -173,9 +189,12 @@ def _marks(log: LogFile, size: int, max_search: int) -> Iterator[int]:
         stop = begin + _OVERLAP
 
 
-def _is_start(log: LogFile, at: int) -> bool:
-    """Tell whether a server started there: untrusted text may say so too."""
+def _start_at(log: LogFile, at: int, times: LineTimes) -> LogBatch | None:
+    """Return the lines there, the start first, if a server started there: untrusted text may say so too."""
     reader = LogReader()
     skip_into(log, reader, at)
-    batch = reader.read(log.lines(log.read(_MAX_START_LINE)), ArrivalTimes(0.0))
-    return any(isinstance(timed.event, Lifecycle) and timed.event.phase == "starting" for timed in batch.events)
+    batch = reader.read(log.lines(log.read(_MAX_START_LINE)), times)
+    starts = tuple(
+        timed for timed in batch.events if isinstance(timed.event, Lifecycle) and timed.event.phase == "starting"
+    )
+    return batch._replace(events=starts) if starts else None

@@ -34,5 +34,4 @@ def tailer_of(
         return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
     if config.log is None:
         raise ValueError(f"server {config.name} has no log")
-    files = before.positions.of(config.log, None).files
-    return LogTailer(config.log, files, before.written, clock.wall, make_reader)
+    return LogTailer(config.log, before.positions.files, before.written, clock.wall, make_reader)
