@@ -15,7 +15,6 @@ from vllm_watch.commands.discover import lines_of, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of
-from vllm_watch.discovery.names import NamedServer, identity_of
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
@@ -25,8 +24,8 @@ from vllm_watch.support.report import ReportLine
 def named(name="qwen", **given_values):
     """Return a server that was found, with a URL unless something else is given."""
     values = {"url": "http://127.0.0.1:8000/metrics", "log": None, "journal": None, "findings": (), **given_values}
-    server = DiscoveredServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
-    return NamedServer(name, identity_of(server), server)
+    values.setdefault("lasting_log", values["log"])
+    return DiscoveredServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
 
 
 @pytest.fixture
@@ -61,6 +60,18 @@ def test_all_kinds(accepted):
 def test_one_that_cannot_be_watched(accepted):
     """A server of which nothing can be read is a comment, beside the others."""
     assert ["b"] == [each.name for each in accepted(named("a", url=None), named("b"))]
+
+
+def test_a_log_that_was_renamed(accepted):
+    """What is written is the path that the next start writes to, never a rotated name, with where the log is now."""
+    renamed = named(log="/vllm.log.2", lasting_log="/vllm.log")
+    inside = named("b", log="/proc/7/root/vllm.log", lasting_log=None)
+
+    assert ["/vllm.log", None] == [each.log for each in accepted(renamed, inside)]
+    assert "    # Its log was renamed: until it is started again it writes to /vllm.log.2." in configuration_of(
+        [renamed]
+    )
+    assert "# Its log /proc/7/root/vllm.log is there under this name only while" in configuration_of([inside])
 
 
 def test_hints_hold_no_key():

@@ -123,12 +123,12 @@ class TestRedirections:
         assert "pipe whose reader cannot be seen" in advice(server)
 
     def test_deleted(self, here):
-        """A log that was deleted under its writer is said to be."""
+        """A log that was deleted under its writer keeps its path, which who has it open goes on with; it is said."""
         here.start(f"{here.command()} >> vllm.log 2>&1")
         (here.folder / "vllm.log").unlink()
         (server,) = here.found()
 
-        assert server.log is None
+        assert str(here.folder / "vllm.log") == server.log
         assert "has been deleted" in advice(server)
 
     def test_renamed(self, here):
@@ -248,7 +248,7 @@ class TestCommand:
         """A block for each server: its process, its address, its log, what it was started with, and what to change."""
         server = here.start(f"{here.command('--max-num-seqs', '24', '--disable-log-stats')} > vllm.log 2>&1")
         result = discover()
-        block = result.stdout.split(f"{here.folder.name}:\n")[1]
+        block = result.stdout.split(f"{here.folder.name}:8000:\n")[1]
 
         assert 1 == result.returncode
         assert f"process {server.pid} of " in block
@@ -265,7 +265,7 @@ class TestCommand:
         until(lambda: listens(port))  # What is written says so of a server that does not listen yet.
         file = tmp_path / "vllm-watch.yml"
         discover("--write", file)
-        servers = [each for each in load_config(str(file)).servers if each.name == here.folder.name]
+        servers = [each for each in load_config(str(file)).servers if each.name == f"{here.folder.name}:{port}"]
 
         assert [f"{here.folder}/vllm log é.txt"] == [each.log for each in servers]
         assert [f"http://127.0.0.1:{port}/metrics"] == [each.metrics.url for each in servers]
@@ -278,6 +278,23 @@ class TestCommand:
         file.write_text("")
         discover("--write", file, "--force")
         assert before == file.read_text()
+
+    def test_what_it_writes_of_a_renamed_log(self, here, tmp_path):
+        """Of a log that was renamed, or renamed and deleted, the path is written that the server was started with."""
+        here.start(f"{here.command(port=free_port())} >> vllm.log 2>&1")
+        log = here.folder / "vllm.log"
+        renamed = log.rename(f"{log}.2")
+        log.touch()
+        files = [tmp_path / "renamed.yml", tmp_path / "deleted.yml"]
+        discover("--write", files[0])
+        renamed.unlink()
+        discover("--write", files[1])
+        written = [
+            each.log for file in files for each in load_config(str(file)).servers if here.folder.name in each.name
+        ]
+
+        assert [str(log)] * 2 == written
+        assert f"# Its log was renamed: until it is started again it writes to {renamed}." in files[0].read_text()
 
     def test_where_it_cannot_write(self, here, tmp_path):
         """A folder that is not there is one sentence and exit 1."""

@@ -107,7 +107,7 @@ class TestWhichProcess:
         tree.add(10, f"{SERVE} --config c.yaml")
         tree.link("10/cwd", tmp_path)
 
-        assert ("http://127.0.0.1:8011/metrics", "qwen") == (tree.only().url, tree.only().name)
+        assert ("http://127.0.0.1:8011/metrics", "qwen:8011") == (tree.only().url, tree.only().name)
         assert SECRET not in repr(tree.find())
 
     def test_its_own_configuration_out_of_reach(self, tree):
@@ -129,7 +129,7 @@ class TestWhichProcess:
         """A server is named as its model is, without the folders around it."""
         tree.add(10, f"vllm serve {model}")
 
-        assert name == tree.only().name
+        assert f"{name}:8000" == tree.only().name
 
 
 class TestAddress:
@@ -305,20 +305,31 @@ class TestLog:
         assert ">> instead of >" in tree.advice()
 
     def test_deleted(self, tree, tmp_path):
-        """A log that was deleted cannot be followed; it is said what to do."""
+        """A deleted log keeps its path, which who follows it goes on with; it is said what to do."""
         tree.add(10, SERVE)
         tree.output(10, f"{tmp_path}/vllm.log (deleted)")
 
-        assert tree.only().log is None
+        assert f"{tmp_path}/vllm.log" == tree.only().log == tree.only().lasting_log
         assert "has been deleted" in tree.advice()
 
-    def test_renamed(self, tree, log):
-        """A log that was renamed by rotation is followed where it is, and copytruncate advised."""
+    @pytest.mark.parametrize("suffix", [".1", "-20261121", ".2", ".old"])
+    def test_renamed(self, tree, log, suffix):
+        """A log that rotation renamed is followed where it is, its lasting path is the first, and advice is given."""
         tree.add(10, SERVE)
-        tree.output(10, log.rename(f"{log}.1"))
+        tree.output(10, log.rename(f"{log}{suffix}"))
 
-        assert f"{log}.1" == tree.only().log
+        assert (f"{log}{suffix}", str(log)) == (tree.only().log, tree.only().lasting_log)
         assert "copytruncate" in tree.advice()
+
+    def test_a_date_of_its_own(self, tree, tmp_path):
+        """A log that was started with a date in its name was not renamed."""
+        path = tmp_path / "vllm-2026-11-21.log"
+        path.write_text("")
+        tree.add(10, SERVE)
+        tree.output(10, path)
+
+        assert str(path) == tree.only().log == tree.only().lasting_log
+        assert "copytruncate" not in tree.advice()
 
     def test_two_places(self, tree, log):
         """Where only standard output is kept the log is that, and 2>&1 advised."""

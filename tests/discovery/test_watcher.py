@@ -17,10 +17,9 @@ from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.config.model import Config
 from vllm_watch.discovery import hang_guard
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.names import with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.proc_files import ProcFiles
-from vllm_watch.discovery.servers import DiscoveredServer
+from vllm_watch.discovery.servers import DiscoveredServer, with_names
 from vllm_watch.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
 from vllm_watch.support.errors import DiscoveryError
 
@@ -119,11 +118,11 @@ class TestHanging:
         hang.over.set()
         until(lambda: following.watcher.hanging_count == 0)
 
-        assert [{"Model"}] * 3 == found
+        assert [{"Model:8001"}] * 3 == found
         assert 1 == hanging
         assert 1 == len(hang.asked)
         assert [10] == [entry["pid"] for entry in said if entry["event"] == "discovery.hangs"]
-        assert {"Qwen3-8B", "Model"} == set(following.poll())
+        assert {"Qwen3-8B:8000", "Model:8001"} == set(following.poll())
 
     @pytest.mark.parametrize("name", ["cmdline", "environ"])
     def test_a_server_that_hangs_is_watched_on(self, following, hang, name):
@@ -160,7 +159,7 @@ class TestComingAndGoing:
         following.tree.add(10, f"{SERVE} --max-num-seqs 24")
         (found,) = following.poll().values()
 
-        assert ("Qwen3-8B", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
+        assert ("Qwen3-8B:8000", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
         assert 24 == found.command.max_num_seqs
 
     def test_one_that_goes(self, following):
@@ -176,7 +175,7 @@ class TestComingAndGoing:
     def test_one_that_is_started_anew(self, following):
         """One that is started anew with its name and address is the same one, whatever else it is told."""
         following.tree.add(10, SERVE)
-        before = following.poll()["Qwen3-8B"]
+        before = following.poll()["Qwen3-8B:8000"]
         following.end(10)
         following.poll()
         following.tree.add(11, f"{SERVE} --max-num-seqs 8")
@@ -186,15 +185,17 @@ class TestComingAndGoing:
         assert (None, 8) == (before.command.max_num_seqs, after.command.max_num_seqs)
 
     def test_a_second_of_the_same_model(self, following):
-        """The first keeps its name when a second comes, and after the first has gone the second keeps its own."""
+        """A server's name is the same before a neighbour comes, beside it, after it has gone, and for a new watcher."""
         following.tree.add(10, SERVE)
-        following.poll()
+        assert {"Qwen3-8B:8000"} == set(following.poll())
+
         following.tree.add(20, f"{SERVE} --port 8001")
-        assert {"Qwen3-8B", "Qwen3-8B:8001"} == set(following.poll())
+        assert {"Qwen3-8B:8000", "Qwen3-8B:8001"} == set(following.poll())
 
         following.end(10)
         following.poll()
         assert {"Qwen3-8B:8001"} == set(following.poll(KEEP_SECONDS + 10))
+        assert ["Qwen3-8B:8001"] == [each.name for each in following.tree.find().servers]
 
     def test_a_second_at_the_port_of_the_first(self, following):
         """Of two servers for one port the one that listens is watched, and the other's log, if it has one."""
@@ -204,7 +205,7 @@ class TestComingAndGoing:
         following.tree.listen(10, "127.0.0.1", 8000, 77)
         following.tree.listen(20, "127.0.0.1", 8000, 77, descriptor=None)
 
-        assert {"Qwen3-8B"} == set(following.poll(fully=True))
+        assert {"Qwen3-8B:8000"} == set(following.poll(fully=True))
 
     def test_another_model_at_the_same_address(self, following):
         """A server that is gone is not watched on where another one answers in its place."""
@@ -213,21 +214,38 @@ class TestComingAndGoing:
         following.end(10)
         following.tree.add(20, "vllm serve other")
 
-        assert {"other"} == set(following.poll())
+        assert {"other:8000"} == set(following.poll())
 
     def test_what_changes_meanwhile(self, following, tmp_path):
         """Of a server that runs on, a change is seen within a minute, or at once by a close look."""
         log = tmp_path / "vllm.log"
         log.write_text("")
         following.tree.add(10, SERVE)
-        assert following.poll()["Qwen3-8B"].log is None
+        assert following.poll()["Qwen3-8B:8000"].log is None
 
         following.tree.output(10, log)
-        assert following.poll()["Qwen3-8B"].log is None
-        assert str(log) == following.poll(fully=True)["Qwen3-8B"].log
+        assert following.poll()["Qwen3-8B:8000"].log is None
+        assert str(log) == following.poll(fully=True)["Qwen3-8B:8000"].log
 
-        following.tree.output(10, "/dev/null")
-        assert following.poll(FULL_POLL_SECONDS)["Qwen3-8B"].log is None
+        renamed = log.rename(f"{log}.1")
+        following.tree.output(10, renamed)
+        assert str(renamed) == following.poll(FULL_POLL_SECONDS)["Qwen3-8B:8000"].log
+
+    @pytest.mark.parametrize("gone", ["vllm.log", "vllm.log (deleted)"])
+    def test_a_log_that_cannot_be_found_for_a_moment(self, following, tmp_path, gone):
+        """A process writes to one place as long as it runs: its log is kept while it cannot be found, or is deleted."""
+        log = tmp_path / "vllm.log"
+        log.write_text("")
+        following.tree.add(10, SERVE)
+        following.tree.output(10, log)
+        before = following.poll()
+        log.unlink()
+        following.tree.output(10, tmp_path / gone)
+        assert before == following.poll(fully=True)
+
+        following.end(10)
+        following.tree.add(11, SERVE)
+        assert following.poll()["Qwen3-8B:8000"].log is None
 
     def test_more_than_are_watched(self, following):
         """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
@@ -240,17 +258,17 @@ class TestComingAndGoing:
         watched = following.poll()
 
         assert MAX_SERVERS == len(watched)
-        assert "Qwen3-8B" in watched
+        assert "Qwen3-8B:8000" in watched
 
     def test_nobody_takes_the_place_of_another_user(self):
         """Whoever starts processes by the hundred fills the places that are left, not those of other users' servers."""
         many = [server(f"fake-{number}", f"http://127.0.0.1:{1000 + number}/metrics", number) for number in range(300)]
         real = [server(f"m{number}", f"http://127.0.0.1:{9000 + number}/metrics", 5000 + number) for number in range(8)]
-        found = with_names([*(each._replace(user="eve") for each in many), *real], {})
+        found = with_names([*(each._replace(user="eve") for each in many), *real])
         watched = track({}, found, 1000.0)
 
         assert MAX_SERVERS == len(watched)
-        assert {f"m{number}" for number in range(8)} <= {each.name for each in watched.values()}
+        assert {f"m{number}" for number in range(8)} <= watched.keys()
 
     def test_no_process_table(self, tmp_path):
         """Without a process table there is one sentence, and no traceback."""
@@ -282,33 +300,48 @@ class TestComingAndGoing:
 class TestNames:
     """Names are unique and stay."""
 
-    def test_the_model_and_where_it_is_not_enough_the_port(self):
-        """One of a model has the model's name; of several each has its port behind it, and of two on one a number."""
-        alone = with_names([server("m", "http://127.0.0.1:8000/metrics")], {})
-        several = with_names([server("m", f"http://127.0.0.{host}:8000/metrics") for host in (1, 2)], {})
+    def test_the_model_and_the_port(self):
+        """Of several that have one model and port the oldest has that name, and the others a number after it."""
+        found = [server("m:8000", f"http://127.0.0.{pid}:8000/metrics", pid) for pid in (3, 1, 2)]
+        named = with_names([server("m:8000"), *found])
 
-        assert ["m"] == [each.name for each in alone]
-        assert ["m:8000", "m:8000-2"] == [each.name for each in several]
+        assert [(1, "m:8000"), (2, "m:8000-2"), (3, "m:8000-3"), (1, "m:8000-4")] == [
+            (each.pid, each.name) for each in named
+        ]
+
+    @pytest.mark.parametrize(
+        ("options", "name"),
+        [
+            ("", "Qwen3-8B:8000"),
+            ("--served-model-name chat --port 8100", "chat:8100"),
+            ("--uds /run/vllm.sock", "Qwen3-8B"),
+            ("--headless", "Qwen3-8B"),
+            ("--port 0", "Qwen3-8B"),
+        ],
+    )
+    def test_what_a_name_consists_of(self, following, options, name):
+        """The name is the model's as clients know it, with the port; one that listens on none has the model's alone."""
+        following.tree.add(10, f"{SERVE} {options}")
+
+        assert name == following.tree.only().name
+
+    def test_a_port_that_is_chosen_later(self, following, tmp_path):
+        """A server whose port the kernel chooses is one server, although its name has the port once that is known."""
+        log = tmp_path / "vllm.log"
+        log.write_text("")
+        following.tree.add(10, f"{SERVE} --port 0")
+        following.tree.output(10, log)
+        assert {"Qwen3-8B"} == set(following.poll())
+
+        following.tree.listen(10, "127.0.0.1", 41234, 77)
+        assert {"Qwen3-8B:41234"} == set(following.poll(fully=True))
 
     @given(
-        st.lists(
-            st.lists(
-                st.builds(
-                    server,
-                    st.sampled_from(["m", "n", "m:1", "m:1-2"]),
-                    st.one_of(st.none(), st.integers(1, 3).map(lambda port: f"http://127.0.0.1:{port}/metrics")),
-                    st.integers(1, 3),
-                ),
-                max_size=6,
-            ),
-            max_size=5,
-        )
+        st.lists(st.builds(server, st.sampled_from(["m:1", "m:1-2", "n:1", "n"]), pid=st.integers(1, 3)), max_size=8)
     )
-    def test_any_coming_and_going(self, looks):
-        """However servers come and go, no two have one name, and none changes its own."""
-        known = {}
-        for found in looks:
-            named = with_names(found, known)
-            for each in named:
-                assert known.setdefault(each.identity, each.name) == each.name
-            assert len(set(known.values())) == len(known)
+    def test_no_two_have_one_name(self, found):
+        """Whatever runs, no two have one name, and whatever is alone has its own."""
+        named = [each.name for each in with_names(found)]
+
+        assert len(set(named)) == len(found)
+        assert {each.name for each in found} <= set(named)

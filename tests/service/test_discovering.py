@@ -13,6 +13,7 @@ import sys
 import threading
 import urllib.request
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,8 @@ class TestRun:
 
     def test_a_server_that_comes_goes_and_comes_back(self, here, daemon):
         """A server is found when it starts, down when it is killed, and the same one when it is started again."""
-        name, port = here.folder.name, free_port()
+        port = free_port()
+        name = f"{here.folder.name}:{port}"
         line = f"exec {here.command('--max-num-seqs', '24', port=port)} >> vllm.log 2>&1"
         first = here.start(line)
         here.until_listening(port)
@@ -154,18 +156,60 @@ class TestRun:
 
     def test_it_looks_by_itself(self, here, quick_daemon):
         """Without being asked a new server is found, and the others go on as they are."""
-        daemon = quick_daemon
-        here.start(f"exec {here.command(port=free_port())} >> vllm.log 2>&1")
-        daemon.until(lambda: daemon.states(here.folder.name) == ["idle"])
-        here.start(f"exec {here.command(port=free_port())} >> other.log 2>&1")
-        daemon.until(lambda: len(daemon.said("discovery.found", here.folder.name)) == 1 and self._others(here, daemon))
+        daemon, ports = quick_daemon, [free_port(), free_port()]
+        first, second = [f"{here.folder.name}:{port}" for port in ports]
+        here.start(f"exec {here.command(port=ports[0])} >> vllm.log 2>&1")
+        daemon.until(lambda: daemon.states(first) == ["idle"])
+        here.start(f"exec {here.command(port=ports[1])} >> other.log 2>&1")
+        daemon.until(lambda: daemon.said("discovery.found", second))
 
-        assert ["idle"] == daemon.states(here.folder.name)
-        assert 1 == len(re.findall(rf'source_up{{server="{here.folder.name}",source="metrics"}} 1\.0', daemon.page()))
+        assert ["idle"] == daemon.states(first)
+        assert 1 == len(re.findall(rf'source_up{{server="{first}",source="metrics"}} 1\.0', daemon.page()))
 
-    def _others(self, here, daemon):
-        """Return what was found under a name with a port in it."""
-        return [entry for entry in daemon.entries if str(entry.get("server", "")).startswith(f"{here.folder.name}:")]
+    def test_a_log_that_is_renamed(self, here, daemon):
+        """A server whose log is renamed while it writes keeps its version and its counters, and is read on."""
+        port = free_port()
+        name, log = f"{here.folder.name}:{port}", here.folder / "vllm.log"
+        here.start(f"exec {here.command(port=port)} >> vllm.log 2>&1")
+        here.until_listening(port)
+        daemon.look()
+        daemon.until(lambda: daemon.states(name) == ["idle"])
+        line = '(APIServer pid=1) INFO:     127.0.0.1:5 - "POST /v1/completions HTTP/1.1" 404 Not Found\n'
+        with log.open("a") as file:
+            self._append(file, line)
+            daemon.until(lambda: self._refused(daemon, name) == ["1.0"])
+            renamed = log.rename(f"{log}.2")
+            log.touch()
+            daemon.look()
+            daemon.until(lambda: daemon.said("discovery.found", name)[-1]["log"] == str(renamed))
+            self._append(file, line)
+            daemon.until(lambda: self._refused(daemon, name) == ["2.0"])
+
+        assert re.search(rf'server_info{{[^}}]*server="{name}"[^}}]*version="0\.14\.0"', daemon.page())
+
+    def test_one_name_for_all_commands(self, here, daemon, tmp_path):
+        """At one moment the daemon, `discover` and `record` have one name for a server, beside one of its model."""
+        ports = sorted([free_port(), free_port()])
+        names = [f"{here.folder.name}:{port}" for port in ports]
+        for port in reversed(ports):
+            here.start(f"exec {here.command(port=port)} >> {port}.log 2>&1")
+            daemon.look()
+            daemon.until(partial(daemon.said, "discovery.found", f"{here.folder.name}:{port}"))
+        discovered = json.loads(finished(*COMMAND, "discover", "--format", "json").stdout)["servers"]
+        recorded = finished(*COMMAND, "record", "--server", "nobody", "--output", str(tmp_path / "r.jsonl.xz"))
+
+        assert names == sorted(each["name"] for each in discovered if here.folder.name in each["name"])
+        assert all(name in recorded.stderr for name in names)
+        assert all(daemon.states(name) for name in names)
+
+    def _append(self, file, line):
+        """Write a line as the server does: into the file that is open, whatever its name is."""
+        file.write(line)
+        file.flush()
+
+    def _refused(self, daemon, name):
+        """Return how many requests the log says were answered with 404."""
+        return re.findall(rf'http_requests_total{{code="404"[^}}]*server="{name}"}} (\S+)', daemon.page())
 
 
 class TestCheck:

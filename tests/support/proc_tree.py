@@ -67,11 +67,11 @@ class ProcTree:
         return (self.root / name).read_text()
 
     def link(self, name, target):
-        """Make one of the links, instead of one that is there."""
-        path = self.root / name
+        """Make one of the links, instead of one that is there: at no moment there is none."""
+        path, new = self.root / name, self.root / "new"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        path.symlink_to(target)
+        new.symlink_to(target)
+        new.replace(path)
 
     @property
     def proc(self):

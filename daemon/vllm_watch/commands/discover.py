@@ -18,9 +18,8 @@ from vllm_watch.commands.options import plain_format_option
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
-from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
 from vllm_watch.exposition.gpu_view import gpu_views
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.state.gpu_report import is_instance
@@ -76,9 +75,8 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     """
     proc = Proc()
     found = find_servers(proc, proc.table.processes())
-    named = with_names(found.servers, {})
-    servers = tuple(each.server.configured(each.name) for each in named)
-    gpus = read_once(Config(servers=servers), SystemClock())
+    named = with_names(found.servers)
+    gpus = read_once(Config(servers=tuple(each.config for each in named)), SystemClock())
     report = [*lines_of(found, named, gpus.uses), *unopened_gpus(gpus.unopened), *unread_gpus()]
     if form == "json":
         click.echo(json.dumps(view_of(found, named, gpus.uses), indent=2))
@@ -89,19 +87,19 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     return any(line.is_wrong for line in report)
 
 
-def _write(file: str, named: Sequence[NamedServer], *, force: bool) -> None:
-    if any(is_writable(each.server) for each in named):
+def _write(file: str, named: Sequence[DiscoveredServer], *, force: bool) -> None:
+    if any(is_writable(each) for each in named):
         write_configuration(Path(file), configuration_of(named), force=force)
     else:
         text = f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written"
         click.echo(text, err=True)
 
 
-def lines_of(found: Discovery, named: Sequence[NamedServer], gpus: Mapping[str, GpuUse]) -> Iterator[ReportLine]:
+def lines_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> Iterator[ReportLine]:
     """Yield the report, server by server; `gpus` are what they use, by their names."""
-    for name, _, server in named:
-        yield ReportLine(f"{name}:")
-        yield from _lines_of_server(server, gpus.get(name))
+    for server in named:
+        yield ReportLine(f"{server.name}:")
+        yield from _lines_of_server(server, gpus.get(server.name))
     yield from found.findings
     if not named:
         yield ReportLine(
@@ -143,10 +141,10 @@ def _options(command: ServeCommand) -> list[str]:
     return [form.format(values[name]) for name, form in _OPTIONS.items() if values[name] is not None]
 
 
-def view_of(found: Discovery, named: Sequence[NamedServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:
+def view_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:
     """Return the report as plain data; what is not known is absent. `gpus` are what servers use, by their names."""
     return {
-        "servers": [_view_of_server(name, server, gpus.get(name)) for name, _, server in named],
+        "servers": [_view_of_server(server, gpus.get(server.name)) for server in named],
         "findings": _views_of(found.findings),
         "processes": found.processes,
     }
@@ -156,10 +154,10 @@ def _views_of(findings: Iterable[ReportLine]) -> list[dict[str, Any]]:
     return [{"text": finding.text, "is_wrong": finding.is_wrong} for finding in findings]
 
 
-def _view_of_server(name: str, server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, Any]:
+def _view_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, Any]:
     """Return a server as plain data, without what is not known."""
     view = {
-        "name": name,
+        "name": server.name,
         "pid": server.pid,
         "user": server.user,
         "model_name": server.command.model_name or None,

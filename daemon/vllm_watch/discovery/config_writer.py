@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 
 from collections.abc import Iterator, Sequence
@@ -11,46 +12,39 @@ from pathlib import Path
 import yaml
 
 from vllm_watch.config.texts import DEFAULT_LISTEN
-from vllm_watch.discovery.names import NamedServer
 from vllm_watch.discovery.servers import DiscoveredServer
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.printable import printable
 
 
-def configuration_of(named: Sequence[NamedServer]) -> str:
+def configuration_of(servers: Sequence[DiscoveredServer]) -> str:
     """Return a configuration with the findings as comments. It contains no key and no token."""
-    return "".join(f"{line}\n" for line in _lines(named))
+    return "".join(f"{line}\n" for line in _lines(servers))
 
 
 def is_writable(server: DiscoveredServer) -> bool:
     """Whether a configuration can name a source of a server; it cannot name a path that is not printable."""
-    return server.url is not None or server.journal is not None or (server.log or "\n").isprintable()
+    return server.url is not None or server.journal is not None or (server.lasting_log or "\n").isprintable()
 
 
-def _lines(named: Sequence[NamedServer]) -> Iterator[str]:
+def _lines(servers: Sequence[DiscoveredServer]) -> Iterator[str]:
     yield "# Written by vllm-watch discover. Validate it with: vllm-watch check --config FILE"
     yield f"listen: {DEFAULT_LISTEN}"
     yield "# checkpoint: /var/lib/vllm-watch/checkpoint.json"
     yield "servers:"
-    for each in named:
+    for each in servers:
         yield from _lines_of_server(each)
 
 
-def _lines_of_server(named: NamedServer) -> Iterator[str]:
+def _lines_of_server(server: DiscoveredServer) -> Iterator[str]:
     """Yield the item of the list for one server, with its findings as comments."""
-    server = named.server
     if is_writable(server):
-        yield f"  - name: {_text(named.name)}"
+        yield f"  - name: {_text(server.name)}"
     else:
-        yield f"  # {printable(named.name)}: it has no source that can be configured."
+        yield f"  # {printable(server.name)}: it has no source that can be configured."
     for finding in server.findings:
         yield f"    # {printable(finding.text)}"
-    if server.journal is not None:
-        yield f"    log: {{journal: {_text(server.journal)}}}"
-    elif server.log_pattern is not None and server.log_pattern.isprintable():
-        yield f"    log: {_text(server.log_pattern)}"
-    elif server.log is not None:
-        yield f"    # Its log {printable(server.log)} has a name that a configuration cannot contain: rename it."
+    yield from _lines_of_log(server)
     if server.url is None:
         return
     yield "    metrics:"
@@ -61,6 +55,21 @@ def _lines_of_server(named: NamedServer) -> Iterator[str]:
     yield "    #   every: 60s"
     if server.command.needs_api_key:
         yield "    #   api_key_file: /path/key"
+
+
+def _lines_of_log(server: DiscoveredServer) -> Iterator[str]:
+    """Yield the log by the path that lasts, or why it is not given."""
+    log = server.lasting_log
+    if server.journal is not None:
+        yield f"    log: {{journal: {_text(server.journal)}}}"
+    elif server.log is not None and log is None:
+        yield f"    # Its log {printable(server.log)} is there under this name only while this process runs."
+    elif log is not None and not log.isprintable():
+        yield f"    # Its log {printable(log)} has a name that a configuration cannot contain: rename it."
+    elif log is not None:
+        if log != server.log:
+            yield f"    # Its log was renamed: until it is started again it writes to {printable(server.log or '')}."
+        yield f"    log: {_text(glob.escape(log))}"
 
 
 def _text(text: str) -> str:

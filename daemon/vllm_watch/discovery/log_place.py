@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +14,12 @@ from vllm_watch.discovery.open_files import OpenFiles, Output
 from vllm_watch.discovery.proc_files import is_readable
 from vllm_watch.discovery.process_details import Environment
 from vllm_watch.discovery.processes import Process
+from vllm_watch.sources.rotated_names import log_name
 from vllm_watch.support.report import ReportLine
 
 
 MAX_PIPES = 4
 """How many programs of a pipeline are followed."""
-
-_ROTATED = re.compile(r"\.[0-9]{1,3}\Z|-20[0-9]{6}\Z")
 
 _CONTAINER_LOGS = (
     ("var/lib/docker/containers", "{id}/{id}-json.log"),
@@ -34,11 +32,17 @@ START_APPENDING = "start it with >> vllm.log 2>&1, or as a systemd unit."
 
 
 class LogPlace(NamedTuple):
-    """A file, a unit of the journal, or neither; and findings about it."""
+    """
+    A file, a unit of the journal, or neither; and findings about it.
+
+    `lasting_log` is the path that the file had when the server was started, as far as that is known: a later start
+    writes there again.
+    """
 
     log: str | None = None
     journal: str | None = None
     findings: tuple[ReportLine, ...] = ()
+    lasting_log: str | None = None
 
 
 class ProcessView(NamedTuple):
@@ -86,10 +90,11 @@ def _file(view: ProcessView, output: Output) -> LogPlace:
     """Return a file as the log, or why it cannot be."""
     path = output.path
     if output.is_deleted:
-        return _nowhere(
-            f"It writes to a file that has been deleted, {path}, and cannot be read any more. Start it again; to "
-            "rotate its log use copytruncate, because vLLM never opens a new file."
-        )
+        text = f"It writes to a file that has been deleted, {path}: only what follows it already can read it. Start it "
+        text += "again; to rotate its log use copytruncate, because vLLM never opens a new file."
+        deleted = LogPlace(findings=(ReportLine(text, is_wrong=True),))
+        # A daemon that has read the path still has the file open.
+        return deleted if output.is_inside_container else deleted._replace(log=path, lasting_log=_started_with(path))
     if output.access == "denied":
         return _nowhere(
             f"{view.me} may not read its log {path} ({output.holders}): {_remedy(view, output)}, and allow access to "
@@ -100,7 +105,14 @@ def _file(view: ProcessView, output: Output) -> LogPlace:
             f"Its log {path} is in a container or mount that cannot be reached from here: mount a folder of the host "
             "there, and give that with --log."
         )
-    return LogPlace(log=path, findings=tuple(_flaws(output)))
+    lasting = None if output.is_inside_container else _started_with(path)
+    return LogPlace(log=path, findings=tuple(_flaws(output)), lasting_log=lasting)
+
+
+def _started_with(path: str) -> str:
+    """Return the path that a file had before rotation renamed it; a date may have been in its name from the start."""
+    name = log_name(path)
+    return name if name.endswith(".log") or Path(name).is_file() else path
 
 
 def _flaws(output: Output) -> list[ReportLine]:
@@ -108,7 +120,7 @@ def _flaws(output: Output) -> list[ReportLine]:
     if not output.is_appending:
         text = "Its log was opened with >, so rotation by copytruncate leaves a hole of NUL bytes and the file never "
         flaws.append(ReportLine(text + "gets smaller: start it with >> instead of > (tee: with -a).", is_wrong=True))
-    if _ROTATED.search(output.path):
+    if not output.is_inside_container and _started_with(output.path) != output.path:
         text = "Its log has been renamed while it was open, and vLLM continues to write to the old file: rotate with "
         flaws.append(ReportLine(text + "copytruncate.", is_wrong=True))
     if output.is_inside_container:
@@ -161,7 +173,7 @@ def _container_log(view: ProcessView, container: str) -> LogPlace:
             continue
         readable = [path for path in paths if is_readable(str(path))]
         if readable:
-            return LogPlace(log=str(readable[0]))
+            return LogPlace(log=str(readable[0]), lasting_log=str(readable[0]))
         is_closed = is_closed or bool(paths)
     if is_closed:
         return _nowhere(f"{view.me} may not read the log of its container {short}: run vllm-watch as root.")

@@ -106,12 +106,14 @@ class OpenFiles:
         try:
             status = os.stat(self._files.path(pid, f"fd/{descriptor}"))
         except OSError:
-            return Output("file", path, is_deleted=target.endswith(_DELETED), access="elsewhere")
+            status = None
+        if target.endswith(_DELETED) if status is None else status.st_nlink == 0:
+            return Output("file", path, is_deleted=True, is_inside_container=not self._is_same_folder(pid, path))
+        if status is None:
+            return Output("file", path, access="elsewhere")
         if not stat.S_ISREG(status.st_mode):
             return Output("other", path)
         is_appending = bool(self._flags(pid, descriptor) & os.O_APPEND)
-        if status.st_nlink == 0:
-            return Output("file", path, is_appending=is_appending, is_deleted=True)
         found, access = self._reached(pid, target, status)
         return Output(
             "file",
@@ -137,6 +139,14 @@ class OpenFiles:
             if os.path.samestat(found, status):
                 return (candidate, "ok") if is_readable(candidate) else (path, "denied")
         return path, "denied" if is_denied else "elsewhere"
+
+    def _is_same_folder(self, pid: int, path: str) -> bool:
+        """Whether the folder of a path is the same one for another process, which may be in a container."""
+        folder = os.path.dirname(path)
+        try:
+            return os.path.samefile(folder, self._files.path(pid, f"root{folder}"))
+        except OSError:
+            return False
 
     def _flags(self, pid: int, descriptor: int) -> int:
         for line in self._files.text(pid, f"fdinfo/{descriptor}").splitlines():

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.config.texts import DEFAULT_NAME, as_name
@@ -36,8 +37,10 @@ class DiscoveredServer(NamedTuple):
     """
     One server: its first process and all that this process started.
 
-    `name` is the model's, as clients know it, and may not be unique. `started` tells the process from a later one with
-    the same number. `url` is that of /metrics; `log` is a path, `journal` a unit.
+    `name` is that of `name_of`; `with_names` makes it unique. `started` tells the process from a later one with the
+    same number. `url` is that of /metrics; `log` is the path of the file that it writes now, `journal` a unit.
+    `lasting_log` is the path that a configuration may name, because a later start writes there, too: not that of a
+    rotated file.
     """
 
     pid: int
@@ -49,6 +52,7 @@ class DiscoveredServer(NamedTuple):
     log: str | None
     journal: str | None
     findings: tuple[ReportLine, ...]
+    lasting_log: str | None = None
 
     @property
     def is_watchable(self) -> bool:
@@ -56,16 +60,11 @@ class DiscoveredServer(NamedTuple):
         return self.url is not None or self.log is not None or self.journal is not None
 
     @property
-    def log_pattern(self) -> str | None:
-        """The log for a configuration, in which ``[``, ``*`` and ``?`` make a path a glob."""
-        return None if self.log is None else glob.escape(self.log)
-
-    def configured(self, name: str) -> ServerConfig:
-        """Return the server's configuration, under a unique name."""
+    def config(self) -> ServerConfig:
+        """What watches it. In a configuration ``[``, ``*`` and ``?`` make a path a glob."""
         metrics = None if self.url is None else MetricsConfig(url=self.url)
-        return ServerConfig(
-            name=name, log=self.log_pattern, journal=self.journal, metrics=metrics, command=self.command.facts
-        )
+        log = None if self.log is None else glob.escape(self.log)
+        return ServerConfig(name=self.name, log=log, journal=self.journal, metrics=metrics, command=self.command.facts)
 
 
 class Discovery(NamedTuple):
@@ -140,19 +139,49 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
         *_findings_of_statistics(command, environment, place, has_metrics=address.url is not None),
         *_findings_of_command(command, environment, is_config_read=read is not None),
     )
+    name = name_of(command, address.url)
     server = DiscoveredServer(
-        pid, root.started, name_of(command), user, command, address.url, place.log, place.journal, findings
+        pid, root.started, name, user, command, address.url, place.log, place.journal, findings, place.lasting_log
     )
     return server if proc.table.is_running(root) else None
 
 
-def name_of(command: ServeCommand) -> str:
-    """Return a server's name: the model's, as clients know it, without folders."""
+def name_of(command: ServeCommand, url: str | None) -> str:
+    """
+    Return a server's name, ``MODEL:PORT``: the same whoever else runs, and after it was started again.
+
+    The model is as clients know it, without folders. The port is the one that they use, in a container the published
+    one; a server that listens on none has the model's name alone.
+    """
+    model = _model_name(command)
+    has_no_port = command.is_headless or command.uds is not None
+    port = urlsplit(url).port if url is not None else None if has_no_port else command.port
+    return f"{model}:{port}" if port else model
+
+
+def _model_name(command: ServeCommand) -> str:
     if command.served_model_name:
         return as_name(command.served_model_name)
     model = command.model or ""
     cached = _CACHED_MODEL.search(model)
     return as_name(cached[1].rpartition("--")[2] if cached else model.rstrip("/").rpartition("/")[2] or DEFAULT_NAME)
+
+
+def with_names(servers: Iterable[DiscoveredServer]) -> list[DiscoveredServer]:
+    """
+    Return servers with unique names, those with /metrics first, then the oldest first.
+
+    Several may have the same model and port, in different network namespaces or at different addresses, and several
+    may have no port: after the first of them comes ``NAME-2``. Only these names depend on who else runs.
+    """
+    named: dict[str, DiscoveredServer] = {}
+    for server in sorted(servers, key=lambda each: (each.url is None, each.started, each.pid)):
+        name, number = server.name, 1
+        while name in named:
+            number += 1
+            name = f"{server.name}-{number}"
+        named[name] = server._replace(name=name)
+    return list(named.values())
 
 
 def _with_count(command: ServeCommand, tree: Sequence[Process]) -> ServeCommand:

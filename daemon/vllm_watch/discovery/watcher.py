@@ -3,7 +3,7 @@
 Servers that come and go: which are watched now.
 
 A server that is gone is watched for another hour, so that it is shown as down and alerts fire. One that is started
-again with the same model and address is the same server.
+again with the same name, which is its model and port, is the same server.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import msgspec
 import structlog
 
 from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.discovery.names import Identity, NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import Discovery, find_servers, server_processes
+from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers, server_processes, with_names
 from vllm_watch.support.clock import Clock
 
 
@@ -43,9 +42,13 @@ MAX_SERVERS = 256
 class TrackedServer(NamedTuple):
     """A server that is watched, and when it was last seen running."""
 
-    name: str
-    config: ServerConfig
+    server: DiscoveredServer
     seen_at: float
+
+    @property
+    def config(self) -> ServerConfig:
+        """What watches it."""
+        return self.server.config
 
 
 class _Event(NamedTuple):
@@ -57,38 +60,49 @@ class _Event(NamedTuple):
 
 
 def track(
-    tracked: Mapping[Identity, TrackedServer], found: Sequence[NamedServer], now: float
-) -> dict[Identity, TrackedServer]:
+    tracked: Mapping[str, TrackedServer], found: Sequence[DiscoveredServer], now: float
+) -> dict[str, TrackedServer]:
     """
     Return the servers to watch, in order of name: those that run, and those that ran within the last hour.
 
-    One that is gone is dropped when another server has its address: the address would be watched twice.
+    One that is gone is dropped when another server has its address, or its log if it has none: that would be watched
+    twice.
     """
     present = {
-        each.identity: TrackedServer(each.name, each.server.configured(each.name), now)
-        for each in _in_turns([each for each in found if each.server.is_watchable])
+        each.name: TrackedServer(each, now)
+        for each in _in_turns([_with_log(each, tracked.get(each.name)) for each in found])
+        if each.is_watchable
     }
-    taken = {_url(each.config) for each in present.values()} - {None}
+    taken = {place for each in present.values() for place in _places(each.config)}
     kept = {
-        identity: each
-        for identity, each in tracked.items()
-        if identity not in present and now - each.seen_at < KEEP_SECONDS and _url(each.config) not in taken
+        name: each
+        for name, each in tracked.items()
+        if name not in present and now - each.seen_at < KEEP_SECONDS and taken.isdisjoint(_places(each.config)[:1])
     }
     latest = sorted([*present.items(), *kept.items()], key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
-    return dict(sorted(latest, key=lambda item: item[1].name))
+    return dict(sorted(latest))
 
 
-def _url(config: ServerConfig) -> str | None:
-    return None if config.metrics is None else config.metrics.url
+def _with_log(server: DiscoveredServer, before: TrackedServer | None) -> DiscoveredServer:
+    """Return a server with the log that it had: a process writes to one place, whose name may be gone for a moment."""
+    known = None if before is None else before.server
+    if known is None or server.log or server.journal or (known.pid, known.started) != (server.pid, server.started):
+        return server
+    return server._replace(log=known.log, journal=known.journal)
 
 
-def _in_turns(found: Sequence[NamedServer]) -> list[NamedServer]:
+def _places(config: ServerConfig) -> list[str]:
+    """Return where a server is watched: first its address, which no other server has, or else its log."""
+    return [place for place in (config.metrics and config.metrics.url, config.log, config.journal) if place]
+
+
+def _in_turns(found: Sequence[DiscoveredServer]) -> list[DiscoveredServer]:
     """Return each user's first server, then each one's second …: a user with many displaces no other user's."""
     turns: Counter[str] = Counter()
     ranked = []
     for each in found:
-        ranked.append((turns[each.server.user], each))
-        turns[each.server.user] += 1
+        ranked.append((turns[each.user], each))
+        turns[each.user] += 1
     return [each for _, each in sorted(ranked, key=lambda turn: turn[0])]
 
 
@@ -111,7 +125,7 @@ class ServerWatcher:
         self._proc = proc or Proc()
         self._host = host
         self._lock = threading.Lock()
-        self._tracked: dict[Identity, TrackedServer] = {}
+        self._tracked: dict[str, TrackedServer] = {}
         self._found = Discovery((), (), 0)
         self._running: frozenset[tuple[int, int]] | None = None
         self._full_poll_at = 0.0
@@ -134,7 +148,7 @@ class ServerWatcher:
                 # Those that hang still run: the last findings about them hold until there are new ones.
                 hanging = tuple(each for each in before.servers if each.pid in self._hanging_pids)
                 self._found = self._found._replace(servers=self._found.servers + hanging)
-            named = with_names(self._found.servers, {identity: each.name for identity, each in self._tracked.items()})
+            named = with_names(self._found.servers)
             self._tracked = track(self._tracked, named, now)
             events = _events(self._found, named, self._tracked.values(), now)
             self._write((*events, *_events_of_hanging(self._hanging_pids)))
@@ -165,19 +179,19 @@ def _events_of_hanging(pids: Iterable[int]) -> Iterator[_Event]:
 
 
 def _events(
-    found: Discovery, named: Sequence[NamedServer], tracked: Iterable[TrackedServer], now: float
+    found: Discovery, named: Sequence[DiscoveredServer], tracked: Iterable[TrackedServer], now: float
 ) -> Iterator[_Event]:
     """Yield an event for each server and finding, and for servers that are gone."""
-    for name, _, server in named:
-        fields = {"server": name, "pid": server.pid, "metrics": server.url, "log": server.log or server.journal}
+    for server in named:
+        fields = {"server": server.name, "pid": server.pid, "metrics": server.url, "log": server.log or server.journal}
         yield _Event("discovery.found", tuple(fields.items()))
         for finding in server.findings:
-            yield _Event("discovery.advice", (("server", name), ("advice", finding.text)), finding.is_wrong)
+            yield _Event("discovery.advice", (("server", server.name), ("advice", finding.text)), finding.is_wrong)
     for finding in found.findings:
         yield _Event("discovery.advice", (("advice", finding.text),), finding.is_wrong)
     for each in tracked:
         if each.seen_at < now:
-            fields = {"server": each.name, "effect": f"It is watched for {KEEP_SECONDS / 60:.0f} minutes more."}
+            fields = {"server": each.config.name, "effect": f"It is watched for {KEEP_SECONDS / 60:.0f} minutes more."}
             yield _Event("discovery.gone", tuple(fields.items()), is_wrong=True)
     if not found.servers:
         text = f"No vLLM server runs here that can be seen; this is looked for every {POLL_SECONDS:.0f} s."
