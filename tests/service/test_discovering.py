@@ -23,6 +23,9 @@ from tests.support.samples import sample
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.commands.check import check
+from vllm_watch.config.config_file import load_config
+
 
 pytestmark = pytest.mark.slow
 
@@ -224,6 +227,26 @@ class TestCheck:
 
         assert f"metrics http://127.0.0.1:{port}/metrics: ok." in result.stdout
         assert f"log {here.folder}/vllm.log: ok." in result.stdout
+
+    @pytest.mark.parametrize("has_metrics", [True, False])
+    def test_a_configured_log_that_nobody_writes(self, here, tmp_path, has_metrics):
+        """A configured log that was renamed under its server has failed, with where its process writes now."""
+        port, log, link = free_port(), here.folder / "vllm.log", here.folder / "link.log"
+        server = here.start(f"exec {here.command(port=port)} >> vllm.log 2>&1")
+        here.until_listening(port)
+        link.symlink_to(log)
+        url = f", metrics: http://127.0.0.1:{port}/metrics" if has_metrics else ""
+        file = tmp_path / "c.yml"
+        file.write_text(f"servers: [{{name: a, log: {log}{url}}}, {{name: b, log: {link}{url}}}]\n")
+        config = load_config(str(file))
+        before = [line.text for line in check(config)]
+        renamed = log.rename(f"{log}.2")
+        log.touch()
+        after = [line for line in check(config) if line.is_wrong]
+
+        assert 2 == sum(".log: ok." in text for text in before)
+        said = f"log {log}: FAILED. Its process {server.pid} writes its log to {renamed} and not here"
+        assert [said in line.text for line in after if "FAILED" in line.text][:1] == [True]
 
     @pytest.mark.needs_root
     def test_where_none_runs(self):

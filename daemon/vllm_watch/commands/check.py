@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import sys
 import time
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -28,6 +31,10 @@ from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, OtlpConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import DiscoveredServer, find_servers
+from vllm_watch.discovery.watched_processes import this_machine
+from vllm_watch.discovery.whose_server import server_of
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
@@ -126,6 +133,8 @@ class Checked(NamedTuple):
     file: str | None
     snapshot: ServerSnapshot
     silent: Sequence[Silent]
+    writer: DiscoveredServer | None
+    """The process of this machine that writes the log, if that is another file than the configured one."""
 
 
 def check(config: Config) -> Iterator[ReportLine]:
@@ -135,9 +144,9 @@ def check(config: Config) -> Iterator[ReportLine]:
     if listed is not None:
         yield from pod_lines(listed)
     config = with_listed(config, listed)
-    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
+    gpus, kernel_log, writers = read_once(config, SystemClock()), read_kernel_log(config), _writers_elsewhere(config)
     for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
+        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log, writers.get(server.name)))
     yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
@@ -160,8 +169,11 @@ def view_of(config: Config) -> dict[str, Any]:
     """
     listed = list_pods(config)
     config = with_listed(config, listed)
-    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
-    servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
+    gpus, kernel_log, writers = read_once(config, SystemClock()), read_kernel_log(config), _writers_elsewhere(config)
+    servers = [
+        _view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log, writers.get(each.name)))
+        for each in config.servers
+    ]
     lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
     lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
@@ -210,7 +222,38 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: KernelLogStatus | None) -> Checked:
+def _writers_elsewhere(config: Config) -> dict[str, DiscoveredServer]:
+    """Return the processes of this machine that write their servers' logs into other files than the configured ones."""
+    proc = Proc()
+    try:
+        found = find_servers(proc, proc.table.processes()).servers
+    except DiscoveryError:
+        return {}
+    here = this_machine(proc)
+    own = {server.name: (server.log, server_of(server, found, here)) for server in config.servers}
+    return {
+        name: server
+        for name, (log, server) in own.items()
+        if log is not None and server is not None and server.log is not None and _is_elsewhere(server.log, log)
+    }
+
+
+def _is_elsewhere(path: str, log: str) -> bool:
+    """Whether a file is none of those that a configured path or glob names."""
+    try:
+        written = Path(path).stat()
+        return not any(os.path.samestat(written, Path(each).stat()) for each in glob.glob(log))  # noqa: PTH207
+    except OSError:
+        return False  # It was deleted or renamed meanwhile, or cannot be looked at.
+
+
+def _checked(
+    whole: Config,
+    config: ServerConfig,
+    gpus: GpuUse,
+    kernel_log: KernelLogStatus | None,
+    writer: DiscoveredServer | None,
+) -> Checked:
     """Read each source of a server once; its GPUs and the kernel's log were read already, with those of all others."""
     server = ServerMonitor(config, SystemClock())
     server.apply_gpus(gpus, CHECK_SECONDS)
@@ -222,18 +265,18 @@ def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: Kern
         snapshot = server.snapshot()
         has_kernel_log = kernel_log is not None and kernel_log.is_up
         silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
-        return Checked(config, whole.files.get(config.name), snapshot, silent)
+        return Checked(config, whole.files.get(config.name), snapshot, silent, writer)
     finally:
         server.close()
 
 
 def _lines_of(checked: Checked) -> Iterator[ReportLine]:
     """Yield the report on a server."""
-    config, file, snapshot, silent = checked
+    config, file, snapshot, silent, writer = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     found = server_findings(snapshot)
     for source in snapshot.sources:
-        yield from _check_source(config, source, snapshot)
+        yield from _check_source(config, source, snapshot, writer)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
     yield from _flags(snapshot.configuration)
     read = {source.source for source in snapshot.sources}
@@ -251,11 +294,18 @@ def _read_log(server: ServerMonitor) -> None:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+def _check_source(
+    config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot, writer: DiscoveredServer | None
+) -> Iterator[ReportLine]:
     where = _address(config, source.source)
-    word = standing(source.source, source.reason, is_up=source.is_up)
+    word: str = standing(source.source, source.reason, is_up=source.is_up)
+    text = explain(source.source, source.reason)
+    if source.source == "log" and writer is not None:
+        word = "FAILED"
+        text = f"Its process {writer.pid} writes its log to {writer.log} and not here: vLLM keeps a file open that was "
+        text += "renamed. Start it again, and rotate with copytruncate."
     name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
-    yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
+    yield ReportLine(f"  {name}: {word}. {text}", word == "FAILED")
     if source.source == "gpu":
         yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
     if source.engine_kind == "ray_vllm":

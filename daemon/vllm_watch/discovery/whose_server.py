@@ -55,7 +55,11 @@ def _by_unit(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
 
 
 def _by_log(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
-    return lambda server: config.log is not None and server.log is not None and fnmatchcase(server.log, config.log)
+    pattern = config.log
+    return lambda server: (
+        pattern is not None
+        and any(log is not None and fnmatchcase(log, pattern) for log in (server.log, server.lasting_log))
+    )
 
 
 def _place(url: str, here: Here) -> tuple[str, str]:
