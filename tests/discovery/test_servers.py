@@ -205,15 +205,15 @@ class TestAddress:
         assert "http://127.0.0.1:41234/metrics" == tree.only().url
 
     def test_in_a_container(self, tree):
-        """A server in a network of its own is found at its own address, or at the host's port that leads there."""
+        """A server in a network of its own is found, and named, by its own address, or by the host's port to it."""
         trie = "Local:\n  |-- 127.0.0.1\n      /32 host LOCAL\n  |-- 172.17.0.2\n      /32 host LOCAL\n"
         tree.add(10, f"{SERVE} --port 8001", network=2)
         tree.write("10/net/fib_trie", trie)
-        assert "http://172.17.0.2:8001/metrics" == tree.only().url
+        assert ("http://172.17.0.2:8001/metrics", "Qwen3-8B:8001") == (tree.only().url, tree.only().name)
 
         line = "docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 9001 -container-ip 172.17.0.2 -container-port 8001"
         tree.add(20, f"/usr/bin/{line}", name="docker-proxy")
-        assert "http://127.0.0.1:9001/metrics" == tree.only().url
+        assert ("http://127.0.0.1:9001/metrics", "Qwen3-8B:9001") == (tree.only().url, tree.only().name)
 
     def test_an_address_of_this_machine(self, tree):
         """An address that this machine has is asked; one that is another's is not, and it is said what to do."""
