@@ -206,7 +206,7 @@ def test_the_policy_lets_out_to_the_pods_that_are_selected(rendered, selector, w
 
 
 def test_the_policy_lets_out_to_the_port_of_each_url(rendered):
-    """What is named by a URL can be reached at its port, written or not; a link, which only people follow, opens none."""
+    """What is named by a URL can be reached at its port, written or not; a link, which people follow, opens none."""
     config = {
         "kubernetes": None,
         "links": {"logs": "http://grafana:3000/explore"},
