@@ -102,7 +102,7 @@ def test_another_python_than_debians_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("argument", "value", "sentence"),
-    [("--output", "/dev/null/there", "--output: no package can be written there"), ("--revision", "a b", "--revision: ")],
+    [("--output", "/dev/null/there", "--output: no package can be written"), ("--revision", "a b", "--revision: ")],
 )
 def test_a_wrong_option_is_refused_at_once(tmp_path, argument, value, sentence):
     """Before anything is built it is said that the package could not be written, or would have no valid version."""

@@ -415,10 +415,10 @@ def beside(tmp_path):
     return make
 
 
-def examples():
-    """Return the README's kustomizations."""
-    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"^```yaml\n(.*?)^```$", text[text.index("## Kubernetes") :], re.DOTALL | re.MULTILINE)
+def examples(folder="deploy", heading="## Kubernetes"):
+    """Return a README's kustomizations."""
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```yaml\n(.*?)^```$", text[text.index(heading) :], re.DOTALL | re.MULTILINE)
 
 
 @needs_kustomize
@@ -448,3 +448,20 @@ def test_rules_and_dashboards_can_be_left_out(beside, built):
         for each in built["sidecar"]
         if each["kind"] != "PrometheusRule" and "grafana_dashboard" not in each["metadata"].get("labels", {})
     ] == [(each["kind"], each["metadata"]["name"]) for each in objects]
+
+
+@needs_kustomize
+def test_the_readmes_kustomization_for_pods_goes_with_its_configuration(beside):
+    """The pods and the port that the README configures are those that its policy lets out to, and labels are added."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    configured = load_yaml(re.search(r"`(kubernetes: \{selector.*\})`", text)[1])["kubernetes"]
+    objects = beside(examples("deploy/kubernetes", "## Pods")[0])
+    (policy,), (monitor,) = of_kind(objects, "NetworkPolicy"), of_kind(objects, "PodMonitor")
+    key, value = configured["selector"].split("=")
+
+    assert policy["spec"]["egress"][1] == {
+        "to": [{"podSelector": {"matchLabels": {key: value}}}],
+        "ports": [{"port": configured["port"], "protocol": "TCP"}],
+    }
+    assert "kube-prometheus-stack" == monitor["metadata"]["labels"]["release"]
+    assert f"registry.example.com/vllm-watch:{vllm_watch.__version__}" == watch_of(pod_of(objects))["image"]
