@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+DIST ?= dist
 # Tests start Python hundreds of times: what it compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what is costly to begin with. Those that take long come first, as
@@ -13,7 +14,7 @@ PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorde
 WORKERS = $(shell expr $$(nproc) '*' 5 / 2)
 QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
-.PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate
+.PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate chart
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -72,3 +73,9 @@ generate: .venv/developing  ## Write all that is made from something else: METRI
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py
 	$(BIN)/python deploy/manual/generate.py
+
+chart:  ## The Helm chart as one file without links: dist/vllm-watch-VERSION.tgz; DIST= is another folder
+	mkdir -p $(DIST)
+	tar --create --gzip --dereference --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+	  --transform 's,^chart,vllm-watch,' --directory deploy/kubernetes --file \
+	  $(DIST)/vllm-watch-$$(sed -n 's/^version: //p' deploy/kubernetes/chart/Chart.yaml).tgz chart

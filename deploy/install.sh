@@ -99,7 +99,7 @@ need_python() {
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot make virtual environments: on Debian and Ubuntu install python3-venv"
   as_nobody "$python" -I -c '' 2>/dev/null ||
-    say "Warning: only some users may run $python, and the service may not: PYTHON=/usr/bin/python3 names another"
+    fail "only some users may run $python, and the service may not: PYTHON=/usr/bin/python3 names another"
 }
 
 # COMMAND...: run it as the user nobody, who has no more rights than the service's user; without root, as the caller.
@@ -126,11 +126,14 @@ find_wheel() {
   [ -f "$wheel" ] || fail "$wheel: no such file"
 }
 
-# The name of a release has its version, a digest of its content, and the version of the interpreter.
+# The name of a release has its version, a digest of its content, and the interpreter's version and a digest of its path:
+# an environment works with that one only.
 release_of_wheel() {
   version=$(basename "$wheel" | cut -d - -f 2)
   content=$(sha256sum <"$wheel" | cut -c 1-12)
-  echo "$version-$content-py$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+  interpreter=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  path=$("$python" -c 'import os, sys; print(os.path.realpath(sys._base_executable))' | sha256sum | cut -c 1-8)
+  echo "$version-$content-py$interpreter-$path"
 }
 
 # The files.
@@ -178,10 +181,8 @@ configured() { # the configuration's path, as the unit sees it
 # Whether a release starts, also as the service's user, and accepts the configuration; if not, its output is shown.
 works() { # RELEASE
   program "$1" --version >"$work/said" 2>&1 || { cat "$work/said" >&2; return 1; }
-  if [ -z "$root" ] && as_nobody "$python" -I -c '' 2>/dev/null; then
-    as_nobody "$releases/$1/bin/vllm-watch" --version >"$work/said" 2>&1 ||
-      { cat "$work/said" >&2; say "root can run it, but the service's user cannot" >&2; return 1; }
-  fi
+  [ -n "$root" ] || as_nobody "$releases/$1/bin/vllm-watch" --version >"$work/said" 2>&1 ||
+    { cat "$work/said" >&2; say "root can run it, but the service's user cannot" >&2; return 1; }
   [ -f "$root$(configured)" ] || return 0
   status=0
   program "$1" check --format json --config "$root$(configured)" >"$work/answer" 2>"$work/said" || status=$?

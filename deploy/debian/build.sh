@@ -6,29 +6,33 @@ set -eu
 
 usage() {
   cat <<'END'
-Usage: build.sh [--wheel FILE | --source DIR] [--output DIR]
+Usage: build.sh [--wheel FILE | --source DIR] [--output DIR] [--revision N]
 
   --wheel FILE, --source DIR   what to pack, as for install.sh
-  --output DIR                 where the package goes [default: .]
+  --output DIR                 where the package goes; made if it is missing [default: .]
+  --revision N                 tells apt this build of a version from an earlier one [default: 1]
 
-PYTHON names the interpreter, which the package will depend on [default: /usr/bin/python3].
+PYTHON names the interpreter, which the package will depend on [default: /usr/bin/python3]; DEBFULLNAME and DEBEMAIL name
+the package's maintainer.
 END
 }
 
 fail() { printf 'build.sh: %s\n' "$*" >&2; exit "${status:-1}"; }
 
 output=.
+revision=1
 what=''
 value=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --output | --wheel | --source) [ $# -gt 1 ] || { status=2; fail "$1 needs a value"; } ;;
+    --output | --revision | --wheel | --source) [ $# -gt 1 ] || { status=2; fail "$1 needs a value"; } ;;
     *) status=2; fail "unknown: $1" ;;
   esac
-  case $1 in --output) output=$2 ;; *) what=$1 value=$2 ;; esac
+  case $1 in --output) output=$2 ;; --revision) revision=$2 ;; *) what=$1 value=$2 ;; esac
   shift 2
 done
+case $revision in '' | *[!0-9A-Za-z.+~]*) status=2; fail "--revision: letters, digits, ., + and ~" ;; esac
 command -v dpkg-deb >/dev/null || fail "dpkg-deb is not here"
 # The interpreter with its version: the packages inside work with no other.
 python=$(readlink -f "${PYTHON:-/usr/bin/python3}")
@@ -36,6 +40,7 @@ case $python in
   /usr/bin/python3.*) ;;
   *) fail "$python is not Debian's: PYTHON=/usr/bin/python3 names it" ;;
 esac
+mkdir -p "$output" || fail "--output: no package can be written there"
 
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -54,17 +59,37 @@ mv "$tree/usr/local/share/zsh/site-functions" "$tree/usr/share/zsh/vendor-comple
 rmdir "$tree/usr/local/share/zsh"
 mv "$tree/usr/local/share"/* "$tree/usr/share/"
 rmdir -p "$tree/etc/systemd/system" "$tree/usr/local/bin" "$tree/usr/local/share" 2>/dev/null || true
-# From where pip installed the wheel is of no use elsewhere.
+# From where pip installed the wheel is of no use elsewhere, and the package compiles when it is installed.
 find "$tree/opt" -name direct_url.json -delete
-install -D -m 644 "$here/../../LICENSE" "$tree/usr/share/doc/vllm-watch/copyright"
+find "$tree/opt" -name __pycache__ -prune -exec rm -r {} +
 
 release=$(basename "$(echo "$tree"/opt/vllm-watch/releases/*)")
-version=${release%%-*}
+version=${release%%-*}-$revision
+maintainer="${DEBFULLNAME:-vllm-watch} <${DEBEMAIL:-vllm-watch@users.noreply.github.com}>"
+documents=$tree/usr/share/doc/vllm-watch
+mkdir -p "$documents"
+cat >"$documents/copyright" <<END
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Source: https://github.com/vllm-watch/vllm-watch
+Comment: Each Python package under /opt/vllm-watch has its license in its folder *.dist-info.
+
+Files: *
+Copyright: 2026 The authors of vllm-watch
+License: Apache-2.0
+ The text of the license is in /usr/share/common-licenses/Apache-2.0.
+END
+gzip -9n >"$documents/changelog.Debian.gz" <<END
+vllm-watch ($version) unstable; urgency=medium
+
+  * What is new: https://github.com/vllm-watch/vllm-watch/blob/main/CHANGELOG.md
+
+ -- $maintainer  $(date --utc --rfc-email --date "@${SOURCE_DATE_EPOCH:-$(date +%s)}")
+END
 cat >"$tree/DEBIAN/control" <<END
 Package: vllm-watch
 Version: $version
 Architecture: $(dpkg --print-architecture)
-Maintainer: Made here <root@localhost>
+Maintainer: $maintainer
 Depends: $(basename "$python"), libc6
 Section: net
 Priority: optional

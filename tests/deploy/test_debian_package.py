@@ -43,17 +43,22 @@ def machine(tmp_path):
 
 
 def test_the_package_is_installed_removed_and_purged(machine):
-    """It brings program, unit, configuration and the dependency on its Python; removed it leaves the configuration."""
+    """It brings program, unit, configuration and the dependency on its Python; removed it leaves the configuration.
+
+    What is compiled at the installation goes with it.
+    """
     wheel = make_wheel(machine.folder, "1.0")
     out = machine.folder
     machine.done(f"""
-        PYTHON={PYTHON} $build --wheel {wheel} --output {out}
-        deb=$(echo {out}/vllm-watch_1.0_*.deb)
+        PYTHON={PYTHON} $build --wheel {wheel} --output {out}/new/folder --revision 2
+        deb=$(echo {out}/new/folder/vllm-watch_1.0-2_*.deb)
         dpkg-deb --info $deb >{out}/info
         dpkg-deb --contents $deb >{out}/contents
         find {PLACES} 2>/dev/null | sort >{out}/before || true
         dpkg --install $deb
         vllm-watch --version >{out}/version
+        find /opt/vllm-watch -name __pycache__ >{out}/compiled
+        zcat /usr/share/doc/vllm-watch/changelog.Debian.gz >{out}/changelog
         vllm-watch check --config /etc/vllm-watch/vllm-watch.yml >{out}/check || echo $? >{out}/status
         systemd-analyze verify vllm-watch.service >{out}/verified 2>&1
         mkdir -p /var/lib/vllm-watch
@@ -66,7 +71,9 @@ def test_the_package_is_installed_removed_and_purged(machine):
     said = {path.name: path.read_text() for path in out.iterdir() if path.is_file() and path.suffix == ""}
 
     assert f"Depends: {PYTHON.name}, libc6\n" in said["info"]
-    assert " Version: 1.0\n" in said["info"]
+    assert " Version: 1.0-2\n" in said["info"]
+    assert said["changelog"].startswith("vllm-watch (1.0-2) ")
+    assert ("__pycache__" in said["contents"], "__pycache__" in said["compiled"]) == (False, True)
     assert "/lib/systemd/system/vllm-watch.service\n" in said["contents"]
     assert [each for each in SHARED if f"./usr/share/{each}\n" not in said["contents"]] == []
     assert "usr/local" not in said["contents"]
@@ -91,3 +98,22 @@ def test_another_python_than_debians_is_refused(tmp_path):
 
     assert (run.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "is not Debian's: PYTHON=/usr/bin/python3 names it" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "sentence"),
+    [("--output", "/dev/null/there", "--output: no package can be written"), ("--revision", "a b", "--revision: ")],
+)
+def test_a_wrong_option_is_refused_at_once(tmp_path, argument, value, sentence):
+    """Before anything is built it is said that the package could not be written, or would have no valid version."""
+    run = subprocess.run(
+        ["sh", str(SCRIPT), argument, value, "--wheel", str(tmp_path / "none.whl")],
+        env={**inherited(), "PYTHON": str(PYTHON)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (run.returncode != 0, run.stdout) == (True, "")
+    assert sentence in run.stderr

@@ -8,13 +8,24 @@ import copy
 import gzip
 import json
 import shutil
+import subprocess
+import tarfile
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.deploy.test_kubernetes import build, faults, needs_kustomize, of_kind, pod_of, watch_of
+from tests.deploy.test_kubernetes import (
+    ANNOTATIONS_LIMIT,
+    annotated,
+    build,
+    faults,
+    needs_kustomize,
+    of_kind,
+    pod_of,
+    watch_of,
+)
 from tests.support.yaml_files import load_all_yaml, load_yaml
 
 import vllm_watch
@@ -42,9 +53,9 @@ def helm():
 def rendered(helm):
     """Return the objects that the chart makes with some values."""
 
-    def render(**values):
-        with helm.Chart.load(str(CHART)) as chart:
-            texts = chart.render(values, name="vllm-watch", namespace="vllm")
+    def render(*, chart=CHART, release="vllm-watch", **values):
+        with helm.Chart.load(str(chart)) as loaded:
+            texts = loaded.render(values, name=release, namespace="vllm")
         return [each for path, text in texts.items() if path.endswith(".yaml") for each in load_all_yaml(text) if each]
 
     return render
@@ -79,8 +90,9 @@ def test_the_chart_has_what_the_overlay_has(plain):
     overlay = build(FOLDER / "overlays" / "pods")
 
     assert sorted(each["kind"] for each in overlay) == sorted(each["kind"] for each in plain)
-    for kind in ("PodMonitor", "PrometheusRule"):
-        assert specs(overlay, kind) == specs(plain, kind)
+    assert specs(overlay, "PrometheusRule") == specs(plain, "PrometheusRule")
+    (theirs,), (ours,) = specs(overlay, "PodMonitor"), specs(plain, "PodMonitor")
+    assert {**theirs, "selector": ours["selector"]} == ours
     assert [each["rules"] for each in of_kind(overlay, "Role")] == [each["rules"] for each in of_kind(plain, "Role")]
     assert dashboards(overlay) == dashboards(plain)
     (theirs,), (ours,) = of_kind(overlay, "NetworkPolicy"), of_kind(plain, "NetworkPolicy")
@@ -114,9 +126,10 @@ def test_the_parts_find_each_other(plain, tmp_path):
         service["spec"]["selector"],
         policy["spec"]["podSelector"]["matchLabels"],
         of_kind(plain, "Deployment")[0]["spec"]["selector"]["matchLabels"],
+        of_kind(plain, "PodMonitor")[0]["spec"]["selector"]["matchLabels"],
     ):
         assert selector.items() <= pod["metadata"]["labels"].items()
-    assert "vllm-watch" in pod["metadata"]["labels"]  # The PodMonitor's.
+    assert "vllm-watch" in pod["metadata"]["labels"]  # That of every other PodMonitor.
     assert config["metadata"]["name"] == pod["spec"]["volumes"][0]["configMap"]["name"]
     assert {account["metadata"]["name"]} == {pod["spec"]["serviceAccountName"], binding["subjects"][0]["name"]}
     assert "app=vllm" == load_config(str(tmp_path / "vllm-watch.yml")).kubernetes.selector
@@ -152,10 +165,147 @@ def test_a_changed_configuration_starts_a_new_pod(plain, rendered):
     assert annotations[0] != annotations[1]
 
 
+def policy_of(objects):
+    """Return the spec of the NetworkPolicy."""
+    return of_kind(objects, "NetworkPolicy")[0]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "wanted"),
+    [
+        ("app=x", {"matchLabels": {"app": "x"}}),
+        (" app==x , tier= ", {"matchLabels": {"app": "x", "tier": ""}}),
+        (
+            "model,helm-release-name",
+            {"matchExpressions": [{"key": key, "operator": "Exists"} for key in ("model", "helm-release-name")]},
+        ),
+        (
+            "!old,llm-d.ai/role!=test,env in (a, b) ,zone notin(c)",
+            {
+                "matchExpressions": [
+                    {"key": "old", "operator": "DoesNotExist"},
+                    {"key": "llm-d.ai/role", "operator": "NotIn", "values": ["test"]},
+                    {"key": "env", "operator": "In", "values": ["a", "b"]},
+                    {"key": "zone", "operator": "NotIn", "values": ["c"]},
+                ]
+            },
+        ),
+    ],
+    ids=["equal", "spaces and no value", "a label", "sets"],
+)
+def test_the_policy_lets_out_to_the_pods_that_are_selected(rendered, selector, wanted):
+    """Selector, port and namespace of `kubernetes` are those of the policy, whatever form the selector has."""
+    objects = rendered(config={"kubernetes": {"selector": selector, "port": "http", "namespace": "models"}})
+    theirs = {"matchLabels": {"kubernetes.io/metadata.name": "models"}}
+
+    assert policy_of(objects)["egress"][1] == {
+        "to": [{"podSelector": wanted, "namespaceSelector": theirs}],
+        "ports": [{"port": "http", "protocol": "TCP"}],
+    }
+    assert [] == faults(of_kind(objects, "NetworkPolicy")[0])
+
+
+def test_the_policy_lets_out_to_the_port_of_each_url(rendered):
+    """What is named by a URL can be reached at its port, written or not; a link, which people follow, opens none."""
+    config = {
+        "kubernetes": None,
+        "links": {"logs": "http://grafana:3000/explore"},
+        "otlp": "https://collector/v1/metrics",
+        "prometheus": {"url": "http://prometheus:9090"},
+        "servers": [
+            {"name": "a", "metrics": "http://a-0.a:8000/metrics", "probe": {"url": "http://a-0.a:8001?x"}},
+            {"name": "b", "metrics": {"url": "http://b/metrics"}},
+        ],
+    }
+    more = {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}
+    (_, opened, added) = policy_of(rendered(config=config, networkPolicy={"egress": [more]}))["egress"]
+
+    assert {80, 443, 8000, 8001, 9090} == {port["port"] for port in opened["ports"]}
+    assert {"ports"} == set(opened)
+    assert more == added
+
+
+def test_the_policy_lets_in_who_scrapes(rendered):
+    """Others can be let in instead of the usual programs, and nobody."""
+    mine = [{"podSelector": {"matchLabels": {"app": "scraper"}}}]
+
+    assert [{"from": mine, "ports": [{"port": "vllm-watch", "protocol": "TCP"}]}] == (
+        policy_of(rendered(networkPolicy={"scrapers": mine}))["ingress"]
+    )
+    assert "ingress" not in policy_of(rendered(networkPolicy={"scrapers": []}))
+
+
+def test_a_secret_is_mounted_and_the_pod_is_placed(rendered):
+    """Files that the configuration names can be brought along, and all that decides where a pod runs reaches it."""
+    objects = rendered(
+        extraVolumes=[{"name": "keys", "secret": {"secretName": "vllm-keys"}}],
+        extraVolumeMounts=[{"name": "keys", "mountPath": "/etc/vllm-keys", "readOnly": True}],
+        podAnnotations={"a": "b"},
+        affinity={"nodeAffinity": {}},
+        priorityClassName="high",
+    )
+    pod = pod_of(objects)
+
+    assert ["config", "keys"] == [each["name"] for each in pod["spec"]["volumes"]]
+    assert ["/etc/vllm-watch", "/etc/vllm-keys"] == [each["mountPath"] for each in watch_of(pod)["volumeMounts"]]
+    assert ("b", 2) == (pod["metadata"]["annotations"]["a"], len(pod["metadata"]["annotations"]))
+    assert ({"nodeAffinity": {}}, "high") == (pod["spec"]["affinity"], pod["spec"]["priorityClassName"])
+    assert [] == faults(of_kind(objects, "Deployment")[0])
+
+
+def test_a_password_keeps_neither_kubernetes_nor_prometheus_out(rendered):
+    """With a web configuration the kubelet asks for the port alone, and the PodMonitor can be told the password."""
+    endpoint = {"scheme": "https", "basicAuth": {"username": {"name": "watch", "key": "user"}}}
+    objects = rendered(config={"web_config_file": "/etc/vllm-web/web.yml"}, podMonitor={"endpoint": endpoint})
+    (scraped,) = of_kind(objects, "PodMonitor")[0]["spec"]["podMetricsEndpoints"]
+    container = watch_of(pod_of(objects))
+
+    assert [{"port": "vllm-watch"}] * 2 == [
+        container[each]["tcpSocket"] for each in ("livenessProbe", "readinessProbe")
+    ]
+    assert [] == [each for each in ("livenessProbe", "readinessProbe") if "httpGet" in container[each]]
+    assert {**scraped, **endpoint} == scraped
+    assert "vllm-watch" == scraped["port"]
+
+
+def test_two_releases_share_a_namespace(rendered):
+    """No object of one has the name of one of the other, and each PodMonitor selects its own pod alone."""
+    one, other = rendered(release="one"), rendered(release="other")
+    named = [{(each["kind"], each["metadata"]["name"]) for each in objects} for objects in (one, other)]
+
+    assert set() == named[0] & named[1]
+    for objects, release in ((one, "one"), (other, "other")):
+        (monitor,) = of_kind(objects, "PodMonitor")
+        assert release == monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [({}, "vllm-watch"), ({"nameOverride": "x"}, "vllm-watch-x"), ({"fullnameOverride": "y"}, "y")],
+    ids=["the release's", "with a suffix", "another"],
+)
+def test_objects_can_have_another_name(rendered, values, name):
+    """Every object's name is, or begins with, the one that is wanted, and they name each other by it."""
+    objects = rendered(**values)
+
+    assert [] == [each["metadata"]["name"] for each in objects if f"{each['metadata']['name']}-".find(f"{name}-") != 0]
+    assert {name} == {
+        pod_of(objects)["spec"]["serviceAccountName"],
+        pod_of(objects)["spec"]["volumes"][0]["configMap"]["name"],
+        of_kind(objects, "RoleBinding")[0]["roleRef"]["name"],
+    }
+
+
 @pytest.mark.parametrize(
     "values",
-    [{"imgae": {}}, {"image": {"repo": "x"}}, {"networkPolicy": {"ports": ["http"]}}, {"config": {"kubernetes": None}}],
-    ids=["a key", "a key below", "a port", "nothing to watch"],
+    [
+        {"imgae": {}},
+        {"image": {"repo": "x"}},
+        {"networkPolicy": {"apiServerPorts": ["http"]}},
+        {"networkPolicy": {"pods": []}},
+        {"config": {"kubernetes": None}},
+    ],
+    ids=["a key", "a key below", "a port", "a key that there was", "nothing to watch"],
 )
 def test_a_wrong_value_is_refused(helm, rendered, values):
     """What the chart does not know, or cannot work, is an error of its schema."""
@@ -173,6 +323,23 @@ def test_a_chart_without_its_files_says_so(helm, tmp_path):
         for others in ({}, {"prometheusRules": {"enabled": False}}):
             with pytest.raises(helm.HelmError, match="the chart has no"):
                 chart.render(others, name="vllm-watch", namespace="vllm")
+
+
+@pytest.mark.needs_tool("make")
+def test_the_packaged_chart_is_the_chart(plain, rendered, tmp_path):
+    """`make chart` writes one file without links, of which the same objects are made."""
+    make = ["make", "--silent", "--directory", FOLDER.parents[1], "chart", f"DIST={tmp_path}"]
+    subprocess.run(make, check=True, timeout=60)
+    package = tmp_path / f"vllm-watch-{vllm_watch.__version__}.tgz"
+
+    with tarfile.open(package) as members:
+        assert [] == [each.name for each in members if not (each.isfile() or each.isdir())]
+    assert plain == rendered(chart=package)
+
+
+def test_each_object_can_be_applied_by_the_client(plain):
+    """Argo CD and `kubectl apply` keep what was applied in an annotation, which has a limit."""
+    assert {} == {each["metadata"]["name"]: size for each in plain if (size := annotated(each)) >= ANNOTATIONS_LIMIT}
 
 
 def test_a_release_fits_into_its_secret(plain):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copied_venvs import copying_python
+from tests.support.copied_venvs import copying_python, put_quick_venv
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
 from tests.support.wheels import link_dependencies, make_wheel
@@ -41,6 +41,13 @@ SHARED = (
 SHELLS = ("bash", "zsh", "fish")
 
 
+ANYBODY = """#!/bin/sh
+while case $1 in --*) true ;; *) false ;; esac; do shift; done
+exec "$@"
+"""
+"""Stands for setpriv: nobody but who runs the tests may enter their folders, in which Python is."""
+
+
 class Machine:
     """A root to install into."""
 
@@ -49,8 +56,12 @@ class Machine:
         self.root = folder / "root"
         for each in STANDARD:
             (self.root / each).mkdir(parents=True)
+        (folder / "bin").mkdir()
+        (folder / "bin" / "setpriv").write_text(ANYBODY)
+        (folder / "bin" / "setpriv").chmod(0o755)
         self.environment = {
             **os.environ,
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
             "PYTHON": str(copying_python(folder)),
             "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -336,3 +347,32 @@ def test_an_old_python_is_refused(machine, wheels, tmp_path):
     assert run.returncode == 1
     assert f"{old} is too old: vllm-watch needs Python 3.10 or newer" in run.stderr
     assert machine.contents() == before
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_tool("setpriv")
+def test_a_python_that_only_some_may_run_is_refused(machine, wheels):
+    """An interpreter in a folder of one user's is of no use to the service: it is named, before anything is done."""
+    machine.folder.chmod(0o700)
+    before = machine.contents()
+    run = machine.run("install", "--wheel", wheels["1.0"], PATH=os.environ["PATH"])
+
+    assert (run.returncode, run.stdout, machine.contents()) == (1, "", before)
+    assert f"only some users may run {machine.environment['PYTHON']}, and the service may not" in run.stderr
+
+
+def test_another_python_makes_another_environment(equipped, wheels, tmp_path):
+    """The same wheel with the interpreter of another path is another release; the first one is removed."""
+    (old,) = equipped.file("opt/vllm-watch/releases").iterdir()
+    other = tmp_path / "other" / "bin" / "python"
+    other.parent.mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys._base_executable), other)
+    (tmp_path / "other" / "lib").symlink_to(Path(sys.base_prefix) / "lib")
+    put_quick_venv(Path(equipped.environment["PYTHONPATH"]))
+    said = equipped.done("upgrade", "--wheel", wheels["1.0"], PYTHON=str(other))
+    again = equipped.done("upgrade", "--wheel", wheels["1.0"], PYTHON=str(other))
+    (new,) = equipped.file("opt/vllm-watch/releases").iterdir()
+
+    assert "Create a virtual environment" in said
+    assert again == f"Nothing to do: {new.name} is installed.\n"
+    assert (new.name != old.name, equipped.version()) == (True, "1.0")

@@ -53,6 +53,15 @@ def built():
     return {overlay: build(FOLDER / "overlays" / overlay) for overlay in OVERLAYS}
 
 
+def annotated(document):
+    """Return the bytes of an object's annotations, with the one that `kubectl apply` adds: the object, by Go's JSON."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    kept = {"kubectl.kubernetes.io/last-applied-configuration": re.sub("[<>&]", r"\\u0000", text)}
+    return sum(
+        len(f"{key}{value}".encode()) for key, value in {**document["metadata"].get("annotations", {}), **kept}.items()
+    )
+
+
 def of_kind(objects, *kinds):
     """Return the objects of some kinds."""
     return [each for each in objects if each["kind"] in kinds]
@@ -250,7 +259,7 @@ def test_who_watches_does_not_decide_who_serves(built):
 @needs_kustomize
 @pytest.mark.parametrize("overlay", ALONE)
 def test_the_policy_lets_through_what_is_needed(built, overlay):
-    """It is about the pod that watches, lets in its port, and lets out names and the ports that are watched."""
+    """It is about the pod that watches, lets in its port, and lets out names and what its configuration watches."""
     (policy,) = of_kind(built[overlay], "NetworkPolicy")
     pod = pod_of(built[overlay])
     names, vllm, *others = policy["spec"]["egress"]
@@ -259,7 +268,9 @@ def test_the_policy_lets_through_what_is_needed(built, overlay):
     # A Service on 80 of production-stack leads to 8000 of its pods, and it is their port that a policy is about.
     asked = {urlsplit(server["metrics"]).port or 8000 for server in document.get("servers", ())}
     if "kubernetes" in document:
+        key, value = document["kubernetes"]["selector"].split("=")
         asked = {document["kubernetes"]["port"]}
+        assert [{"podSelector": {"matchLabels": {key: value}}}] == vllm["to"]
         assert {443, 6443} == {port["port"] for rule in others for port in rule["ports"]}
     else:
         assert [] == others
@@ -267,7 +278,7 @@ def test_the_policy_lets_through_what_is_needed(built, overlay):
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert ["Egress", "Ingress"] == sorted(policy["spec"]["policyTypes"])
     assert ["vllm-watch"] == [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
-    assert {(53, "UDP"), (53, "TCP")} == {(port["port"], port["protocol"]) for port in names["ports"]}
+    assert {(53, "UDP"), (53, "TCP")} <= {(port["port"], port["protocol"]) for port in names["ports"]}
     assert asked <= {port["port"] for port in vllm["ports"]}
     assert all(peer["podSelector"] for peer in vllm["to"])
 
@@ -342,7 +353,7 @@ def test_the_dashboards_are_the_files(built):
 
     assert [1] * len(maps) == [len(each["data"]) for each in maps]
     assert files == {name: text for each in maps for name, text in each["data"].items()}
-    assert max(len(json.dumps(each).encode()) for each in maps) < ANNOTATIONS_LIMIT
+    assert max(annotated(each) for each in built["metrics-only"]) < ANNOTATIONS_LIMIT
 
 
 _WORKLOAD = """
@@ -404,10 +415,10 @@ def beside(tmp_path):
     return make
 
 
-def examples():
-    """Return the README's kustomizations."""
-    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"^```yaml\n(.*?)^```$", text[text.index("## Kubernetes") :], re.DOTALL | re.MULTILINE)
+def examples(folder="deploy", heading="## Kubernetes"):
+    """Return a README's kustomizations."""
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```yaml\n(.*?)^```$", text[text.index(heading) :], re.DOTALL | re.MULTILINE)
 
 
 @needs_kustomize
@@ -437,3 +448,20 @@ def test_rules_and_dashboards_can_be_left_out(beside, built):
         for each in built["sidecar"]
         if each["kind"] != "PrometheusRule" and "grafana_dashboard" not in each["metadata"].get("labels", {})
     ] == [(each["kind"], each["metadata"]["name"]) for each in objects]
+
+
+@needs_kustomize
+def test_the_readmes_kustomization_for_pods_goes_with_its_configuration(beside):
+    """The pods and the port that the README configures are those that its policy lets out to, and labels are added."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    configured = load_yaml(re.search(r"`(kubernetes: \{selector.*\})`", text)[1])["kubernetes"]
+    objects = beside(examples("deploy/kubernetes", "## Pods")[0])
+    (policy,), (monitor,) = of_kind(objects, "NetworkPolicy"), of_kind(objects, "PodMonitor")
+    key, value = configured["selector"].split("=")
+
+    assert policy["spec"]["egress"][1] == {
+        "to": [{"podSelector": {"matchLabels": {key: value}}}],
+        "ports": [{"port": configured["port"], "protocol": "TCP"}],
+    }
+    assert "kube-prometheus-stack" == monitor["metadata"]["labels"]["release"]
+    assert f"registry.example.com/vllm-watch:{vllm_watch.__version__}" == watch_of(pod_of(objects))["image"]

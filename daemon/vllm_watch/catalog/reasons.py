@@ -170,12 +170,14 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="quiet",
     ),
     "refused": Reason(
-        "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
+        "Nothing listens at this address: the server is down or still starting, the address is wrong, or a "
+        "NetworkPolicy rejects it.",
         short="nothing listens at this address",
     ),
     "timeout": Reason(
-        "The server accepted the connection and did not answer in time: it hangs or is overloaded.",
-        short="no answer in time, the server hangs or is overloaded",
+        "The server did not answer in time: it hangs or is overloaded, or a firewall or a NetworkPolicy drops the "
+        "connection.",
+        short="no answer in time: a hang, overload, or a firewall",
     ),
     "unreachable": Reason(
         "The address cannot be reached over the network, or the connection broke.",
@@ -376,7 +378,8 @@ PROBE: Mapping[ProbeReason, Reason] = {
         kind="internal",
     ),
     "refused": Reason(
-        "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
+        "Nothing listens at this address: the server is down or still starting, the address is wrong, or a "
+        "NetworkPolicy rejects it.",
         short="nothing listens at this address",
     ),
     "timeout": Reason(

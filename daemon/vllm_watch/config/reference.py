@@ -176,8 +176,8 @@ else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without th
 | gone, evicted, finished | it is not watched, and its series end with the next scrape by Prometheus |
 
 `kubernetes_pods` counts them by what becomes of them. A pod's log is not read: that takes the
-[sidecar](../deploy/kubernetes/README.md). At most 256 pods are watched. Pods that are also in `servers`, by name or
-address, are watched as they are configured there.
+[sidecar](../deploy/kubernetes/README.md). At most 256 pods are watched; VllmWatchUnwell fires for
+more. Pods that are also in `servers`, by name or address, are watched as they are configured there.
 
 While Kubernetes does not answer or denies the list, the pods of the last list stay watched; `kubernetes_info` has the
 reason, VllmWatchUnwell fires, and `vllm-watch check` says what is missing.
