@@ -28,6 +28,7 @@ from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, OtlpConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
+from vllm_watch.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
@@ -120,12 +121,17 @@ def selected_servers(selection: Selection) -> Config:
 
 
 class Checked(NamedTuple):
-    """A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire."""
+    """
+    A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire.
+
+    `no_process` tells why its command line is not known, if it is not.
+    """
 
     config: ServerConfig
     file: str | None
     snapshot: ServerSnapshot
     silent: Sequence[Silent]
+    no_process: str | None = None
 
 
 def check(config: Config) -> Iterator[ReportLine]:
@@ -135,9 +141,11 @@ def check(config: Config) -> Iterator[ReportLine]:
     if listed is not None:
         yield from pod_lines(listed)
     config = with_listed(config, listed)
-    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
+    processes, kernel_log = WatchedProcesses(), read_kernel_log(config)
+    gpus = read_once(config, SystemClock(), processes=processes)
+    running = processes.running(config.servers, SystemClock().now())
     for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
+        yield from _lines_of(_checked(config, server, gpus.uses[server.name], running, kernel_log))
     yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
@@ -160,8 +168,12 @@ def view_of(config: Config) -> dict[str, Any]:
     """
     listed = list_pods(config)
     config = with_listed(config, listed)
-    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
-    servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
+    processes, kernel_log = WatchedProcesses(), read_kernel_log(config)
+    gpus = read_once(config, SystemClock(), processes=processes)
+    running = processes.running(config.servers, SystemClock().now())
+    servers = [
+        _view_of_server(_checked(config, each, gpus.uses[each.name], running, kernel_log)) for each in config.servers
+    ]
     lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
     lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
@@ -210,10 +222,15 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: KernelLogStatus | None) -> Checked:
-    """Read each source of a server once; its GPUs and the kernel's log were read already, with those of all others."""
+def _checked(
+    whole: Config, config: ServerConfig, gpus: GpuUse, running: Running | None, kernel_log: KernelLogStatus | None
+) -> Checked:
+    """Read each source of a server once; what all have in common, such as processes and GPUs, was read already."""
     server = ServerMonitor(config, SystemClock())
     server.apply_gpus(gpus, CHECK_SECONDS)
+    process = None if running is None else running.servers.get(config.name)
+    server.apply_process(process, SystemClock().now())
+    no_process = "it does not run on this machine" if running is None else running.why if process is None else None
     try:
         _read_log(server)
         server.scrape()
@@ -222,20 +239,20 @@ def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: Kern
         snapshot = server.snapshot()
         has_kernel_log = kernel_log is not None and kernel_log.is_up
         silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
-        return Checked(config, whole.files.get(config.name), snapshot, silent)
+        return Checked(config, whole.files.get(config.name), snapshot, silent, no_process)
     finally:
         server.close()
 
 
 def _lines_of(checked: Checked) -> Iterator[ReportLine]:
     """Yield the report on a server."""
-    config, file, snapshot, silent = checked
+    config, file, snapshot, silent, no_process = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     found = server_findings(snapshot)
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
-    yield from _flags(snapshot.configuration)
+    yield from _flags(snapshot.configuration, no_process)
     read = {source.source for source in snapshot.sources}
     yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
@@ -284,11 +301,14 @@ def _found(finding: Finding, indent: str) -> ReportLine:
     return ReportLine(f"{indent}{finding.text}", finding.weight == "wrong")
 
 
-def _flags(configuration: Configuration) -> Iterator[ReportLine]:
-    """Yield the flags that any source has."""
+def _flags(configuration: Configuration, no_process: str | None) -> Iterator[ReportLine]:
+    """Yield the flags that any source has, and why those that the server was given are not known."""
     known = [f"{flag} {known.value}" for flag, known in configuration.flags.items()]
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
+    if no_process is not None and all(known.source == "metrics" for known in configuration.flags.values()):
+        text = "  the flags that it was started with are not known: no log that is read has its start, and "
+        yield ReportLine(text + no_process)
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
