@@ -243,7 +243,7 @@ def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
     until(lambda: daemon.service.fleet.is_ready)
     remote.hang()
     until(lambda: daemon.reason("hanging") == "hangs")
-    threads = threading.active_count()
+    threads = lasting_threads()
     for number in range(1, 11):
         changed = ServerConfig(name="hanging", log=str(remote.place / "vllm.log"), stall_after=30.0 + number)
         daemon.config = Config(
@@ -254,7 +254,7 @@ def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
         until(lambda: daemon.reason("hanging") == "hangs")
     write(good)
     until(lambda: daemon.lines("good") == 1)
-    during = threading.active_count()
+    during = lasting_threads()
     write(hanging, 2)
     remote.answer()
     until(lambda: daemon.lines("hanging") == 2)
@@ -296,7 +296,7 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     for number in range(40):
         write(tmp_path / "real" / f"{number}.log")
     remote.hang()
-    before = threading.active_count()
+    before = lasting_threads()
     daemon = start(**{f"h{number}": remote.place / f"{number}.log" for number in range(40)}, good=good)
     attend, turns = daemon.service.threads.tail.attend, []
 
@@ -308,7 +308,7 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     until(lambda: all(daemon.reason(f"h{number}") == "hangs" for number in range(40)))
     write(good)
     until(lambda: daemon.lines("good") == 1)
-    most = threading.active_count() - before
+    most = lasting_threads() - before
     remote.answer()
     until(lambda: all(daemon.reason(f"h{number}") == "ok" for number in range(40)))
 
