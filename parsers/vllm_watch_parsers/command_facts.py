@@ -10,18 +10,13 @@ from vllm_watch_parsers.flags import Flags
 
 class CommandFacts(NamedTuple):
     """
-    Facts from a server's command line, for what its log does not have; sizes in requests, tokens or processes.
+    Facts from a server's command line, for what its log does not have.
 
     A fact from the log takes precedence: the log shows what vLLM made of its arguments. `flags` are the options of the
-    list in `flags`, `None` where there is no command line. `model` is what was given as the model.
+    list in `flags`, sizes among them; `None` where there is no command line. `model` is what was given as the model.
     """
 
     model_name: str = ""
-    max_num_seqs: int | None = None
-    max_model_len: int | None = None
-    num_speculative_tokens: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
     has_several_api_servers: bool = False
     log_stats_disabled: bool = False
     flags: Flags | None = None

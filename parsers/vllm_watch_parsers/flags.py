@@ -120,7 +120,10 @@ CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", 
 
 _DRAFT_MODEL = "speculative-config.model"
 _VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}\Z", re.ASCII)
-_TEXT = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}\Z", re.ASCII)
+FLAG_TEXT = r"\A[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}\Z"
+"""How a flag, its value, a model or a version is spelt: all of them become labels."""
+
+_TEXT = re.compile(FLAG_TEXT)
 _ENUM = re.compile(r"<\w{1,40}\.(\w{1,40}): [^<>]{1,40}>\Z", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,12}\Z")
 _UNSET = frozenset({"None", "auto", "null"})
@@ -173,7 +176,7 @@ def given_flags(options: Iterable[tuple[str, str]]) -> Flags:
 
 
 def is_flag_text(text: str) -> bool:
-    """Return whether a text is spelt like a flag, its value, a model or a version: all of them become labels."""
+    """Return whether a text is spelt like a flag, its value, a model or a version."""
     return _TEXT.match(text) is not None
 
 

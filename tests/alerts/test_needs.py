@@ -40,6 +40,7 @@ OF_THE_LOG = {
 }
 OF_OBJECTIVES = {"VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly", "VllmEndToEndSlow"}
 NO_LOG, NO_METRICS = "no log is configured", "no metrics are configured"
+NO_MAX_NUM_SEQS = "--max-num-seqs is not known"
 NO_PROBE, NO_SLO = "no probe is configured", "no slo is configured"
 ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
 UNUSED = {
@@ -183,7 +184,8 @@ class TestCheck:
         _, silent = report(tmp_path, "metrics: PAGE")
 
         assert silent == {
-            NO_LOG: OF_THE_LOG | {"VllmBatchLimitReached", "VllmSourcesDisagree"},
+            NO_LOG: OF_THE_LOG | {"VllmSourcesDisagree"},
+            NO_MAX_NUM_SEQS: {"VllmBatchLimitReached"},
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
             **UNUSED,
@@ -256,7 +258,7 @@ class TestCheck:
         (tmp_path / "part.log").write_text(LOG.read_text()[-20_000:])
         _, silent = report(tmp_path, "log: part.log", "metrics: PAGE")
 
-        assert {"VllmBatchLimitReached"} == silent["the log does not show --max-num-seqs"]
+        assert {"VllmBatchLimitReached"} == silent[NO_MAX_NUM_SEQS]
 
     def test_sources_that_cannot_be_read(self, tmp_path):
         """A source that is configured and cannot be read is told from one that is not."""

@@ -12,6 +12,7 @@ from tests.support.proc_tree import ProcTree
 
 from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.discovery.watched_processes import LIST_SECONDS, WatchedProcesses
+from vllm_watch.state.present_life import RunningServer
 
 
 NOW = 5000.0
@@ -202,3 +203,47 @@ def test_processes_that_may_be_hidden_are_not_called_gone(machine, way):
     machine.users((A,), 110, 48211)
 
     assert machine.seen.gone == frozenset()
+
+
+class TestRunning:
+    """What the command lines of watched servers say."""
+
+    def test_the_command_line_of_a_configured_server(self, machine):
+        """A server has the flags and the start of the process that its configuration means."""
+        machine.serve(100, 8000)
+        machine.serve(200, 8001)
+        found = machine.found.running((A,), NOW)
+
+        assert {"a"} == found.servers.keys()
+        assert (100, 100) == found.servers["a"].start
+        assert ("Qwen/Qwen3-8B", ()) == (found.servers["a"].command.model, found.servers["a"].command.flags)
+
+    def test_a_server_elsewhere_costs_nothing(self, machine, monkeypatch):
+        """Where no server may run here, no process is looked at."""
+        monkeypatch.setattr(type(machine.tree.proc.table), "processes", lambda _: pytest.fail("it has listed them"))
+
+        assert machine.found.running((by_url("a", "http://gpu2.example.com:8000/metrics"),), NOW) is None
+
+    def test_the_processes_are_listed_once_a_minute_for_all_who_ask(self, machine):
+        """GPUs and flags share one list; it is made anew in time, for other servers, and when somebody wants that."""
+        machine.serve(100, 8000, 110)
+        machine.users((A,), 110)
+        machine.serve(200, 8001)
+        assert NOW == machine.found.running((A,), NOW + 1).at
+        assert NOW + 2 == machine.found.running((A, B), NOW + 2).at
+        assert NOW + 3 == machine.found.running((A, B), NOW + 3, anew=True).at
+        again = machine.found.running((A, B), NOW + 3 + LIST_SECONDS)
+
+        assert NOW + 3 + LIST_SECONDS == again.at
+        assert {"a", "b"} == again.servers.keys()
+        assert isinstance(again.servers["b"], RunningServer)
+
+    def test_why_a_process_is_not_known(self, machine, monkeypatch):
+        """Processes that are hidden or may not be read are no failure, and the reason is said."""
+        assert "no process of this machine is this server for certain" == machine.found.running((A,), NOW).why
+        monkeypatch.setattr("os.geteuid", lambda: 65534)
+        machine.tree.write("self/mounts", f"proc {machine.tree.root} proc rw,hidepid=invisible 0 0\n")
+        hidden = machine.found.running((A,), NOW, anew=True)
+
+        assert "other users' processes are hidden (hidepid=invisible; in a unit, ProtectProc=)" == hidden.why
+        assert {} == hidden.servers

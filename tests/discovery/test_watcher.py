@@ -160,7 +160,7 @@ class TestComingAndGoing:
         (found,) = following.poll().values()
 
         assert ("Qwen3-8B:8000", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
-        assert 24 == found.command.max_num_seqs
+        assert (("max-num-seqs", "24"),) == found.command.flags
 
     def test_one_that_goes(self, following):
         """One that is gone is watched for an hour, as it was, and no longer."""
@@ -182,7 +182,7 @@ class TestComingAndGoing:
         (after,) = following.poll().values()
 
         assert (before.name, before.metrics) == (after.name, after.metrics)
-        assert (None, 8) == (before.command.max_num_seqs, after.command.max_num_seqs)
+        assert ((), (("max-num-seqs", "8"),)) == (before.command.flags, after.command.flags)
 
     def test_a_second_of_the_same_model(self, following):
         """A server's name is the same before a neighbour comes, beside it, after it has gone, and for a new watcher."""

@@ -251,7 +251,10 @@ def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
 
 def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
-    daemon.service.threads.discovery.heartbeat._at -= 1000
+    search = daemon.service.threads.discovery
+    search.request_stop()
+    search.thread.join(SECONDS)
+    search.heartbeat._at -= 1000
     page = daemon.service.endpoints
 
     assert daemon.page()["heartbeat_timestamp_seconds", "discovery"] <= time.time() - 1000

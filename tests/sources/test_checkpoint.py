@@ -40,8 +40,10 @@ from vllm_watch.sources.checkpoint import (
     Positions,
     ServerChange,
 )
-from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch.state.configuration import ConfigChange, FlagChange, KeptFlags
+from vllm_watch.state.facts import EngineFacts, Facts
 from vllm_watch.state.gpu_use import KnownUse
+from vllm_watch.state.present_life import KeptCommand, KeptFacts
 
 
 NOW = 1_795_000_000.0
@@ -473,6 +475,25 @@ known_uses = st.builds(
     st.tuples(numbers, numbers),
     st.frozensets(st.from_regex(r"(GPU|MIG)-[0-9a-f/-]{1,40}", fullmatch=True), max_size=3),
 )
+numbers_of_facts = st.none() | st.integers(0, 10**15)
+some_flags = st.dictionaries(flag_texts, flag_texts, max_size=3)
+known_facts = st.builds(
+    KeptFacts,
+    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    st.none() | names,
+    st.none() | moments,
+    st.none() | st.tuples(numbers, numbers),
+    st.none()
+    | st.builds(
+        Facts,
+        version=st.none() | flag_texts,
+        max_num_seqs=numbers_of_facts,
+        engines=st.dictionaries(flag_texts, st.builds(EngineFacts, kv_cache_tokens=numbers_of_facts), max_size=2),
+        _ranked=st.sets(flag_texts, max_size=2),
+    ),
+    st.builds(KeptFlags, some_flags, st.dictionaries(st.sampled_from(["lines", "arguments"]), some_flags)),
+    st.builds(KeptCommand, st.none() | some_flags, st.none() | flag_texts, log_stats_disabled=st.booleans()),
+)
 positions_of_any_kind = st.builds(
     Positions,
     st.lists(files, max_size=5).map(tuple),
@@ -480,6 +501,7 @@ positions_of_any_kind = st.builds(
     st.lists(changes, max_size=3).map(tuple),
     st.none() | names,
     st.lists(known_uses, max_size=3).map(tuple),
+    st.lists(known_facts, max_size=3).map(tuple),
 )
 
 
@@ -505,6 +527,30 @@ def test_gpus_that_cannot_be_are_rejected(path, gpus):
     path.write_text(json.dumps(document(gpus=[{"server": "s", "pid": 1, "started": 1, "gpus": [], **gpus}])))
 
     assert "impossible_values" == loaded(path).reason
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"process": [-1, 1]},
+        {"process": [1]},
+        {"process_start": float("nan")},
+        {"facts": {"max_num_seqs": -4}},
+        {"facts": {"version": "<b>"}},
+        {"facts": {"engines": {"0": {"kv_cache_tokens": 1e300}}}},
+        {"flags": {"places": {"arguments": {"dtype": "a b"}}}},
+        {"flags": {"places": {"arguments": {f"flag-{n}": "1" for n in range(200)}}}},
+        {"flags": {"places": {"elsewhere": {}}}},
+        {"command": {"model_name": "\n"}},
+        {"secret": "sk-1"},
+    ],
+    ids=str,
+)
+def test_facts_that_cannot_be_are_rejected(path, facts):
+    """T28: what becomes a label is spelt like a flag, and sizes are sizes, whoever has written the file."""
+    path.write_text(json.dumps(document(facts=[{"server": "s", **facts}])))
+
+    assert Loaded(Positions(), "wrong_shape") == loaded(path)
 
 
 def test_a_gpu_whose_name_could_not_be_loaded_is_not_saved(path):

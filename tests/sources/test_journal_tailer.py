@@ -321,6 +321,7 @@ def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
     resumed.prints(entry(stats_line(3), 1, START - 5), run=1)
     resumed.poll_until(lambda: resumed.history)
 
+    assert resumed.tail.has_lost_place
     assert f"--lines={HISTORY_LINES}" == resumed.arguments(run=1)[0][-1]
     assert ([3], [], [True]) == (resumed.history, resumed.found, resumed.gaps)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.state.present_life import RunningServer
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -14,11 +15,13 @@ from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
 
 COMMAND = CommandFacts(
     model_name="qwen",
-    max_num_seqs=24,
-    max_model_len=32768,
-    num_speculative_tokens=4,
-    tensor_parallel_size=2,
-    data_parallel_size=3,
+    flags=(
+        ("data-parallel-size", "3"),
+        ("max-model-len", "32768"),
+        ("max-num-seqs", "24"),
+        ("speculative-config.num_speculative_tokens", "4"),
+        ("tensor-parallel-size", "2"),
+    ),
 )
 
 
@@ -65,7 +68,8 @@ def test_the_log_goes_before():
 def test_a_server_that_is_started_anew():
     """A new command line takes the place of the old one."""
     state = after()
-    state.apply_command(CommandFacts(max_num_seqs=1), 1.0)
+    state.life.note_process(RunningServer((1, 1), COMMAND), 1.0)
+    state.life.note_process(RunningServer((2, 2), CommandFacts(flags=(("max-num-seqs", "1"),))), 1.0)
 
     assert {"max_running_requests": 1} == facts(state)
 

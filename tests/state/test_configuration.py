@@ -16,6 +16,7 @@ from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.commands.once import read_once
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch.state.present_life import RunningServer
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.flags import is_flag_text
 
@@ -263,18 +264,26 @@ class TestOtherSources:
         """That another source has more flags, or fewer, is no change: each is compared with itself."""
         server = scraped(Server(), block=32)
         start(server, given={"block_size": 16})
-        scraped(server, block=16, start=1066.0)
-        scraped(server, block=64, start=1070.0)
+        scraped(server, block=64, start=1066.0)
 
         assert change(server) is None
         assert "log" == configuration(server).flags["dtype"].source
+
+    def test_a_restart_that_the_log_does_not_show(self):
+        """What the log has of a process that /metrics shows to be gone is not said of its successor."""
+        server = scraped(start(Server(), given={"max_num_seqs": 24}), start=1000.0)
+        scraped(server, start=2000.0)
+
+        assert {"metrics"} == {known.source for known in configuration(server).flags.values()}
 
     def test_a_command_line(self):
         """A discovered server that is started with other options is compared by these, unless its log has them."""
         old, new = (CommandFacts(flags=(("max-num-seqs", text),), model="m") for text in ("8", "24"))
         silent, loud = Server(command=old), start(Server(command=old), given={"max_num_seqs": 8})
         for server in (silent, loud):
-            server.state.apply_command(new, server.now)
+            server.state.life.note_process(RunningServer((1, 1), old), server.now)
+            server.state.life.note_process(RunningServer((2, 2), new), server.now)
+        loud.log(version(), arguments(max_num_seqs=8), engine(), READY)
 
         assert ("max-num-seqs 8 → 24", silent.now) == change(silent)
         assert change(loud) is None

@@ -84,7 +84,7 @@ def test_an_earlier_start_shows_nothing_of_a_server_whose_metrics_cannot_be_read
 def test_a_benchmark_is_of_the_engines_of_its_server():
     """With an external load balancer each server has one engine of the group, and what was measured is its own."""
     played = recording("vl")
-    command = CommandFacts(data_parallel_size=4)
+    command = CommandFacts(flags=(("data-parallel-size", "4"),))
     state = ServerState(ServerSettings("vl", has_log=False, metrics_interval=5.0, command=command, capacity=BENCH))
     seen = [each.engines[0] for each in run_recording(played, state, 30.0) if each.engines]
 

@@ -133,7 +133,7 @@ def _configuration(what: str) -> Source:
 
 
 _KERNEL_LOG = Source("kernel log")
-_COMMAND_LINE = Source("command line", "of a server that `run` discovered")
+_COMMAND_LINE = Source("command line", "of its process on this machine")
 
 
 _gauge = partial(Series, type="gauge")

@@ -31,10 +31,7 @@ from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, OtlpConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
-from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import DiscoveredServer, find_servers
-from vllm_watch.discovery.watched_processes import this_machine
-from vllm_watch.discovery.whose_server import server_of
+from vllm_watch.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
@@ -127,14 +124,19 @@ def selected_servers(selection: Selection) -> Config:
 
 
 class Checked(NamedTuple):
-    """A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire."""
+    """
+    A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire.
+
+    `no_process` tells why its command line is not known, if it is not.
+    """
 
     config: ServerConfig
     file: str | None
     snapshot: ServerSnapshot
     silent: Sequence[Silent]
-    writer: DiscoveredServer | None
-    """The process of this machine that writes the log, if that is another file than the configured one."""
+    no_process: str | None = None
+    writer: tuple[int, str] | None = None
+    """The process of this machine that writes the log, and where, if that is another file than the configured one."""
 
 
 def check(config: Config) -> Iterator[ReportLine]:
@@ -144,9 +146,11 @@ def check(config: Config) -> Iterator[ReportLine]:
     if listed is not None:
         yield from pod_lines(listed)
     config = with_listed(config, listed)
-    gpus, kernel_log, writers = read_once(config, SystemClock()), read_kernel_log(config), _writers_elsewhere(config)
+    processes, kernel_log = WatchedProcesses(), read_kernel_log(config)
+    gpus = read_once(config, SystemClock(), processes=processes)
+    running = processes.running(config.servers, SystemClock().now())
     for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log, writers.get(server.name)))
+        yield from _lines_of(_checked(config, server, gpus.uses[server.name], running, kernel_log))
     yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
@@ -169,10 +173,11 @@ def view_of(config: Config) -> dict[str, Any]:
     """
     listed = list_pods(config)
     config = with_listed(config, listed)
-    gpus, kernel_log, writers = read_once(config, SystemClock()), read_kernel_log(config), _writers_elsewhere(config)
+    processes, kernel_log = WatchedProcesses(), read_kernel_log(config)
+    gpus = read_once(config, SystemClock(), processes=processes)
+    running = processes.running(config.servers, SystemClock().now())
     servers = [
-        _view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log, writers.get(each.name)))
-        for each in config.servers
+        _view_of_server(_checked(config, each, gpus.uses[each.name], running, kernel_log)) for each in config.servers
     ]
     lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
     lines += [] if listed is None else pod_lines(listed)
@@ -222,41 +227,29 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _writers_elsewhere(config: Config) -> dict[str, DiscoveredServer]:
-    """Return the processes of this machine that write their servers' logs into other files than the configured ones."""
-    proc = Proc()
-    try:
-        found = find_servers(proc, proc.table.processes()).servers
-    except DiscoveryError:
-        return {}
-    here = this_machine(proc)
-    own = {server.name: (server.log, server_of(server, found, here)) for server in config.servers}
-    return {
-        name: server
-        for name, (log, server) in own.items()
-        if log is not None and server is not None and server.log is not None and _is_elsewhere(server.log, log)
-    }
-
-
-def _is_elsewhere(path: str, log: str) -> bool:
-    """Whether a file is none of those that a configured path or glob names."""
+def _writer_elsewhere(config: ServerConfig, running: Running | None) -> tuple[int, str] | None:
+    """Return a server's process, and the file that it writes its log into if that is not the configured one."""
+    process = None if running is None else running.servers.get(config.name)
+    if running is None or process is None or config.log is None or config.name not in running.logs:
+        return None
+    path = running.logs[config.name]
     try:
         written = Path(path).stat()
-        return not any(os.path.samestat(written, Path(each).stat()) for each in glob.glob(log))  # noqa: PTH207
+        is_here = any(os.path.samestat(written, Path(each).stat()) for each in glob.glob(config.log))  # noqa: PTH207
     except OSError:
-        return False  # It was deleted or renamed meanwhile, or cannot be looked at.
+        return None  # It was deleted or renamed meanwhile, or cannot be looked at.
+    return None if is_here else (process.start[0], path)
 
 
 def _checked(
-    whole: Config,
-    config: ServerConfig,
-    gpus: GpuUse,
-    kernel_log: KernelLogStatus | None,
-    writer: DiscoveredServer | None,
+    whole: Config, config: ServerConfig, gpus: GpuUse, running: Running | None, kernel_log: KernelLogStatus | None
 ) -> Checked:
-    """Read each source of a server once; its GPUs and the kernel's log were read already, with those of all others."""
+    """Read each source of a server once; what all have in common, such as processes and GPUs, was read already."""
     server = ServerMonitor(config, SystemClock())
     server.apply_gpus(gpus, CHECK_SECONDS)
+    process = None if running is None else running.servers.get(config.name)
+    server.apply_process(process, SystemClock().now())
+    no_process = "it does not run on this machine" if running is None else running.why if process is None else None
     try:
         _read_log(server)
         server.scrape()
@@ -265,20 +258,22 @@ def _checked(
         snapshot = server.snapshot()
         has_kernel_log = kernel_log is not None and kernel_log.is_up
         silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
-        return Checked(config, whole.files.get(config.name), snapshot, silent, writer)
+        return Checked(
+            config, whole.files.get(config.name), snapshot, silent, no_process, _writer_elsewhere(config, running)
+        )
     finally:
         server.close()
 
 
 def _lines_of(checked: Checked) -> Iterator[ReportLine]:
     """Yield the report on a server."""
-    config, file, snapshot, silent, writer = checked
+    config, file, snapshot, silent, no_process, writer = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     found = server_findings(snapshot)
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot, writer)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
-    yield from _flags(snapshot.configuration)
+    yield from _flags(snapshot.configuration, no_process)
     read = {source.source for source in snapshot.sources}
     yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
@@ -295,14 +290,14 @@ def _read_log(server: ServerMonitor) -> None:
 
 
 def _check_source(
-    config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot, writer: DiscoveredServer | None
+    config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot, writer: tuple[int, str] | None
 ) -> Iterator[ReportLine]:
     where = _address(config, source.source)
     word: str = standing(source.source, source.reason, is_up=source.is_up)
     text = explain(source.source, source.reason)
     if source.source == "log" and writer is not None:
         word = "FAILED"
-        text = f"Its process {writer.pid} writes its log to {writer.log} and not here: vLLM keeps a file open that was "
+        text = f"Its process {writer[0]} writes its log to {writer[1]} and not here: vLLM keeps a file open that was "
         text += "renamed. Start it again, and rotate with copytruncate."
     name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
     yield ReportLine(f"  {name}: {word}. {text}", word == "FAILED")
@@ -334,11 +329,14 @@ def _found(finding: Finding, indent: str) -> ReportLine:
     return ReportLine(f"{indent}{finding.text}", finding.weight == "wrong")
 
 
-def _flags(configuration: Configuration) -> Iterator[ReportLine]:
-    """Yield the flags that any source has."""
+def _flags(configuration: Configuration, no_process: str | None) -> Iterator[ReportLine]:
+    """Yield the flags that any source has, and why those that the server was given are not known."""
     known = [f"{flag} {known.value}" for flag, known in configuration.flags.items()]
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
+    if no_process is not None and all(known.source == "metrics" for known in configuration.flags.values()):
+        text = "  the flags that it was started with are not known: no log that is read has its start, and "
+        yield ReportLine(text + no_process)
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:

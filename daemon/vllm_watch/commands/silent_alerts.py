@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from vllm_watch.catalog.alert_needs import Need, alert_needs
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.catalog.series import DAEMON, GPUS, SERIES, Series
 from vllm_watch.config.model import ServerConfig
@@ -31,7 +32,6 @@ _NO_GPUS = "no GPUs are read"
 _KERNEL_LOG = ("kernel log",)
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
 _FOREIGN = "the log is not vLLM's"
-_NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
 class Silent(NamedTuple):
@@ -93,20 +93,19 @@ def _is_compared(series: Series) -> bool:
 def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:
     """Return why a server does not have a series."""
     series = SERIES[need.series]
-    if series.origins == _KERNEL_LOG and now.gpus:
-        return ["the kernel's log is not read"]
     if series.feature == "gpu" or need.source == "gpu":
-        is_read = any(each.reading is not None for each in now.gpus)
-        return [f"its GPUs have no {series.name}" if is_read else _NO_GPUS]
+        return [_reason_of_gpu(series, now)]
     if series.origins == ("probe",):
         return ["no probe is configured"]
+    if series.name in FLAGS_OF_FACTS:  # The log's start has it, or the command line of a process on this machine.
+        return [f"--{FLAGS_OF_FACTS[series.name]} is not known"]
     if _is_compared(series):
         return [*([] if config.has_log else [_NO_LOG]), *([] if config.metrics else [_NO_METRICS])]
     without_log, without_metrics = _without_log(config, now), _without_metrics(config, now)
     if series.feature == "slo" and config.slo is None:
         return ["no slo is configured", *without_metrics]
     if "log" in (need.source, series.origins[0]):
-        return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
+        return without_log or [f"the log has no {series.name}"]
     unused = _UNUSED.get(series.feature or "")
     if unused is not None and (without_metrics if series.origins == ("metrics",) else without_log and without_metrics):
         return without_metrics
@@ -116,6 +115,12 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]
     return without_metrics or [f"/metrics has no {series.name}"]
+
+
+def _reason_of_gpu(series: Series, now: ServerSnapshot) -> str:
+    if series.origins == _KERNEL_LOG and now.gpus:
+        return "the kernel's log is not read"
+    return f"its GPUs have no {series.name}" if any(each.reading is not None for each in now.gpus) else _NO_GPUS
 
 
 def _unknown(name: str, now: ServerSnapshot) -> list[str]:

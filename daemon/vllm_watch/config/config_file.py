@@ -122,7 +122,8 @@ _CONFIG = {
         "/etc/vllm-watch/web.yml",
     ),
     "checkpoint": path_key(
-        "Where the position in each log is kept. Without it a restart continues at the end of the log.",
+        "Where the position in each log is kept, and what is known of each server. Without it a restart continues at "
+        "the end of the log.",
         "/var/lib/vllm-watch/checkpoint.json",
     ),
     "links": Key(

@@ -109,11 +109,6 @@ class ServeCommand(NamedTuple):
         """The facts for the server's state."""
         return CommandFacts(
             model_name=known_name(self.model_name) or "",
-            max_num_seqs=self.max_num_seqs,
-            max_model_len=self.max_model_len,
-            num_speculative_tokens=self.num_speculative_tokens,
-            tensor_parallel_size=self.tensor_parallel_size,
-            data_parallel_size=self.data_parallel_size,
             has_several_api_servers=(self.api_server_count or 1) > 1,
             log_stats_disabled=self.log_stats_disabled,
             flags=self.flags,

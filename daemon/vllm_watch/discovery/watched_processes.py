@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The processes of watched servers among those that are on a GPU.
+The processes of watched servers: what their command lines say, and which of them are on a GPU.
 
 A number alone does not tell whose process it is: it may be another one's by now, or be meant in another namespace.
 """
@@ -8,9 +8,11 @@ A number alone does not tell whose process it is: it may be another one's by now
 from __future__ import annotations
 
 import os
+import threading
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.config.model import ServerConfig
@@ -20,12 +22,13 @@ from vllm_watch.discovery.servers import DiscoveredServer, find_servers, process
 from vllm_watch.discovery.whose_server import Here, server_of
 from vllm_watch.state.gpu_report import GpuReport
 from vllm_watch.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.state.present_life import RunningServer
 from vllm_watch.support.clock import steady_seconds
 from vllm_watch.support.errors import DiscoveryError
 
 
 LIST_SECONDS = 60.0
-"""How often the processes are listed although the same ones are on the GPUs."""
+"""How often the processes are listed although the same ones are on the GPUs and no server was started."""
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The namespace of a machine's own process numbers: the kernel's number of it is fixed."""
@@ -46,9 +49,23 @@ def this_machine(proc: Proc | None = None, hostname: str | None = None) -> Here:
     return Here(hostname if hostname is not None else os.uname().nodename, own.networks.own_addresses())
 
 
+class Running(NamedTuple):
+    """
+    The processes of watched servers, by the servers' names, as the process table had them at a moment.
+
+    `why` tells why a server may have a process that is not among them. `logs` are the files that they write their logs
+    into now.
+    """
+
+    at: float
+    servers: Mapping[str, RunningServer]
+    why: str
+    logs: Mapping[str, str] = MappingProxyType({})
+
+
 class WatchedProcesses:
     """
-    Finds the processes of watched servers, from reading to reading of the GPUs; from one thread at a time.
+    Finds the processes of watched servers, for all who ask: their threads wait for each other.
 
     Args:
         proc: The process table.
@@ -62,32 +79,73 @@ class WatchedProcesses:
         self._proc = proc or Proc()
         self._uptime = uptime
         self._hostname = hostname
+        self._lock = threading.Lock()
         self._listed: ProcessList | None = None
-        self._asked: tuple[Sequence[ServerConfig], frozenset[int]] | None = None
+        self._listed_at = 0.0
+        self._error = ""
+        self._servers: Sequence[ServerConfig] | None = None
+        self._pids: frozenset[int] = frozenset()
         self._list_due = 0.0
         self._found: dict[str, _Found] = {}
         self._seen: set[str] = set()
         """The servers that were found before: one that is not found any more has no processes."""
 
+    def running(self, servers: Sequence[ServerConfig], now: float, *, anew: bool = False) -> Running | None:
+        """
+        Return the servers' processes; `None` if no server may run here.
+
+        Args:
+            servers: The servers.
+            now: The time.
+            anew: List the processes although that was done lately.
+        """
+        here = this_machine(self._proc, self._hostname)
+        if not any(map(here.may_run, servers)):
+            return None
+        with self._lock:
+            if anew or self._is_due(servers, now):
+                self._list(servers, now)
+            found = {
+                name: RunningServer((each.server.pid, each.server.started), each.server.command.facts)
+                for name, each in self._found.items()
+            }
+            logs = {name: each.server.log for name, each in self._found.items() if each.server.log is not None}
+            return Running(self._listed_at, found, self._why(), logs)
+
     def users(self, servers: Sequence[ServerConfig], report: GpuReport, now: float) -> GpuUsers:
         """Return the servers with their processes that are on a GPU by a reading, and the processes that have ended."""
         pids = frozenset(process.pid for gpu in report.gpus for process in gpu.processes or ())
-        if self._asked != (servers, pids) or now >= self._list_due:
-            self._asked, self._list_due = (servers, pids), now + LIST_SECONDS
-            self._list(servers)
-        here = this_machine(self._proc, self._hostname)
-        running = self._running(pids, now - (report.at if report.listed_at is None else report.listed_at))
-        gone = self._gone(pids) if running is None else self._gone(pids - running)
-        return GpuUsers([self._user(server, here, running) for server in servers], gone)
+        with self._lock:
+            if self._pids != pids or self._is_due(servers, now):
+                self._pids = pids
+                self._list(servers, now)
+            here = this_machine(self._proc, self._hostname)
+            running = self._running(pids, now - (report.at if report.listed_at is None else report.listed_at))
+            gone = self._gone(pids) if running is None else self._gone(pids - running)
+            return GpuUsers([self._user(server, here, running) for server in servers], gone)
 
-    def _list(self, servers: Sequence[ServerConfig]) -> None:
+    def _is_due(self, servers: Sequence[ServerConfig], now: float) -> bool:
+        return self._servers != servers or now >= self._list_due
+
+    def _why(self) -> str:
+        """Return why a server may have a process that was not found."""
+        if self._listed is None:
+            return self._error
+        if self._listed.hidepid is not None and os.geteuid() != 0:
+            return f"other users' processes are hidden (hidepid={self._listed.hidepid}; in a unit, ProtectProc=)"
+        if self._listed.unreadable:
+            return f"{self._listed.unreadable} processes may not be read"
+        return "no process of this machine is this server for certain"
+
+    def _list(self, servers: Sequence[ServerConfig], now: float) -> None:
         """Find the servers' processes."""
+        self._servers, self._listed_at, self._list_due = servers, now, now + LIST_SECONDS
         self._seen = {server.name for server in servers} & (self._seen | self._found.keys())
         try:
             self._listed = self._proc.table.processes()
             found = find_servers(self._proc, self._listed).servers
-        except DiscoveryError:
-            self._listed, self._found = None, {}
+        except DiscoveryError as error:
+            self._listed, self._found, self._error = None, {}, str(error)
             return
         by_pid = {process.pid: process for process in self._listed.processes}
         here = this_machine(self._proc, self._hostname)

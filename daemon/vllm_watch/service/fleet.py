@@ -21,6 +21,7 @@ from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.sharing import Shared, shared_seconds
 from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.sources.checkpoint import ServerChange
+from vllm_watch.state.present_life import KeptFacts
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -82,7 +83,7 @@ class Fleet:
         kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
         for name in known.keys() - kept:
             known[name].close()  # First: its successor would read again what it reads later.
-        before = self._checkpointer.positions(self.logs, self.config_changes())
+        before = self._checkpointer.positions(self.logs, self.config_changes(), self.facts)
         new = tuple(
             known[each.name] if each.name in kept else ServerMonitor(each, self._clock, before)
             for each in config.servers
@@ -93,6 +94,10 @@ class Fleet:
     def config_changes(self) -> list[ServerChange]:
         """Return the last change of each server's flags, of those that are known."""
         return [ServerChange(server.name, change) for server in self.servers if (change := server.last_change())]
+
+    def facts(self) -> tuple[KeptFacts, ...]:
+        """Return what is known of each server, for the checkpoint."""
+        return tuple(facts for facts in self.each(lambda server: server.facts()) if facts is not None)
 
     def each(
         self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None

@@ -66,8 +66,11 @@ class LogMonitor:
         self._progress = _Progress(
             before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now())
         )
+        self._has_positions = self._progress.positions != Positions()
         self._status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._has_warned_of_nuls = False
+        self.goes_on: bool | None = None
+        """Whether reading went on where the earlier run has stopped, so that it missed no line; `None` until known."""
         self.was_polled = False
         """Whether a first poll has ended, or was given up because it hangs or fails."""
         self.has_grown = False
@@ -149,8 +152,9 @@ class LogMonitor:
                 batches += tailer.poll(now)
             tailer.watch_mode = "events" if self.has_events else "poll"
         status = tailer.status()
-        if batches or status != self._status:
-            self._status = status
+        goes_on = self._goes_on(status)
+        if batches or status != self._status or goes_on != self.goes_on:
+            self._status, self.goes_on = status, goes_on
             self._take(batches, status)
         self.has_grown = bool(batches)
         self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
@@ -160,6 +164,15 @@ class LogMonitor:
             self._warn_of_nuls(status.tail.nul_bytes)
         self.was_polled = True
         return tailer.has_more
+
+    def _goes_on(self, status: LogStatus) -> bool | None:
+        if not status.is_up or self.is_waiting:
+            return None
+        if isinstance(self._tailer, JournalTailer) and self._tailer.has_lost_place:
+            return False
+        return self._has_positions and not (
+            status.tail.files_lost or status.tail.truncations or status.tail.skipped_bytes
+        )
 
     def _warn_of_nuls(self, nul_bytes: int) -> None:
         """Log that truncating this log leaves holes in it."""

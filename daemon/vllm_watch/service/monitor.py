@@ -24,6 +24,7 @@ from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
 from vllm_watch.state.configuration import ConfigChange
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
+from vllm_watch.state.present_life import KeptFacts, RunningServer
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -64,6 +65,9 @@ class ServerMonitor:
         change = before.positions.change_of(config.name)
         if change is not None:
             self._state.restore_change(change, seconds_ahead(clock))
+        facts = before.positions.facts_of(config.name)
+        if facts is not None:
+            self._state.life.restore(facts)
         self._xids = ServerXids()
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
@@ -86,7 +90,6 @@ class ServerMonitor:
         self.config = config
         self._links = filled_links(config)
         with self._lock:
-            self._state.apply_command(config.command, self._clock.now())
             self._state.configure(_bench(config), config.cost_per_hour, config.peak_flops)
         return True
 
@@ -168,6 +171,22 @@ class ServerMonitor:
         with self._lock:
             return self._state.last_change(now, ahead)
 
+    @property
+    def wants_process(self) -> bool:
+        """Whether the server was started since the process table was read last."""
+        with self._lock:
+            return self._state.life.wants_process
+
+    def apply_process(self, running: RunningServer | None, at: float) -> None:
+        """Take in which process of this machine is the server's, as the process table had it at a moment."""
+        with self._lock:
+            self._state.life.note_process(running, at)
+
+    def facts(self) -> KeptFacts | None:
+        """Return what is known of the server, for a checkpoint; `None` if nothing is."""
+        with self._lock:
+            return self._state.life.kept(self.name, None if self.log is None else self.log.key)
+
     def foresee(self) -> ServerSnapshot:
         """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
         with self._lock:
@@ -199,6 +218,8 @@ class ServerMonitor:
 
     def _take_log(self, batches: Sequence[LogBatch], status: LogStatus) -> None:
         with self._lock:
+            if self.log is not None and self.log.goes_on:
+                self._state.life.confirm_log(self.log.key)
             for batch in batches:
                 self._state.apply_log(batch)
             self._state.apply_log_status(status)

@@ -89,7 +89,7 @@ class Supervisor:
         self.fleet.is_complete = self.pods.are_watched
         self.liveness = Liveness((*self.threads.all, self.pods))
         self.alerts = AlertsThread(clock, self.errors)
-        self.gpus = GpuThread(clock, self.errors, GpuReader)
+        self.gpus = GpuThread(clock, self.errors, GpuReader, processes=self.threads.processes)
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
@@ -193,7 +193,7 @@ class Supervisor:
 
     def _save_positions(self, *, force: bool = False) -> None:
         self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
-        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=force)
+        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), self.fleet.facts, force=force)
 
     def _watch(self, config: Config) -> None:
         """Watch the servers of a new configuration and the pods, and ask its Prometheus."""

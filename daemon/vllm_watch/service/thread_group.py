@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vllm_watch.config.model import Config
+from vllm_watch.discovery.watched_processes import WatchedProcesses
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import ServerMonitor
@@ -22,7 +23,7 @@ class ThreadGroup:
     Args:
         clock: The time.
         errors: Counts failures.
-        follower: Looks for servers; without it there is no discovery.
+        follower: Looks for servers; without it those are watched that are configured.
         offer: Takes the configuration that follows from what was found.
         logs_polled: Called when all logs of a new set were polled once.
     """
@@ -39,30 +40,32 @@ class ThreadGroup:
         self.tail = LogThread(clock, errors, logs_polled)
         self.scrapes = ScrapeThread(clock, errors)
         self.probes = ProbeThread(clock, errors)
-        self.discovery = DiscoveryThread(clock, follower, offer, errors) if follower is not None else None
-        watching: tuple[ServiceThread, ...] = (self.tail, self.scrapes, self.probes)
-        self.all = watching if self.discovery is None else (*watching, self.discovery)
+        self.processes = WatchedProcesses()
+        """Finds the servers' processes, also for the thread that reads the GPUs."""
+        self._is_discovering = follower is not None
+        self.discovery = DiscoveryThread(clock, errors, self.processes, follower, offer)
+        self.all: tuple[ServiceThread, ...] = (self.tail, self.scrapes, self.probes, self.discovery)
 
     @property
     def hanging_processes(self) -> int | None:
         """How many processes discovery passes over because reading about them hangs; `None` without discovery."""
-        return self.discovery.hanging_count if self.discovery is not None else None
+        return self.discovery.hanging_count
 
     def follow(self, servers: Sequence[ServerMonitor]) -> None:
         """Watch these servers from now on; a thread starts with the first one that it has work for."""
         self.tail.follow([server.log for server in servers if server.log is not None])
         self.scrapes.follow(servers)
         self.probes.follow(servers)
+        self.discovery.follow(servers)
 
     def start_discovery(self) -> None:
-        """Start to look for servers, if that is configured."""
-        if self.discovery is not None:
+        """Start to look for servers, if none are configured."""
+        if self._is_discovering:
             self.discovery.start()
 
     def discover_now(self) -> None:
-        """Look for servers at once, if that is configured."""
-        if self.discovery is not None:
-            self.discovery.poll_now()
+        """Look at once for servers, if none are configured, and for the processes of those that are watched."""
+        self.discovery.poll_now()
 
     def request_stop(self) -> None:
         """Make all threads end soon."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's threads that send out scrapes and probes and look for servers.
+The daemon's threads that send out scrapes and probes, and look for servers and their processes.
 
 The one that polls the logs is in `vllm_watch.service.log_thread`.
 """
@@ -17,6 +17,7 @@ import structlog
 
 from vllm_watch.catalog.parts import Part
 from vllm_watch.config.model import Config
+from vllm_watch.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.discovery.watcher import POLL_SECONDS, ServerWatcher
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.service_thread import ServiceThread
@@ -38,28 +39,46 @@ MAX_WORKERS = 256
 
 class DiscoveryThread(ServiceThread):
     """
-    Looks for servers again and again; a thread of its own, since reading one process's entry in /proc can hang.
+    Looks for servers and for the processes of those that are watched, again and again.
+
+    It is a thread of its own, since reading one process's entry in /proc can hang.
 
     Args:
         clock: The time.
-        follower: Looks for servers.
-        offer: Takes the configuration that follows from what was found.
         errors: Counts failures.
+        processes: Finds the processes of servers.
+        follower: Looks for servers; without it those are watched that are configured.
+        offer: Takes the configuration that follows from what was found.
     """
 
     def __init__(
-        self, clock: Clock, follower: ServerWatcher, offer: Callable[[Config], None], errors: InternalErrors
+        self,
+        clock: Clock,
+        errors: InternalErrors,
+        processes: WatchedProcesses,
+        follower: ServerWatcher | None,
+        offer: Callable[[Config], None],
     ) -> None:
         super().__init__(threading.Thread(target=self._run, name="discovery", daemon=True), clock)
         self._errors = errors
+        self._processes = processes
         self._follower = follower
         self._offer = offer
+        self._servers: tuple[ServerMonitor, ...] = ()
         self._is_asked = False
 
     @property
-    def hanging_count(self) -> int:
-        """How many processes are passed over because reading about them hangs."""
-        return self._follower.hanging_count
+    def hanging_count(self) -> int | None:
+        """How many processes are passed over because reading about them hangs; `None` if no server is looked for."""
+        return None if self._follower is None else self._follower.hanging_count
+
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Look for the processes of these servers from now on; the first one that may run here starts the thread."""
+        self._servers = tuple(servers)
+        self._wake.set()
+        here = this_machine()
+        if any(here.may_run(server.config) for server in servers):
+            self.start()
 
     def poll_now(self) -> None:
         """Poll at once, also the servers that are known already."""
@@ -70,18 +89,28 @@ class DiscoveryThread(ServiceThread):
         """Return at once: a process that hangs must not delay the daemon's end."""
 
     def _run(self) -> None:
-        while True:
-            self._clock.wait(self._wake, POLL_SECONDS)
+        while not self._stop.is_set():
             self._wake.clear()
-            if self._stop.is_set():
-                return
             is_asked, self._is_asked = self._is_asked, False
             try:
-                self._offer(self._follower.poll(fully=is_asked))
+                if self._follower is not None:
+                    self._offer(self._follower.poll(fully=is_asked))
+                self._find_processes(anew=is_asked)
             except Exception:  # Untrusted processes must not be able to end discovery.
                 log.exception("discovery.failed")
                 self._errors.count("discovery")
             self.heartbeat.beat()
+            if not self._stop.is_set():
+                self._clock.wait(self._wake, POLL_SECONDS)
+
+    def _find_processes(self, *, anew: bool) -> None:
+        """Tell each server which process it is; one that was started since the last look, soon."""
+        servers = self._servers
+        anew = anew or any(server.wants_process for server in servers)
+        found = self._processes.running([server.config for server in servers], self._clock.now(), anew=anew)
+        if found is not None:
+            for server in servers:
+                server.apply_process(found.servers.get(server.name), found.at)
 
 
 class _Dispatcher(ServiceThread):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
+How far each log has been read, kept in one file, so that a restart resumes where the last run ended.
 
-The last change of each server's flags is kept with that: the log may have it no more. So is which GPUs its processes
-were on: one that is lost shows no process any more.
+What is known of each server, and the last change of its flags, is kept with that: the log may have it no more. So is
+which GPUs its processes were on: one that is lost shows no process any more.
 This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
 the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
 reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
@@ -28,6 +28,7 @@ import msgspec
 from vllm_watch.catalog.reasons import CheckpointReason
 from vllm_watch.state.configuration import ConfigChange, FlagChange
 from vllm_watch.state.gpu_use import KnownUse
+from vllm_watch.state.present_life import KeptFacts
 from vllm_watch_parsers.flags import is_flag_text
 
 
@@ -100,8 +101,8 @@ class ServerChange(NamedTuple):
 
 class Positions(NamedTuple):
     """
-    How far everything has been read, the kernel's log included, what each server has changed last, and which GPUs its
-    processes were on.
+    How far everything has been read, the kernel's log included, what each server has changed last, which GPUs its
+    processes were on, and what is known of it.
     """
 
     files: tuple[FilePosition, ...] = ()
@@ -109,6 +110,11 @@ class Positions(NamedTuple):
     changes: tuple[ServerChange, ...] = ()
     kernel_cursor: str | None = None
     gpus: tuple[KnownUse, ...] = ()
+    facts: tuple[KeptFacts, ...] = ()
+
+    def facts_of(self, server: str) -> KeptFacts | None:
+        """Return what is known of a server, if anything is."""
+        return next((each for each in self.facts if each.server == server), None)
 
     def change_of(self, server: str) -> ConfigChange | None:
         """Return the last change of a server's flags, if it is known."""
@@ -198,6 +204,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: list[_Change] = []
     kernel_cursor: str | None = None
     gpus: list[_Gpus] = []
+    facts: tuple[KeptFacts, ...] = ()
 
 
 class _RejectedError(Exception):
@@ -331,7 +338,8 @@ def _positions(document: _Document, now: float) -> Positions:
     changes = tuple([_server_change(change) for change in document.changes])
     if document.kernel_cursor is not None and not _is_name(document.kernel_cursor):
         raise _RejectedError("impossible_values")
-    return Positions(files, journals, changes, document.kernel_cursor, tuple(map(_known_use, document.gpus)))
+    gpus = tuple(map(_known_use, document.gpus))
+    return Positions(files, journals, changes, document.kernel_cursor, gpus, document.facts)
 
 
 def _file_position(file: _File) -> FilePosition:
@@ -397,6 +405,8 @@ def _encode(positions: Positions, written: float) -> bytes:
     gpus = [_gpus_document(each) for each in positions.gpus if _are_gpus(each.gpus)]
     if gpus:
         document["gpus"] = gpus
+    if positions.facts:
+        document["facts"] = msgspec.to_builtins(positions.facts)
     return json.dumps(document).encode("ascii") + b"\n"
 
 

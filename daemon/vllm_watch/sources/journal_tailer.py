@@ -34,6 +34,7 @@ class JournalTailer:
 
     Attributes:
         unit: The unit's name.
+        has_lost_place: Whether the journal does not know the cursor of the earlier run.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class JournalTailer:
         make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
         self.unit = unit
+        self.has_lost_place = False
         self._command = tuple(command)
         self._wall = wall
         self._reader = JournalReader(cursor, make_reader)
@@ -85,6 +87,7 @@ class JournalTailer:
             self._reader.backlog.end()
         if self._journal.has_bad_cursor:  # The next run reads the last lines instead.
             self._reader.drop_cursor()
+            self.has_lost_place = True
         return history + batches
 
     def status(self) -> LogStatus:

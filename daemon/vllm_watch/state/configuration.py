@@ -16,10 +16,13 @@ import math
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
 
 from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.state.config_labels import config_labels
+from vllm_watch.state.facts import Text
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
@@ -109,12 +112,24 @@ class Configuration(NamedTuple):
 
 
 _MOST: Mapping[str, float] = {
+    "max_model_len_tokens": 1_000_000_000_000,
+    "max_running_requests": 1_000_000_000,
     "max_batched_tokens": 1_000_000_000,
     "gpu_memory_utilization_ratio": 1,
     "block_size_tokens": 1_000_000,
+    "tensor_parallel_size": 65_536,
     "pipeline_parallel_size": 65_536,
+    "data_parallel_size": 65_536,
+    "num_speculative_tokens": 1_000_000,
 }
-"""Facts that are read from the flags here, and the most that each can be; `state/facts.py` has the others."""
+"""The most that each fact can be; what the log says beside the flags (`state/facts.py`) goes before these."""
+
+
+class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The flags that one source has of a start, by place, and the names beside them, as a checkpoint keeps them."""
+
+    names: Annotated[dict[Text, Text], msgspec.Meta(max_length=8)] = {}
+    places: dict[Place, Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]] = {}
 
 
 class _Said(NamedTuple):
@@ -183,6 +198,19 @@ class SourceFlags:
         """Take in all flags of a place."""
         self._present[place] = flags
 
+    def kept(self) -> KeptFlags:
+        """Return what is known of the present start."""
+        return KeptFlags(dict(self._names), {place: dict(flags) for place, flags in self._present.items()})
+
+    def take_back(self, kept: KeptFlags) -> None:
+        """Take back what an earlier process knew of the present start."""
+        self._names, self._present = dict(kept.names), {**kept.places}
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a start was seen."""
+        return self._starts > 0
+
     def has(self, place: Place) -> bool:
         """Return whether a place is known, if only that it has no flags."""
         return place in self._present
@@ -241,16 +269,20 @@ class FlagHistory:
         self._log = SourceFlags("arguments", _LINES, "engine")
         self._metrics = SourceFlags("metrics")
         self._command = SourceFlags("command line")
+        self._sources: Mapping[FlagSource, SourceFlags] = {
+            "log": self._log,
+            "metrics": self._metrics,
+            "command line": self._command,
+        }
         self._restored: ConfigChange | None = None
         self._whole_change: ConfigChange | None = None
         """The last change of a start that is over."""
         self._known: Configuration | None = None
         """What is known, until something else is."""
 
-    def start(self, at: float | None) -> None:
-        """Take in that the log reports a start, at a time if that is known: /metrics was that of another process."""
-        self._log.start(at)
-        self._metrics.start(at)
+    def start(self, source: FlagSource, at: float | None) -> None:
+        """Take in that the server was started, at a time if that is known: what a source has is of another process."""
+        self._sources[source].start(at)
         self._known = None
 
     def note_fact(self, fact: StartupFact) -> None:
@@ -269,23 +301,31 @@ class FlagHistory:
             self._log.note(_LINES, {**dict(detail.flags), **self._log.at(_LINES)})
             self._known = None
 
-    def note_metrics(self, flags: Flags, started_at: float | None) -> None:
-        """Take in the flags of a scrape; `started_at` is when the server was started, if not before the last one."""
-        if started_at is not None:
-            self._metrics.start(started_at)
-        elif not flags or self._metrics.at("metrics") == dict(flags):
-            return
-        if flags:
+    def note_metrics(self, flags: Flags) -> None:
+        """Take in the flags of a scrape."""
+        if flags and self._metrics.at("metrics") != dict(flags):
             self._metrics.note("metrics", dict(flags))
-        self._known = None
+            self._known = None
 
-    def note_command(self, command: CommandFacts, at: float | None) -> None:
-        """Take in the command line of a server that was started at a time, if both are known."""
-        if command.flags is None:
-            return
-        self._command.start(at)
-        self._command.note_name(_MODEL, command.model)
-        self._command.note("command line", dict(command.flags))
+    def note_command(self, command: CommandFacts) -> None:
+        """Take in the server's command line, if it is known."""
+        if command.flags is not None:
+            self._command.note_name(_MODEL, command.model)
+            self._command.note("command line", dict(command.flags))
+            self._known = None
+
+    @property
+    def has_log_start(self) -> bool:
+        """Whether the log has shown a start."""
+        return self._log.has_started
+
+    def kept(self) -> KeptFlags:
+        """Return what the log has of the present start, for a checkpoint: the other sources say it again."""
+        return self._log.kept()
+
+    def take_back(self, kept: KeptFlags) -> None:
+        """Take back what an earlier process has read in the log."""
+        self._log.take_back(kept)
         self._known = None
 
     def restore(self, change: ConfigChange) -> None:
@@ -327,7 +367,8 @@ class FlagHistory:
             flags = self._flags()
             values = {flag: known.value for flag, known in flags.items()}
             labels = config_labels(values, is_resolved=self._log.has("engine"))
-            self._known = Configuration(flags, self._digest(), self._last_change(), _facts(values), labels)
+            facts = _facts({flag: known.value for flag, known in self._certain().items()})
+            self._known = Configuration(flags, self._digest(), self._last_change(), facts, labels)
         return self._known
 
     def _digest(self) -> str | None:
@@ -342,13 +383,16 @@ class FlagHistory:
     def _by_completeness(self) -> tuple[SourceFlags, ...]:
         return self._log, self._command, self._metrics
 
-    def _flags(self) -> Mapping[str, FlagValue]:
-        sources = {"log": self._log, "metrics": self._metrics, "command line": self._command}
+    def _certain(self) -> dict[str, FlagValue]:
+        """Return the flags of the places that have them right."""
         found: dict[str, FlagValue] = {}
         for place, source in _PREFERENCE:
-            for flag, value in sources[source].at(place).items():
-                if place != "engine" or flag not in PARALLEL_SIZES:
-                    found.setdefault(flag, FlagValue(value, source))
+            for flag, value in _believed(place, self._sources[source].at(place)).items():
+                found.setdefault(flag, FlagValue(value, source))
+        return found
+
+    def _flags(self) -> Mapping[str, FlagValue]:
+        found = self._certain()
         for flag, value in self._log.at("engine").items():
             found.setdefault(flag, FlagValue(value, "log"))
         return dict(sorted(found.items()))

@@ -39,7 +39,7 @@ class EngineNames:
             return tuple(EngineKey(self._model_name(log), engine) for engine in sorted(names))
         if self.last:
             return self.last
-        model_name = self._model_name(log) if log else self._sources.settings.command.model_name
+        model_name = self._model_name(log) if log else self._sources.command.model_name
         return (EngineKey(model_name, DEFAULT_ENGINE),)
 
     def note_scrape(self, reading: MetricsReading) -> None:
@@ -62,4 +62,4 @@ class EngineNames:
         if logged and logged == self._model.in_log:
             return self._model.in_metrics
         last = self.last[0].model_name if self.last else ""
-        return logged or last or self._sources.settings.command.model_name
+        return logged or last or self._sources.command.model_name

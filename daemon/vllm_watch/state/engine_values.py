@@ -22,7 +22,6 @@ from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.step_times import StepClass, StepTime, StepTimes
 from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, STAGES, coarse_bounds, estimate_quantile
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
@@ -424,16 +423,10 @@ def _step_times(known: StepTimes | None, at: float | None, ahead: float) -> Mapp
 
 
 def facts_of(
-    log: LogSource | None, scrape: ScrapeSource | None, command: CommandFacts, engine: str
+    log: LogSource | None, scrape: ScrapeSource | None, of_flags: Mapping[str, float], engine: str
 ) -> dict[str, float]:
-    """Return what an engine was started with, by the log where it has it, else by /metrics or the command line."""
-    facts: dict[str, float | None] = {
-        "max_running_requests": command.max_num_seqs,
-        "max_model_len_tokens": command.max_model_len,
-        "num_speculative_tokens": command.num_speculative_tokens,
-        "tensor_parallel_size": command.tensor_parallel_size,
-        "data_parallel_size": command.data_parallel_size,
-    }
+    """Return what an engine was started with, by the log where it has it, else by /metrics or the flags."""
+    facts: dict[str, float | None] = {**of_flags}
     reading = scrape.reading if scrape else None
     if reading is not None:
         facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)
@@ -442,7 +435,7 @@ def facts_of(
         logged = _facts_of_log(log, engine)
         facts.update({name: value for name, value in logged.items() if value is not None})
         if (
-            facts["data_parallel_size"] is None
+            "data_parallel_size" not in facts
             and log.facts.is_believed_alone()
             and (reading is None or len(reading.engines) < 2)
         ):

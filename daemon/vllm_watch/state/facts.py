@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch_parsers.events import AGGREGATED, StartupDetail, StartupFact
+from vllm_watch_parsers.flags import FLAG_TEXT
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 Size = TypeVar("Size", int, float)
 
+# What a checkpoint may hold: more than any server has, and little enough to be shown.
+Text = Annotated[str, msgspec.Meta(pattern=FLAG_TEXT)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
-@dataclass(slots=True)
-class EngineFacts:
+
+class EngineFacts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
     What one engine reported.
 
@@ -24,15 +30,15 @@ class EngineFacts:
     greatest. Sizes of memory are those of one worker.
     """
 
-    kv_cache_tokens: int | None = None
-    max_concurrency: float | None = None
-    kv_cache_memory_gib: float | None = None
-    model_load_gib: float | None = None
-    model_load_seconds: float | None = None
-    weights_load_seconds: float | None = None
-    compile_seconds: float | None = None
-    graph_capture_seconds: float | None = None
-    engine_init_seconds: float | None = None
+    kv_cache_tokens: Count | None = None
+    max_concurrency: Amount | None = None
+    kv_cache_memory_gib: Amount | None = None
+    model_load_gib: Amount | None = None
+    model_load_seconds: Amount | None = None
+    weights_load_seconds: Amount | None = None
+    compile_seconds: Amount | None = None
+    graph_capture_seconds: Amount | None = None
+    engine_init_seconds: Amount | None = None
 
     def learn(self, fact: StartupFact) -> None:
         """Take in one line."""
@@ -71,26 +77,25 @@ _GREATEST = (
 )
 
 
-@dataclass(slots=True)
-class Facts:
-    """The facts of one server's present life."""
+class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The facts of one server's present life by its log."""
 
-    version: str | None = None
-    engine_generation: str | None = None
-    model: str | None = None
-    served_model_name: str | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
-    api_server_count: int | None = None
-    num_speculative_tokens: int | None = None
-    block_size: int | None = None
-    num_gpu_blocks: int | None = None
+    version: Text | None = None
+    engine_generation: Text | None = None
+    model: Text | None = None
+    served_model_name: Text | None = None
+    max_model_len: Count | None = None
+    max_num_seqs: Count | None = None
+    tensor_parallel_size: Count | None = None
+    data_parallel_size: Count | None = None
+    api_server_count: Count | None = None
+    num_speculative_tokens: Count | None = None
+    block_size: Count | None = None
+    num_gpu_blocks: Count | None = None
     log_stats_disabled: bool = False
-    engines: dict[str, EngineFacts] = field(default_factory=dict)
+    engines: Annotated[dict[Text, EngineFacts], msgspec.Meta(max_length=MAX_ENGINES)] = {}
     _max_model_len_is_final: bool = False
-    _ranked: set[str] = field(default_factory=set)
+    _ranked: Annotated[set[Text], msgspec.Meta(max_length=MAX_ENGINES)] = msgspec.field(default_factory=set)
     """The engines whose processes print their rank; their workers may not."""
     _reports_alone: bool = False
     """Whether an engine's configuration has no other engine; that of a dense model never has."""

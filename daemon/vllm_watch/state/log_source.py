@@ -50,6 +50,8 @@ class LogSource:
 
     def __init__(self, flags: FlagHistory | None = None) -> None:
         self.facts = Facts()
+        self.facts_learnt = 0
+        """Grows whenever the facts or the flags may have changed."""
         self.flags = flags or FlagHistory()
         self.engines: dict[str, EngineLog] = {}
         self.life = ServerLife()
@@ -109,6 +111,11 @@ class LogSource:
         facts = self.facts
         return facts.version == _RELEASE_WITHOUT_HIT_RATIO and facts.engine_generation == "V1"
 
+    def forget_facts(self) -> None:
+        """Forget what the server reported when it started: it was started again."""
+        self.facts = Facts()
+        self.facts_learnt += 1
+
     def _forget_present(self) -> None:
         """Take in that lines were skipped: statistics and sleep from before them are not the present ones."""
         self.engines.clear()
@@ -153,9 +160,11 @@ class LogSource:
         elif isinstance(event, KvTransfers):
             self._apply_transfers(at, event)
         elif isinstance(event, StartupFact):
+            self.facts_learnt += 1
             self.facts.learn(event)
             self.flags.note_fact(event)
         elif isinstance(event, StartupDetail):
+            self.facts_learnt += 1
             self.facts.learn_detail(event)
             self.flags.note_detail(event)
         elif isinstance(event, Lifecycle):
@@ -215,7 +224,8 @@ class LogSource:
         if engine is not None:
             engine.add_drafts(at, spec)
             engine.measure_step(spec.mean_acceptance_length, self.facts.capacity_tokens(name))
-        if self.facts.num_speculative_tokens is None:
+        if self.facts.num_speculative_tokens is None and spec.num_speculative_tokens is not None:
+            self.facts_learnt += 1
             self.facts.num_speculative_tokens = spec.num_speculative_tokens
         self.totals.add_drafts(name, spec)
 
@@ -230,8 +240,8 @@ class LogSource:
     def _apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
         self.life.apply_phase(at, event, is_dated=is_dated)
         if event.phase == "starting":
-            self.facts = Facts()
-            self.flags.start(at if is_dated else None)
+            self.forget_facts()
+            self.flags.start("log", at if is_dated else None)
             self.engines.clear()
             self.has_several_api_servers = False
             self.first_served_at = None

@@ -44,6 +44,7 @@ from vllm_watch.state.precedence import (
     start_time,
     step_times,
 )
+from vllm_watch.state.present_life import PresentLife
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
@@ -59,7 +60,6 @@ from vllm_watch.state.totals import (
     label_values_dropped,
     values_out_of_range,
 )
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -72,7 +72,6 @@ class ServerState:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._sources = ServerSources(settings)
-        self._sources.flags.note_command(settings.command, None)
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
@@ -80,16 +79,13 @@ class ServerState:
         self._was_away = False
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
+        self.life = PresentLife(self._sources)
+        """Takes in which process runs, and what a checkpoint keeps of it."""
 
     @property
     def settings(self) -> ServerSettings:
         """What is configured."""
         return self._sources.settings
-
-    def apply_command(self, command: CommandFacts, at: float) -> None:
-        """Take in the command line of a server that was started again, and when that was found."""
-        self._sources.settings = self.settings._replace(command=command)
-        self._sources.flags.note_command(command, at)
 
     def restore_change(self, change: ConfigChange, ahead: float) -> None:
         """Take back what an earlier process knew of the server's last change of flags, at the wall clock's time."""
@@ -114,8 +110,9 @@ class ServerState:
         log = self._sources.log
         if log is None:
             return
-        starts = log.life.starts
+        starts, facts = log.life.starts, log.facts
         log.apply(batch)
+        self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         self._events.note_log(is_dated=not batch.is_undated)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
@@ -139,6 +136,8 @@ class ServerState:
         restarts = scrape.restarts
         scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
         scrape.apply(result)
+        if result.reading is not None:
+            self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
         if scrape.restarts != restarts:
             self._events.note_restart(scrape.process.started_by(result.at))
             self._http_source.start_life()
@@ -146,8 +145,7 @@ class ServerState:
             if sources.probe is not None:
                 sources.probe.start_life()
         if result.reading is not None:
-            started_at = None if scrape.restarts == restarts else scrape.process.started_by(result.at)
-            sources.flags.note_metrics(result.reading.flags, started_at)
+            sources.flags.note_metrics(result.reading.flags)
             self._http_source.note_scrape(result.at, result.reading, is_log_up=sources.log_status.is_up)
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
@@ -265,8 +263,7 @@ class ServerState:
         present = gauges(sources, key, sides, now) if is_present else {}
         present.update(flops_utilization(present, self.settings.peak_flops))
         prompt_rate = present.get("prompt_tokens_per_second")
-        own_facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
-        facts = {**sources.flags.facts, **own_facts}
+        facts = facts_of(log, counted_scrape(sources), sources.flags.facts, key.engine)
         return EngineSnapshot(
             key=key,
             state=judged.state,

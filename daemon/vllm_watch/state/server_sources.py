@@ -34,7 +34,7 @@ class ServerSettings(NamedTuple):
         labels: The operator's own labels.
         keeps_stale: For reading what has ended: no value is dropped for its age.
         probe_every: Seconds between probes, or `None` without them.
-        command: The facts on the server's command line.
+        command: The facts on the server's command line, as far as they are known from the beginning.
         capacity: What a benchmark has measured of all engines together, if there was one.
         cost_per_hour: What the server costs, in any currency.
         peak_flops: How many operations per second a device can do at the model's precision.
@@ -71,6 +71,9 @@ class ServerSources:
         """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
         self.flags = FlagHistory()
         """What all of them have of the server's flags."""
+        self.command = settings.command
+        """What is known of its command line now."""
+        self.flags.note_command(self.command)
         self.log = LogSource(self.flags) if settings.has_log else None
         self.log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         interval, every = settings.metrics_interval, settings.probe_every

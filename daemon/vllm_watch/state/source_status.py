@@ -92,9 +92,9 @@ def _is_foreign(sources: ServerSources, log: LogSource, now: float) -> bool:
 
 def _reason_without_statistics(sources: ServerSources, log: LogSource, now: float) -> LogReason:
     """Return why a log that can be read has had no statistics since the server's start."""
-    if sources.settings.command.has_several_api_servers:
+    if sources.command.has_several_api_servers:
         return "api_servers_more_than_one"
-    if sources.settings.command.log_stats_disabled:
+    if sources.command.log_stats_disabled:
         return "stats_disabled"
     if _is_foreign(sources, log, now):
         return "not_vllm"

@@ -52,7 +52,7 @@ class LocalReader:
         self._garbage = RareSearch(clock)
         self._threads = ThreadGroup(clock, self._errors, follower, offer=self._offer, logs_polled=lambda: None)
         self._alerts = AlertsThread(clock, self._errors)
-        self._gpus = GpuThread(clock, self._errors, GpuReader)
+        self._gpus = GpuThread(clock, self._errors, GpuReader, processes=self._threads.processes)
         self._fleet: Fleet | None = None
         self._reloader: Reloader | None = None
         self._ready_at: float | None = None
