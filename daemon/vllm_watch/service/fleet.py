@@ -93,11 +93,11 @@ class Fleet:
 
     def config_changes(self) -> list[ServerChange]:
         """Return the last change of each server's flags, of those that are known."""
-        return [ServerChange(server.name, change) for server in self.servers if (change := server.last_change())]
+        return [ServerChange(server.name, change) for server in self.servers if (change := server.kept()[0])]
 
     def facts(self) -> tuple[KeptFacts, ...]:
         """Return what is known of each server, for the checkpoint."""
-        return tuple(facts for facts in self.each(lambda server: server.facts()) if facts is not None)
+        return tuple(facts for facts in self.each(lambda server: server.kept()[1]) if facts is not None)
 
     def each(
         self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None

@@ -165,12 +165,6 @@ class ServerMonitor:
         with self._lock:
             return self._state.engine_states(now)
 
-    def last_change(self) -> ConfigChange | None:
-        """Return what the last start that changed any flags has changed, with the wall clock's time."""
-        now, ahead = self._clock.now(), seconds_ahead(self._clock)
-        with self._lock:
-            return self._state.last_change(now, ahead)
-
     @property
     def wants_process(self) -> bool:
         """Whether the server was started since the process table was read last."""
@@ -182,10 +176,12 @@ class ServerMonitor:
         with self._lock:
             self._state.life.note_process(running, at)
 
-    def facts(self) -> KeptFacts | None:
-        """Return what is known of the server, for a checkpoint; `None` if nothing is."""
+    def kept(self) -> tuple[ConfigChange | None, KeptFacts | None]:
+        """Return what a checkpoint keeps: what the last start that changed any flags has changed, and what is known."""
+        now, ahead = self._clock.now(), seconds_ahead(self._clock)
         with self._lock:
-            return self._state.life.kept(self.name, None if self.log is None else self.log.key)
+            facts = self._state.life.kept(self.name, None if self.log is None else self.log.key)
+            return self._state.last_change(now, ahead), facts
 
     def foresee(self) -> ServerSnapshot:
         """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
