@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from tests.alerts.incidents import INCIDENTS
+from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.filled_prometheus import filled_prometheus
 from tests.support.recordings import RECORDINGS
@@ -101,6 +102,18 @@ class TestRecording:
         assert "Not judged, because no /metrics was read: VllmLoraAdaptersTakeTurns, VllmAdmissionRejections," in words(
             text
         )
+
+    def test_a_first_line_without_a_token_is_no_page(self, tmp_path):
+        """After idle minutes whose zeros are printed, requests that wait 40 s for their first token wake nobody."""
+        log = tmp_path / "vllm.log"
+        log.write_bytes(
+            b"".join(
+                line(running, generation=rate).replace(b"02:35:10", b"02:%02d:%02d" % divmod(10 * number, 60)) + b"\n"
+                for number, (running, rate) in enumerate([(1, 9.0), *[(0, 0.0)] * 60, *[(1, 0.0)] * 5, (1, 9.0)])
+            )
+        )
+
+        assert answered(log)["alerts"] == []
 
 
 class TestUsersRules:

@@ -64,7 +64,7 @@ def test_the_highest_values_are_those_of_the_lines():
     ("last", "silence", "state", "reason"),
     [
         ((0, 0.0), 3600, "idle", "idle"),
-        ((0, 50.0), 0, "idle", "ok"),
+        ((0, 50.0), 0, "serving", "ok"),
         ((0, 50.0), 3600, "unknown", "silent"),
         ((2, 50.0), 10, "serving", "ok"),
         ((2, 50.0), 3600, "unknown", "silent"),

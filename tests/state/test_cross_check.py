@@ -122,7 +122,7 @@ def test_a_lasting_difference_is_a_disagreement(quantity, said):
 
 
 def test_a_page_of_another_server():
-    """A log of an idle server, silent, beside a page of a busy one disagrees: the silence means zeros."""
+    """A log of an idle server, silent, beside a page of a busy one disagrees: what its last line has holds."""
     run = Run()
     run.server.log(line())
 
@@ -137,6 +137,25 @@ def test_an_idle_server_agrees():
     run.server.log(line())
 
     assert AGREED == run.go(400, rate=0.0, running=0).found()
+
+
+def test_a_silent_idle_log_holds_its_kv_usage():
+    """A cache that stays in use while nothing runs is in the last line as in the pages: the silence does not mean 0."""
+    run = Run().go(60, said={})
+    run.server.log(line().replace(b"usage: 25.0%", b"usage: 63.5%"))
+    for _ in range(80):
+        run.server.scrape(page(kv=0.64, generated=run.generated), after=5)
+
+    assert AGREED == run.found()
+
+
+def test_a_log_alone_of_an_idle_server_shows_the_kv_usage_of_its_last_line():
+    """What is exported while the log is silent is what its last line has, and no tokens/s."""
+    server = Server(has_metrics=False).log(line(1, generation=9.0)).log(line(), after=10)
+
+    assert (0.25, "log") == server.value("kv_cache_usage_ratio", after=3600)
+    assert (0, "log") == server.value("generation_tokens_per_second")
+    assert server.value("prefix_cache_hit_ratio") is None
 
 
 def test_forged_lines_between_true_ones_are_found_out():

@@ -97,7 +97,7 @@ class TestTurns:
         server.probe()
         server.scrape(page(generated=1), after=5)
 
-        assert ("down", "idle") == (called, server.engine().state)
+        assert ("down", "serving") == (called, server.engine().state)
         assert wait <= 60
 
     def test_a_server_that_was_started_between_two_pages_is_asked_soon(self):

@@ -18,7 +18,7 @@ from vllm_watch.exposition.document import decode
 from vllm_watch.state.window import is_wide
 from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
-from vllm_watch.terminal.frames import IDLE_AGAIN, frame_of
+from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.latencies import latency_lines
 from vllm_watch.terminal.model import Latency
 from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
@@ -168,16 +168,6 @@ def test_a_driver_that_is_not_there_is_no_failure():
     assert "log ok: no statistics line yet" in rows
     assert "GPUs not read: the driver's library is not found" in rows
     assert "/metrics FAILED, nothing read yet: nothing listens at this address" in rows
-
-
-@pytest.mark.parametrize(("rate", "says"), [(12.0, True), (0.0, False), (None, False)])
-def test_an_idle_engine_that_has_generated_tokens_says_why(rate, says):
-    """The state is of one moment, and rates are of ten seconds: beside "idle" a rate has a word."""
-    _, document = only_server("idle")
-    (engine,) = document["engines"]
-    engine["gauges"]["generation_tokens_per_second"] = {"value": rate, "at": 1.0, "source": "metrics"}
-
-    assert changed("idle", engines=[engine]).meaning == (IDLE_AGAIN if says else "")
 
 
 def test_the_moment_of_overload_is_whole():

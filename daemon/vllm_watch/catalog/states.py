@@ -70,6 +70,9 @@ STATES: Mapping[EngineState, State] = {
     "unknown": State(5, "no source has current data", "No source has current data."),
 }
 
+USUAL: frozenset[EngineState] = frozenset({"idle", "serving"})
+"""Between these an engine changes all day long: that is no event."""
+
 BEST_TO_WORST: tuple[EngineState, ...] = tuple(sorted(ENGINE_STATES, key=lambda state: STATES[state].severity))
 
 

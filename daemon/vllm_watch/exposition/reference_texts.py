@@ -56,8 +56,8 @@ Some healthy engines do not move for a while either, and get more time:
 
 * {FIRST_STEP_FACTOR:g} times `stall_after` while no request has received a token since the engine was last idle. It may
   be one long step, for example a prompt without chunked prefill, or one whose chunks take that long.
-* {LOG_ONLY_FACTOR:g} times `stall_after` after the last token if only the log is read: vLLM prints nothing
-  while it computes a single long prompt.
+* {LOG_ONLY_FACTOR:g} times `stall_after` after the last line with tokens, or the first one of the work, if only the log
+  is read: vLLM prints nothing while it computes a single long prompt.
 * {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, when kernels are compiled.
 * {UNCOMPUTED_FACTOR:g} times `stall_after` while requests arrive and finish and nothing is computed. After that the
   engine is stalled although they do (`nothing_computed`).

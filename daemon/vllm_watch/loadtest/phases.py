@@ -36,6 +36,7 @@ _BY_STATE: Mapping[EngineState, PhaseName] = {
     "unknown": "unknown",
 }
 _PAUSE = 1.6
+_OF_GAUGES: frozenset[EngineState] = frozenset({"idle", "serving", "saturated"})
 _WORKING = frozenset({"ramp", "saturated", "idle"})
 
 
@@ -89,11 +90,16 @@ def _parts(points: Sequence[Point]) -> list[_Part]:
 
 
 def _phase_of(old: Point, new: Point) -> PhaseName:
-    """Return what a server did between two points: idle or asleep at both ends, it may have worked between them."""
+    """
+    Return what a server did between two points: idle or asleep at both ends, it may have worked between them.
+
+    A state comes and goes with some seconds of what it is about; here they are known, and the gauges are exact.
+    """
     phase = _BY_STATE[new.state]
-    if phase == "idle" and (tokens_grown(old, new) > 0 or (new.state == "idle" and has_work(new))):
-        return "ramp"
-    return phase
+    if new.state in _OF_GAUGES and "requests_waiting" in new.gauges:
+        is_queued = new.gauges["requests_waiting"] > new.gauges.get("requests_deferred", 0.0)
+        phase = "saturated" if is_queued else "ramp" if has_work(new) else "idle"
+    return "ramp" if phase == "idle" and tokens_grown(old, new) > 0 else phase
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:

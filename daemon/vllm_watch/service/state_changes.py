@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import structlog
 
-from vllm_watch.catalog.states import EngineState
+from vllm_watch.catalog.states import USUAL, EngineState
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -15,7 +15,7 @@ log = structlog.get_logger("vllm_watch.service")
 
 
 class StateChanges:
-    """Logs the engines whose state differs from that before, also of a server that is watched anew."""
+    """Logs the engines whose state differs from that before in more than whether there is work."""
 
     def __init__(self) -> None:
         self._states: dict[str, Mapping[str, EngineState]] = {}
@@ -26,7 +26,7 @@ class StateChanges:
         before, now = self._states.get(server, {}), {key.engine: state for key, state in states.items()}
         for engine, state in now.items():
             old = before.get(engine, "unknown")
-            if state != old:
+            if state != old and not USUAL.issuperset({old, state}):
                 log.info("engine.state_changed", server=server, engine=engine, **{"from": old, "to": state})
         self._states[server] = now
 

@@ -114,11 +114,11 @@ class EngineCrossCheck:
         values = {name: float(value) for name, value in logged.items() if value is not None}
         self._lines.append(_Line(at - interval, at, values))
 
-    def add_silence(self, at: float, interval: float) -> None:
-        """Take in that the log of an idle engine is still silent: that means zeros."""
+    def add_silence(self, at: float, interval: float, stats: EngineStats) -> None:
+        """Take in that the log of an idle engine is still silent: what its last line reports holds."""
         last = self._lines[-1].at if self._lines else self._verdicts[-1].at if self._verdicts else None
         if last is None or at - last >= interval:
-            self._lines.append(_Line(at - interval, at, dict.fromkeys(QUANTITIES, 0.0)))
+            self.add_line(at, interval, stats)
 
     def add_scrape(self, at: float, engine: EngineReading) -> None:
         """Take in a scrape, and judge the lines that now have scrapes before and after them."""
@@ -207,7 +207,7 @@ class CrossCheck:
         for key, check in self._engines.items():
             logged = log.engines.get(self._sources.name_in_log(key))
             if logged is not None and is_log_idle:
-                check.add_silence(at, logged.interval)
+                check.add_silence(at, logged.interval, logged.stats)
             check.add_scrape(at, engines[key])
 
     def disagreements(self, key: EngineKey, now: float) -> dict[str, bool]:

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from vllm_watch.state.companion_lines import Companion, CompanionLine, companion
+from vllm_watch.state.lasting_queue import LastingQueue
 from vllm_watch.state.sleep_reports import TokenSpan
 from vllm_watch.state.step_times import StepTimes, logged_step
 from vllm_watch_parsers.events import AGGREGATED, EngineStats, KvTransfers, SpecDecoding
@@ -34,10 +35,10 @@ class EngineLog:
 
     stats: EngineStats
     stats_at: float
-    moved_at: float
-    """When it last printed tokens; before its first such line, the earliest moment from which it can have stalled."""
-    has_moved: bool = False
-    """Whether it has printed tokens since its server was started, as far as the log was read."""
+    stands_since: float
+    """Since when it can have stood still: its last line with tokens, or the first one of its present work."""
+    moved_at: float | None = None
+    """When it last printed tokens since its server was started, as far as the log was read."""
     prompted_from: float | None = None
     """Its last prompt tokens came after this moment: the start of their line's interval."""
     spec: SpecDecoding | None = None
@@ -59,14 +60,15 @@ class EngineLog:
     """The line of statistics before the last one."""
     before_at: float = math.inf
     """When it was printed."""
+    queue: LastingQueue = field(default_factory=LastingQueue)
     companions: dict[type[CompanionLine], Companion] = field(default_factory=dict)
     """The last line of each kind that is printed below the statistics."""
 
     @classmethod
     def first(cls, at: float, stats: EngineStats) -> EngineLog:
         """Return what the first line of statistics reports."""
-        engine = cls(stats, at, at - DEFAULT_INTERVAL)
-        engine._note_tokens(at)
+        engine = cls(stats, at, at)
+        engine._note_line(at, had_work=False)
         return engine
 
     def add_stats(self, at: float, stats: EngineStats) -> None:
@@ -80,9 +82,10 @@ class EngineLog:
                 prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio,
                 cpu_prefix_cache_hit_ratio=self.stats.cpu_prefix_cache_hit_ratio,
             )
+        had_work = self._has_to_compute
         self.before, self.before_at = self.stats, self.stats_at
         self.stats, self.stats_at = stats, at
-        self._note_tokens(at)
+        self._note_line(at, had_work=had_work)
 
     def add_hit_ratios(self, ratios: EngineStats) -> None:
         """Take in V0's line of hit ratios, which belongs to the line of statistics before it."""
@@ -123,7 +126,7 @@ class EngineLog:
     @property
     def served(self) -> TokenSpan | None:
         """When the last tokens were computed."""
-        if not self.has_moved:
+        if self.moved_at is None:
             return None
         return TokenSpan(self.moved_at - DEFAULT_INTERVAL, self.moved_at, self.prompted_from)
 
@@ -137,18 +140,22 @@ class EngineLog:
 
     def ended_still(self) -> bool:
         """Whether the line is the one after which a hanging engine prints nothing: work, and no token."""
-        return self.has_work and not self.moves and not self._only_defers
+        return self._has_to_compute and not self.moves
 
     @property
-    def _only_defers(self) -> bool:
-        """Whether there is nothing to compute: no request runs, and all that wait do so for something remote."""
+    def _has_to_compute(self) -> bool:
+        """Whether there is something to compute: a request that waits for something remote does not count."""
         stats = self.stats
-        waiting = stats.requests_waiting or 0
-        return not stats.requests_running and 0 < waiting <= (stats.requests_deferred or 0)
+        return bool(stats.requests_running) or (stats.requests_waiting or 0) > (stats.requests_deferred or 0)
 
-    def _note_tokens(self, at: float) -> None:
+    def _note_line(self, at: float, *, had_work: bool) -> None:
+        """Take in what a line reports; `had_work` is whether there was something to compute at the line before."""
+        stats = self.stats
+        self.queue.note(at, stats.requests_running or 0, stats.requests_waiting or 0, stats.requests_deferred or 0)
         if self.moves:
-            self.moved_at, self.has_moved = at, True
+            self.moved_at = at
+        if self.moves or not (had_work and self._has_to_compute):
+            self.stands_since = at
         if self.stats.prompt_tokens_per_second:
             self.prompted_from = at - DEFAULT_INTERVAL
 

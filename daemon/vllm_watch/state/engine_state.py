@@ -2,10 +2,12 @@
 """
 The state of an engine by each source, and of a server that is not up. When an engine is stalled is in `stall`.
 
-starting: the server loads. idle: no request runs or waits. serving: there is work, and tokens come. saturated: serving,
-and requests wait for capacity. stalled: there is work, and for some time no progress. sleeping: put to sleep or paused
-by its operator. down: nothing listens, or the log ends in a fatal error or a stop and nothing contradicts it. unknown:
-no source has anything fresh.
+starting: the server loads. idle: no request runs or waits, and none did in the last seconds. serving: there is work,
+or was in the last seconds. saturated: serving, and for some seconds requests have waited for capacity. stalled: there
+is work, and for some time no progress. sleeping: put to sleep or paused by its operator. down: nothing listens, or the
+log ends in a fatal error or a stop and nothing contradicts it. unknown: no source has anything fresh.
+
+The last seconds are 10, or the time between two readings if that is longer: those that rates are of.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ A server whose log has no line of its yet may have been started just now: it lis
 comes after its imports. So long after the first refused connection it is down. Without a log no source will ever say
 that it starts: where nothing listens it is down, whether or not it was ever seen.
 """
+LISTEN_SECONDS = 10.0
+"""A server listens at the latest so long after the line that it is ready."""
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for this long without a line of statistics prints none."""
 
@@ -61,10 +65,10 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
         return "down"
     if scrape is None or not refused or scrape.refused_since is None:
         return None
-    if log is not None and log.life.phase == "ready" and scrape.refused_at < log.life.phase_at:
-        return None  # It has become ready since.
     if log is not None and _prints_statistics_since(log, scrape.refused_since, now):
         return None  # The address is wrong, not the server gone.
+    if log is not None and _begins_to_listen(log, scrape.refused_since, scrape.refused_at):
+        return "starting"
     is_unseen = scrape.reading is None and log is not None and log.life.phase is None
     return "unknown" if is_unseen and now - scrape.refused_since <= UNSEEN_SECONDS else "down"
 
@@ -72,6 +76,12 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
 def has_silent_start(log: LogSource, now: float) -> bool:
     """Return whether the server started, and its log has had no line for too long to call it starting."""
     return log.life.phase == "starting" and log.last_news_at is not None and now - log.last_news_at > START_SECONDS
+
+
+def _begins_to_listen(log: LogSource, refused_since: float, refused_at: float) -> bool:
+    """Return whether a server has just become ready by its log, and nothing has listened since before that."""
+    life = log.life
+    return life.phase == "ready" and refused_since <= life.phase_at and refused_at < life.phase_at + LISTEN_SECONDS
 
 
 def _prints_statistics_since(log: LogSource, moment: float, now: float) -> bool:
@@ -151,11 +161,12 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
     if running is None or waiting is None:
         return UNKNOWN
     if running + waiting == 0:
-        return Judgement("idle")
+        # The state is of the same seconds as the rates: where tokens came in them the engine has served.
+        return Judgement("idle" if scrape.window.is_span(at - progress.worked_at) else "serving")
     reason = stall_in_scrapes(progress, running, at, stall_after, woke_at)
     if reason is not None:
         return Judgement("stalled", reason)
-    return Judgement("saturated" if waiting > engine.gauges.get("requests_deferred", 0) else "serving")
+    return Judgement("saturated" if progress.queue.lasts else "serving")
 
 
 def _state_without_statistics(log: LogSource, now: float) -> EngineState:
@@ -180,7 +191,4 @@ def state_from_log(
         return Judgement("stalled", reason)
     if not engine.is_fresh(now):
         return UNKNOWN
-    if not engine.has_work:
-        return Judgement("idle")
-    waiting = engine.stats.requests_waiting or 0
-    return Judgement("saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving")
+    return Judgement("saturated" if engine.queue.lasts else "serving")

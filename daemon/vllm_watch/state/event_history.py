@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from vllm_watch.catalog.event_texts import FileChange
-from vllm_watch.catalog.states import EngineState
+from vllm_watch.catalog.states import USUAL, EngineState
 from vllm_watch.state.recent_events import EVENT_SECONDS, RecentEvents
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import ServerEvent, StateSince, TailCounts
@@ -21,9 +21,6 @@ _FILE_COUNTS: Mapping[FileChange, str] = {
     "lost": "files_lost",
 }
 """The fields of `TailCounts` whose increase is an event."""
-
-_USUAL: frozenset[EngineState] = frozenset({"idle", "serving"})
-"""Between these an engine changes all day long: that is no event."""
 
 
 class EventHistory:
@@ -64,7 +61,7 @@ class EventHistory:
             was_known = before is not None and before.state != "unknown"
             self._states[key.engine] = StateSince(state, now, is_exact=was_known)
             # An exact start of `unknown` is the end of a known state; any other `unknown` has nothing before it.
-            if before is None or not (was_known or before.is_exact) or _USUAL.issuperset({before.state, state}):
+            if before is None or not (was_known or before.is_exact) or USUAL.issuperset({before.state, state}):
                 continue
             self._events.add(ServerEvent(now, "state", state, before.state, key.engine))
         if len(self._states) > len(states):

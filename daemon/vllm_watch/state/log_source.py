@@ -170,7 +170,7 @@ class LogSource:
         elif isinstance(event, Lifecycle):
             self._apply_phase(at, event, is_dated=is_dated)
         elif isinstance(event, Failure):
-            has_moved = any(engine.has_moved for engine in self.engines.values())
+            has_moved = any(engine.moved_at is not None for engine in self.engines.values())
             self.life.apply_failure(at, event, has_moved=has_moved)
         elif isinstance(event, Notice):
             self._apply_notice(event)

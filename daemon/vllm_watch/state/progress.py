@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from vllm_watch.state.lasting_queue import LastingQueue
 from vllm_watch.state.sleep_reports import TokenSpan
 from vllm_watch_parsers.scrape import EngineReading
 
@@ -33,14 +34,15 @@ class Progress(NamedTuple):
     """
     What changes when an engine makes progress.
 
-    `prompt` and `generated` are tokens. `done` is what else changes only when something was computed: steps with an
-    output, the KV cache's use (which grows with each chunk of a long prompt, while no counter changes) and finished
-    requests. `arrivals` are requests that come and go, and the cache lookups for them.
+    `prompt` and `generated` are tokens, `done` steps with an output and finished requests. The KV cache's use grows
+    with each chunk of a long prompt, while nothing else changes. `arrivals` are requests that come and go, and the
+    cache lookups for them.
     """
 
     prompt: float
     generated: float
     done: tuple[float | None, ...]
+    kv_cache_usage: float | None
     arrivals: tuple[float | None, ...]
 
     @property
@@ -56,15 +58,22 @@ def progress_of(engine: EngineReading) -> Progress:
     return Progress(
         engine.counters.get("prompt_tokens", 0.0),
         engine.counters.get("generation_tokens", 0.0),
-        (steps.observations if steps else None, engine.gauges.get("kv_cache_usage_ratio"), finished),
+        (steps.observations if steps else None, finished),
+        engine.gauges.get("kv_cache_usage_ratio"),
         (*(engine.counters.get(name) for name in _ASKED), *(engine.gauges.get(name) for name in _QUEUED)),
     )
 
 
 def has_work(engine: EngineReading) -> bool:
     """Return whether an engine has something to compute: a request that waits for something remote does not count."""
-    running, waiting, deferred = (engine.gauges.get(name, 0.0) for name in _QUEUED)
+    running, waiting, deferred = _queue_of(engine)
     return running > 0 or waiting > deferred
+
+
+def _queue_of(engine: EngineReading) -> tuple[float, float, float]:
+    """Return how many requests run, wait, and of these wait for something remote."""
+    running, waiting, deferred = (engine.gauges.get(name, 0.0) for name in _QUEUED)
+    return running, waiting, deferred
 
 
 @dataclass(slots=True)
@@ -72,16 +81,18 @@ class EngineProgress:
     """
     The progress of one engine, scrape by scrape.
 
-    `changed_at` is when anything changed last, `done_at` when anything was computed, `works_since` when the present
-    work started. The last tokens came between the scrapes of `served_from` and `served_at`; `prompted_from` is the
-    first of these for prompt tokens, `done_from` for all that is computed. `token_at` is when the last token was
-    generated.
+    `changed_at` is when anything changed last, `done_at` when anything was computed, `worked_at` when tokens, steps or
+    finished requests were counted, `works_since` when the present work started. The last tokens came between the
+    scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from` for
+    all that is computed. `token_at` is when the last token was generated.
     """
 
     progress: Progress
     at: float
     changed_at: float
     done_at: float
+    worked_at: float = -math.inf
+    queue: LastingQueue = field(default_factory=LastingQueue)
     equal_scrapes: int = 1
     """So many scrapes were equal."""
     works_since: float | None = None
@@ -115,7 +126,10 @@ class EngineProgress:
             self.served_at, self.served_from = at, self.at
         if new.prompt > old.prompt:
             self.prompted_from = self.at
-        if new._replace(arrivals=old.arrivals) != old:
+        computed = new._replace(arrivals=old.arrivals)
+        if computed._replace(kv_cache_usage=old.kv_cache_usage) != old:
+            self.worked_at = at
+        if computed != old:
             self.done_at, self.done_from = at, self.at
         if new != old:
             self.changed_at, self.equal_scrapes = at, 0
@@ -162,6 +176,7 @@ class EngineProgress:
             self.asleep_since = at
 
     def _note_work(self, at: float, engine: EngineReading) -> None:
+        self.queue.note(at, *_queue_of(engine))
         if not has_work(engine):
             self.works_since, self.before_work = None, self.progress
         elif self.works_since is None:

@@ -46,11 +46,11 @@ def stall_in_scrapes(
 
 def stall_in_log(engine: EngineLog, now: float, stall_after: float, woke_at: float) -> StallReason | None:
     """Return why an engine is stalled by its last line of statistics and the silence after it, or `None`."""
-    if not engine.ended_still() or now - max(engine.moved_at, woke_at) < _seconds_until_stalled_by_log(
+    if not engine.ended_still() or now - max(engine.stands_since, woke_at) < _seconds_until_stalled_by_log(
         engine, stall_after
     ):
         return None
-    return "log_fell_silent" if engine.has_moved else "no_first_token"
+    return "no_first_token" if engine.moved_at is None else "log_fell_silent"
 
 
 def seconds_until_stalled(progress: EngineProgress, stall_after: float) -> float:
@@ -62,4 +62,4 @@ def seconds_until_stalled(progress: EngineProgress, stall_after: float) -> float
 
 def _seconds_until_stalled_by_log(engine: EngineLog, stall_after: float) -> float:
     enough = LOG_ONLY_FACTOR * stall_after
-    return enough if engine.has_moved else max(enough, FIRST_TOKEN_SECONDS)
+    return max(enough, FIRST_TOKEN_SECONDS) if engine.moved_at is None else enough

@@ -32,7 +32,6 @@ MAX_READINGS = 256
 """So many scrapes are kept even if the clock does not move: one a second makes a quarter of them in a minute."""
 
 _JITTER = 0.9
-"""Scrapes of every 5 s come a few milliseconds early: 9.99 s is 10 s."""
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
@@ -49,6 +48,11 @@ STAGES = {
 
 _HISTOGRAMS = frozenset(STAGES.values())
 """Of earlier readings only these histograms are kept: a dozen readings of 200 servers are most of what memory holds."""
+
+
+def lasts(seconds: float, least: float = MIN_SECONDS) -> bool:
+    """Return whether a period is so long: scrapes of every 5 s come a few milliseconds early, and 9.99 s is 10 s."""
+    return seconds >= least * _JITTER
 
 
 class TimedReading(NamedTuple):
@@ -150,11 +154,15 @@ class Window:
         new = None if end is None else end.reading.engines.get(key)
         if end is None or new is None:
             return
-        least = RAY_MIN_SECONDS if end.reading.kind == "ray_vllm" else MIN_SECONDS
         for start in reversed(self._earlier):
-            old = start.engines.get(key)
-            if old is not None and least * _JITTER <= end.at - start.at <= self._longest:
-                yield Span(end.at - start.at, old, new)
+            old, seconds = start.engines.get(key), end.at - start.at
+            if old is not None and self.is_span(seconds) and seconds <= self._longest:
+                yield Span(seconds, old, new)
+
+    def is_span(self, seconds: float) -> bool:
+        """Return whether a period is long enough for changes: 10 s, through Ray 30 s."""
+        is_of_ray = self.newest is not None and self.newest.reading.kind == "ray_vllm"
+        return lasts(seconds, RAY_MIN_SECONDS if is_of_ray else MIN_SECONDS)
 
     def has_span(self, key: EngineKey) -> bool:
         """Return whether there are enough readings for changes."""

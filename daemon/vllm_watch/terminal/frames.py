@@ -21,7 +21,7 @@ from vllm_watch.exposition.document import (
     SourceDocument,
 )
 from vllm_watch.state.snapshot import Reading
-from vllm_watch.state.window import MIN_SECONDS, is_wide
+from vllm_watch.state.window import is_wide
 from vllm_watch.support.errors import DaemonError, WrongDaemonError
 from vllm_watch.terminal.findings import common_findings, server_findings
 from vllm_watch.terminal.model import (
@@ -44,9 +44,6 @@ _OBJECTIVES: Mapping[Stage, str] = {
     "time_per_output_token": "slo_time_per_output_token_seconds",
 }
 """The objective of a stage in `slo`."""
-
-IDLE_AGAIN = f"Nothing runs now; tok/s are of the last {MIN_SECONDS:g} s or more."
-"""The state is of one moment and rates are not: beside each other they need a word."""
 
 _SUMS = (
     "prompt_tokens_per_second",
@@ -120,9 +117,7 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
 
 
 def _meaning(state: EngineState, engines: Sequence[EngineView]) -> str:
-    """Return what a server's state means, as exactly as that is known, and what it seems to contradict."""
-    if state == "idle" and any(_value(engine.generation_tokens_per_second) for engine in engines):
-        return IDLE_AGAIN
+    """Return what a server's state means, as exactly as that is known."""
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
     return stall or STATES[state].text
 

@@ -111,7 +111,7 @@ export class EngineTiles {
     const show = (tile, name, note) => tile.update(number(gauge(engine, name)), note, from(name));
     show(this.#running, "requests_running", ofLimit(fact(engine, "max_running_requests")));
     show(this.#waiting, "requests_waiting", deferred(gauge(engine, "requests_deferred")));
-    show(this.#generation, "generation_tokens_per_second", recently(engine));
+    show(this.#generation, "generation_tokens_per_second", "");
     show(this.#prompt, "prompt_tokens_per_second", cached(engine.prompt_excludes_cached));
     const usage = gauge(engine, "kv_cache_usage_ratio");
     const capacity = fact(engine, "kv_cache_capacity_tokens");
@@ -233,12 +233,6 @@ function deferred(requests) {
 function cached(areExcluded) {
   if (areExcluded === true) return "excluding cached";
   return areExcluded === false ? "including cached" : "";
-}
-
-// Says why an engine that runs nothing has generated tokens: the state is of one moment, and the rate is not.
-function recently(engine) {
-  const isIdle = stateOf(engine) === "idle" && gauge(engine, "generation_tokens_per_second") > 0;
-  return isIdle ? "over 10 s or more" : "";
 }
 
 function tokensUsed(usage, capacity) {

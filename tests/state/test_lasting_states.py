@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state is of the last seconds and not of the moment of a reading: it does not flap, and goes with the rates."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.state.test_sources_together import READY, STARTING, Server, line, page
+
+
+INTERVALS = pytest.mark.parametrize("interval", [2.0, 5.0, 15.0])
+"""Seconds between two scrapes."""
+
+PRINTED_EVERY = pytest.mark.parametrize("interval", [5.0, 10.0, 60.0])
+"""Seconds between two lines, as V0, V1 and VLLM_LOG_STATS_INTERVAL have it."""
+
+MOMENTS = st.tuples(st.sampled_from([2.0, 5.0, 15.0]), st.integers(0, 3), st.integers(0, 3), st.integers(0, 9))
+"""Seconds until a scrape, requests that run, that wait, and the tokens since the one before."""
+
+
+class Scraped:
+    """A server that is scraped every so often, and what was seen of it."""
+
+    def __init__(self, interval=5.0):
+        self.server = Server(has_log=False, interval=interval)
+        self.interval = interval
+        self.generated = 50
+        self.seen = []
+        self.look(tokens=0)
+
+    def look(self, *, tokens, running=0, waiting=0, after=None):
+        """Scrape it once more, after so many tokens."""
+        self.generated += tokens
+        self.server.scrape(page(running, waiting, self.generated), after=self.interval if after is None else after)
+        engine = self.server.engine()
+        rate = engine.gauges.get("generation_tokens_per_second")
+        self.seen.append((self.server.now, engine.state, None if rate is None else rate.value))
+
+    def go(self, seconds, **what):
+        """Let so much time pass; return the states in it."""
+        before = len(self.seen)
+        for _ in range(round(seconds / self.interval)):
+            self.look(**what)
+        return [state for _, state, _ in self.seen[before:]]
+
+    def changes(self):
+        """Return the changes of state that are events."""
+        return [(event.before, event.what) for event in self.server.state.snapshot(self.server.now).events]
+
+
+def logged(interval, lines):
+    """Return the states of a server right after each of its lines, and its changes of state."""
+    server = Server(has_metrics=False).log(STARTING, READY)
+    states = [server.log(each, after=interval).engine().state for each in lines]
+    events = server.state.snapshot(server.now).events
+    return states, [(event.before, event.what) for event in events if event.kind == "state"]
+
+
+@INTERVALS
+def test_a_light_steady_load_is_serving_throughout(interval):
+    """Two requests a second are over before each scrape: what they left in the counters is serving, and no event."""
+    scraped = Scraped(interval)
+
+    assert set(scraped.go(300, tokens=100)) == {"serving"}
+    assert scraped.changes() == []
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        lambda step: page(steps=step),
+        lambda step: page(
+            extra=f'vllm:request_success_total{{engine="0",model_name="m",finished_reason="stop"}} {step}\n'
+        ),
+    ],
+    ids=["steps", "finished"],
+)
+def test_steps_and_finished_requests_are_work(trace):
+    """Of an engine that counts no token, such as a pooling model's, its steps and finished requests are work."""
+    server = Server(has_log=False)
+
+    assert {server.scrape(trace(step), after=5).engine().state for step in range(1, 20)} == {"idle", "serving"}
+    assert server.engine().state == "serving"
+
+
+def test_requests_that_were_given_up_are_no_work():
+    """A stalled engine whose clients all leave is idle at once: nothing was done for them."""
+    server = Server(has_log=False).scrape(page(running=2, generated=50)).scrape(page(running=2, generated=60), after=5)
+    stalled = [server.scrape(page(running=2, generated=60), after=5).engine().state for _ in range(8)][-1]
+    server.scrape(page(generated=60, kv=0.1), after=5)
+
+    assert (stalled, server.engine().state) == ("stalled", "idle")
+
+
+@INTERVALS
+def test_an_engine_whose_work_ended_is_idle_when_its_rate_is_0(interval):
+    """It is idle at the first scrape that is 10 s after the last one that saw work, as soon as tokens/s are 0."""
+    scraped = Scraped(interval)
+    scraped.go(60, tokens=100)
+    last = scraped.server.now
+    scraped.go(60, tokens=0)
+    after = [(at - last, state, rate) for at, state, rate in scraped.seen if at > last]
+
+    assert next(at for at, state, _ in after if state == "idle") == max(10.0, interval)
+    assert all((state == "idle") is (rate == 0) for _, state, rate in after)
+
+
+@given(st.lists(MOMENTS, min_size=2, max_size=40))
+def test_an_idle_engine_generates_nothing(moments):
+    """Whatever happens between scrapes at whatever times, no engine is idle beside tokens/s."""
+    scraped = Scraped()
+    for after, running, waiting, tokens in moments:
+        scraped.look(tokens=tokens, running=running, waiting=waiting, after=after)
+
+    assert {rate or 0 for _, state, rate in scraped.seen if state == "idle"} <= {0}
+
+
+@given(st.lists(MOMENTS, min_size=2, max_size=40))
+def test_an_engine_that_makes_progress_is_never_idle(moments):
+    """If there are tokens in each interval, the engine is serving or saturated, whatever a scrape meets."""
+    scraped = Scraped()
+    for after, running, waiting, tokens in moments:
+        scraped.look(tokens=1 + tokens, running=running, waiting=waiting, after=after)
+
+    assert {state for _, state, _ in scraped.seen[1:]} <= {"serving", "saturated"}
+
+
+@given(st.lists(st.tuples(st.sampled_from([2.0, 5.0, 15.0]), st.integers(0, 2)), min_size=2, max_size=60))
+def test_saturated_and_serving_last(queue):
+    """A change between the two is not taken back within 9 s, whatever queue the scrapes meet."""
+    scraped = Scraped()
+    for after, waiting in queue:
+        scraped.look(tokens=9, running=1, waiting=waiting, after=after)
+    changes = [at for (_, old, _), (at, new, _) in pairwise(scraped.seen[1:]) if old != new]
+
+    assert all(later - earlier >= 9 for earlier, later in pairwise(changes))
+
+
+@INTERVALS
+def test_a_queue_of_a_moment_does_not_saturate(interval):
+    """Requests that wait in every second scrape make no saturated engine, and no event."""
+    scraped = Scraped(interval)
+    states = {
+        state for step in range(60) for state in scraped.go(interval, tokens=100, running=4, waiting=3 * (step % 2))
+    }
+
+    assert (states, scraped.changes()) == ({"serving"}, [])
+
+
+@INTERVALS
+def test_a_queue_that_lasts_saturates(interval):
+    """The engine is saturated 10 s after the first of scrapes with a queue, until 10 s after the first one without."""
+    scraped = Scraped(interval)
+    enough = max(10.0, interval)
+    before = scraped.go(60, tokens=100, running=4)
+    start = scraped.server.now + interval
+    scraped.go(60, tokens=100, running=4, waiting=3)
+    scraped.go(interval, tokens=100, running=4)  # A moment without a queue.
+    scraped.go(60, tokens=100, running=4, waiting=3)
+    end = scraped.server.now + interval
+    scraped.go(60, tokens=100, running=4)
+    saturated = [at for at, state, _ in scraped.seen if state == "saturated"]
+
+    assert set(before) == {"serving"}
+    assert (saturated[0], saturated[-1] + interval) == (start + enough, end + enough)
+    assert scraped.changes() == [("serving", "saturated"), ("saturated", "serving")]
+
+
+def test_an_engine_without_requests_is_not_saturated():
+    """That nothing runs or waits is proof that there is room: it takes no 10 s, and a new queue takes them again."""
+    scraped = Scraped()
+    scraped.go(30, tokens=100, running=4, waiting=3)
+
+    assert scraped.go(5, tokens=100) == ["serving"]
+    assert scraped.go(15, tokens=100, running=4, waiting=3) == ["serving", "serving", "saturated"]
+
+
+def test_a_single_reading_is_taken_as_it_is():
+    """Of one page the moment is all that is known."""
+    assert Server(has_log=False).scrape(page(running=1, waiting=2)).engine().state == "saturated"
+    assert Server(has_log=False).scrape(page(generated=50)).engine().state == "idle"
+
+
+@PRINTED_EVERY
+def test_a_line_with_tokens_is_an_interval_with_work(interval):
+    """A light load of which no request runs when a line is printed is serving, and a line of zeros is idle at once."""
+    states, events = logged(interval, [*[line(generation=9.0)] * 9, line(), line(generation=9.0)])
+
+    assert (states, events) == (["serving"] * 9 + ["idle", "serving"], [])
+
+
+def test_a_silence_after_a_line_of_zeros_is_idle():
+    """A V1 engine prints one line of zeros and no more."""
+    server = Server(has_metrics=False).log(line(generation=9.0)).log(line(), after=10)
+
+    assert {server.engine(after=60).state for _ in range(60)} == {"idle"}
+
+
+@PRINTED_EVERY
+def test_a_queue_in_the_log_that_lasts_saturates(interval):
+    """The same as in scrapes, by the times of the lines: a queue in every second line does not."""
+    enough = round(10 / interval) if interval < 10 else 1
+    alone, queued = line(4, generation=9.0), line(4, 3, generation=9.0)
+    states, events = logged(interval, [alone, *[queued, alone] * 5, *[queued] * 5, *[alone] * 5])
+
+    assert states == ["serving"] * (11 + enough) + ["saturated"] * 5 + ["serving"] * (5 - enough)
+    assert events == [("serving", "saturated"), ("saturated", "serving")]
+
+
+class TestTheLogsStallClock:
+    """It starts with work, as that of the scrapes does."""
+
+    @pytest.mark.parametrize("has_metrics", [False, True], ids=["log alone", "/metrics is missing"])
+    @pytest.mark.parametrize("interval", [5.0, 10.0])
+    def test_the_first_line_of_a_request_is_no_stall(self, interval, has_metrics):
+        """After ten idle minutes a request without a token is stalled a minute later, and not before."""
+        server = Server(has_metrics=has_metrics).log(line(1, generation=9.0))
+        for _ in range(round(600 / interval)):
+            server.log(line(), after=interval)
+            if has_metrics:
+                server.scrape(reason="not_found")
+        began = server.now + interval
+        states = {}
+        while server.now < began + 90:
+            server.log(line(1), after=interval)
+            states[server.now - began] = server.engine().state
+
+        assert {second for second, state in states.items() if state == "stalled"} == {
+            second for second in states if second >= 60
+        }
+
+    def test_what_only_waited_for_something_remote_did_not_stand(self):
+        """Hours in which all requests are deferred are no work: the clock starts when one of them runs."""
+        deferred = line(0, 2).replace(b"Waiting: 2 reqs,", b"Waiting: 2 reqs, Deferred: 2 reqs,")
+        server = Server(has_metrics=False).log(line(1, generation=9.0))
+        for _ in range(360):
+            server.log(deferred, after=10)
+        states = [server.log(line(1), after=10).engine().state for _ in range(8)]
+
+        assert states.index("stalled") == 6
+
+    def test_a_stall_in_the_midst_of_work_is_seen_as_soon(self):
+        """A minute after the last line with tokens, an engine whose log went silent is stalled."""
+        server = Server(has_metrics=False).log(line(1, generation=9.0)).log(line(1), after=10)
+        states = [server.engine(after=1).state for _ in range(60)]
+
+        assert states.index("stalled") + 1 == 50
+
+
+class TestReady:
+    """Between the line that the server is ready and its first answer."""
+
+    @staticmethod
+    def restarted():
+        """Return a server that had answered, was started again, and is ready by its log alone."""
+        server = Server().scrape(page(generated=50)).log(STARTING, after=5).scrape()
+        for _ in range(8):
+            server.scrape(after=5)
+        return server.log(READY, after=2)
+
+    def test_it_is_starting_until_it_answers(self):
+        """A server that was started again is neither unknown nor idle nor down before it listens."""
+        server = self.restarted()
+        states = [server.engine().state, server.engine(after=2).state, server.scrape(after=1).engine().state]
+        server.scrape(page(start=900.0), after=5)
+
+        assert [*states, server.engine().state] == ["starting", "starting", "starting", "idle"]
+
+    def test_it_is_down_if_it_never_listens(self):
+        """A refusal that lasts 10 s longer is no start."""
+        server = self.restarted()
+
+        assert [server.scrape(after=after).engine().state for after in (9.9, 0.1)] == ["starting", "down"]
+
+    def test_one_that_dies_right_after_it_listened_is_down_at_once(self):
+        """Once it has answered, a refused connection is its end."""
+        server = self.restarted().scrape(page(start=900.0), after=1).scrape(after=1)
+
+        assert server.engine().state == "down"
