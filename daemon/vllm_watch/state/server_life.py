@@ -130,6 +130,6 @@ class ServerLife:
         self._news.append(TimedEvent(at, failure))
 
     def _may_compile(self, at: float, *, has_moved: bool) -> bool:
-        """Return whether a server is starting, or so new that workers may be compiling for its first requests."""
+        """Return whether a server is starting, or so new that it may be compiling for its first requests."""
         is_new = self.started_at is not None and at - self.phase_at <= FIRST_TOKEN_SECONDS and not has_moved
         return self.phase == "starting" or (self.phase == "ready" and is_new)
