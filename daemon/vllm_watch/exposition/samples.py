@@ -116,7 +116,7 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         yield SamplePart(("steps", name, engine.key), steps, samples)
     state = (
         (engine.facts, engine.startup_seconds, engine.disagreements),
-        (engine.state, engine.stall_reason, engine.capacity),
+        (engine.state, engine.cause, engine.capacity),
     )
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
@@ -142,8 +142,8 @@ def _state_samples(
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
-    if engine.stall_reason is not None:
-        yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
+    if engine.state == "stalled" and engine.cause is not None:
+        yield PlainSample("engine_stall_info", (*labels, engine.cause), 1, server.at)
     yield from _capacity_samples(engine.capacity, labels, server.at)
 
 
