@@ -18,6 +18,7 @@ from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.backtest.thresholds import shipped_thresholds
 from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
@@ -137,6 +138,14 @@ class TestSelection:
         assert len(found.summary) < 600
         assert len(found.engine) == 500
         assert found.runbook_url is found.dashboard_url is None
+
+    @pytest.mark.parametrize("host", ["http://localhost:3000", "https://grafana.example.com"])
+    def test_only_a_grafana_that_was_set_is_linked(self, host):
+        """The rules are shipped with an address of Grafana that nobody has set: there need not be one."""
+        link = f"{host}/d/vllm-watch-server?var-server=a"
+        (found,) = listed(alert(annotations={"dashboard_url": link}))
+
+        assert found.dashboard_url == (None if host == shipped_thresholds()["grafana"] else link)
 
     def test_only_servers_that_are_watched(self):
         """Of other servers' alerts nothing is shown; those about vllm-watch have no server and are."""

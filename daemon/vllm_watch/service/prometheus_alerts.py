@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from contextlib import closing
+from functools import cache
 from typing import Any, NamedTuple
 
+from vllm_watch.backtest.thresholds import shipped_thresholds
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.config.model import PrometheusConfig
@@ -129,7 +131,7 @@ def _alert(alert: PromAlert) -> Alert:
         alert.active_at.timestamp() if alert.active_at is not None and alert.active_at.year > 1 else None,
         _short(texts.get("summary", "")),
         _link(texts.get("runbook_url")),
-        _link(texts.get("dashboard_url")),
+        _dashboard(texts.get("dashboard_url")),
     )
 
 
@@ -143,6 +145,16 @@ def _short_or_none(text: str | None) -> str | None:
 
 def _link(url: str | None) -> str | None:
     return url if url is not None and len(url) <= MAX_URL and url.startswith(("http://", "https://")) else None
+
+
+@cache
+def _shipped_grafana() -> str:
+    return shipped_thresholds()["grafana"]
+
+
+def _dashboard(url: str | None) -> str | None:
+    """Return a link to Grafana; in the rules as they are shipped it leads to an address that nobody has set."""
+    return None if url is not None and url.startswith(f"{_shipped_grafana()}/") else _link(url)
 
 
 def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:
