@@ -10,6 +10,7 @@ from tests.state.test_sources_together import DEAD, READY, STARTING, Server, lin
 
 from vllm_watch.catalog.states import STATES
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import server_samples
 
 
 ARGUMENTS = b"(APIServer pid=1) INFO 11-21 02:35:11 [utils.py:233] non-default args: {'model': 'm', 'max_num_seqs': 4}"
@@ -84,6 +85,8 @@ def test_how_a_server_ended(why, has_metrics):
         server.scrape(after=5)
 
     assert ("down", why) == cause(server, after=5)
+    samples = server_samples(server.state.snapshot(server.now))
+    assert [why] == [each.labels[-1] for each in samples if each.name == "engine_down_info"]
 
 
 def test_a_crash_after_which_the_api_server_stops_is_a_crash():
