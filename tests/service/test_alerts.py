@@ -27,7 +27,15 @@ from vllm_watch.config.texts import parse_duration
 from vllm_watch.prometheus.answers import parse_alerts
 from vllm_watch.service import alerts_thread
 from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
-from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, dated, our_alerts
+from vllm_watch.service.prometheus_alerts import (
+    MAX_ALERTS,
+    SHIPPED_GRAFANA,
+    Alerts,
+    alerts_view,
+    ask,
+    dated,
+    our_alerts,
+)
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -145,7 +153,8 @@ class TestSelection:
         link = f"{host}/d/vllm-watch-server?var-server=a"
         (found,) = listed(alert(annotations={"dashboard_url": link}))
 
-        assert found.dashboard_url == (None if host == shipped_thresholds()["grafana"] else link)
+        assert found.dashboard_url == (None if host == SHIPPED_GRAFANA else link)
+        assert shipped_thresholds()["grafana"] == SHIPPED_GRAFANA
 
     def test_only_servers_that_are_watched(self):
         """Of other servers' alerts nothing is shown; those about vllm-watch have no server and are."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from contextlib import closing
-from functools import cache
 from typing import Any, NamedTuple
 
-from vllm_watch.backtest.thresholds import shipped_thresholds
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.config.model import PrometheusConfig
@@ -37,6 +35,9 @@ MAX_MEBIBYTES = 16
 
 MAX_URL = 2000
 """Characters of a link; a longer one is left out."""
+
+SHIPPED_GRAFANA = "http://localhost:3000"
+"""`grafana` of alerts/thresholds.yml as it is shipped."""
 
 _WATCHDOG = "Watchdog"
 _NO_RULES = "it answers, but evaluates none of vllm-watch's rules"
@@ -147,14 +148,9 @@ def _link(url: str | None) -> str | None:
     return url if url is not None and len(url) <= MAX_URL and url.startswith(("http://", "https://")) else None
 
 
-@cache
-def _shipped_grafana() -> str:
-    return shipped_thresholds()["grafana"]
-
-
 def _dashboard(url: str | None) -> str | None:
     """Return a link to Grafana; in the rules as they are shipped it leads to an address that nobody has set."""
-    return None if url is not None and url.startswith(f"{_shipped_grafana()}/") else _link(url)
+    return None if url is not None and url.startswith(f"{SHIPPED_GRAFANA}/") else _link(url)
 
 
 def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:
