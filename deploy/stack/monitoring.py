@@ -66,8 +66,7 @@ def programs(found: Found, setting: Setting) -> Iterator[Program]:
     if found.grafana is None:
         yield _prometheus(found.paths["prometheus"], setting, None)
         return
-    leads_there = shipped_grafana() == f"http://localhost:{setting.ports[GRAFANA]}"
-    yield _prometheus(found.paths["prometheus"], setting, None if leads_there else f"http://{setting.address(GRAFANA)}")
+    yield _prometheus(found.paths["prometheus"], setting, f"http://{setting.address(GRAFANA)}")
     yield _grafana(found.grafana, setting)
 
 
@@ -90,7 +89,7 @@ def alertmanager_command(program: str, config: Path, storage: Path, address: str
 
 
 def _prometheus(program: str, setting: Setting, grafana: str | None) -> Program:
-    """Write Prometheus' files; `grafana` is where Grafana is, if it is not where the shipped links lead."""
+    """Write Prometheus' files; `grafana` is where Grafana is, if there is one."""
     text = configuration.prometheus(
         _read(ALERTS / "prometheus" / "prometheus.yml"),
         rule_folder=_rule_folder(setting, grafana),

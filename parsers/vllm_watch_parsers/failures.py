@@ -45,7 +45,7 @@ MAX_ERROR_NAME = 80
 """A traceback's last line names its exception within this many characters."""
 
 SHM_TIMEOUT_START = b"No available "
-"""How a line about a stuck worker starts, at whatever level."""
+"""How a line about processes that wait for each other starts, at whatever level: they may be busy, or hang."""
 
 _SHM_TIMEOUT = re.compile(r"No available (?:shared memory broadcast )?block found ?in \d{1,6} seconds?\.")
 _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error during generation$")

@@ -69,7 +69,6 @@ INCIDENTS = (
         RECORDINGS / "stall",
         "the engine is frozen from 89 to 174 with one request running, while /health says 200",
         (Expected("VllmEngineStalled", 89, 179, ended_by=200),),
-        frozenset({"VllmWorkerFailed"}),
         quiet=((0, 89),),
     ),
     Incident(RECORDINGS / "dp1", "two engines under a light load", quiet=((0, 600),)),
@@ -120,7 +119,7 @@ INCIDENTS = (
         RECORDINGS / "fullstall",
         "overload from 80, and the engine is frozen from 130 to 230 with a full batch and a queue",
         (Expected("VllmEngineStalled", 130, 220, ended_by=260), Expected("VllmCapacityExhausted", 80, 260)),
-        _OVERLOAD | {"VllmWorkerFailed", "VllmEndToEndSlow"},
+        _OVERLOAD | {"VllmEndToEndSlow"},
         quiet=((0, 80),),
     ),
     Incident(
@@ -176,7 +175,6 @@ ENDINGS = (
         RECORDINGS / "freeze",
         "the engine is frozen from 147 to 223 with four requests running, whose clients give up at 170",
         (Expected("VllmEngineStalled", 147, 223, ended_by=260),),
-        frozenset({"VllmWorkerFailed"}),
         quiet=((0, 147),),
     ),
 )

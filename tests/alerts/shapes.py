@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
+from vllm_watch.catalog.causes import DOWN
 from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_LINK_ERRORS, GPU_STATES, GPU_THROTTLING
 from vllm_watch.catalog.reasons import BY_SOURCE, STALL_REASONS
 from vllm_watch.catalog.series import SERIES
@@ -41,6 +42,7 @@ LABEL_VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("vllm_watch_source_info", "source"): frozenset(BY_SOURCE),
     ("vllm_watch_source_info", "reason"): frozenset().union(*BY_SOURCE.values()),
     ("vllm_watch_engine_stall_info", "reason"): frozenset(STALL_REASONS),
+    ("vllm_watch_engine_down_info", "reason"): frozenset(DOWN),
     ("vllm_watch_server_gpu_info", "shared"): frozenset({"true", "false"}),
     ("vllm_watch_gpu_state", "state"): frozenset(GPU_STATES),
     ("vllm_watch_gpu_recovery_action", "action"): frozenset(GPU_ACTIONS),

@@ -270,7 +270,7 @@ INHIBITION = {
     "stalled: the same name at another daemon": (STALLED, alert(KV, instance="other:9468"), False),
     "stalled: the same name in another cluster": (STALLED, alert(KV, cluster="other"), False),
     "stalled: an alert without an engine": (STALLED, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
-    "stalled: its cause": (STALLED, alert(without(KV, "engine"), "VllmWorkerFailed", event="shm_timeout"), False),
+    "stalled: its cause": (STALLED, alert(without(KV, "engine"), "VllmWorkerFailed", event="nccl_error"), False),
     "stalled: the month's budget": (STALLED, SLOW, False),
     "stalled: it is down, too": (STALLED, DOWN, False),
     "stalled: an alert of another system": (STALLED, alert(KV, "DiskFull"), False),

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the status page says to do first is what the runbooks say."""
+"""What is said to be done first is what the runbooks say, for each cause of a bad state."""
 
 from __future__ import annotations
+
+import re
 
 import first_steps as reader
 import msgspec
 import pytest
 
 from vllm_watch.backtest.thresholds import shipped_thresholds
+from vllm_watch.catalog.causes import CAUSES
 from vllm_watch.catalog.first_steps import FirstSteps, first_steps
+from vllm_watch.catalog.states import STATES
 
+
+EVERY = [(state, cause) for state in first_steps() for cause in (None, *CAUSES.get(state, ()))]
+COST = ("running requests are lost", "loading takes minutes", "prefix cache begins empty")
 
 RUNBOOK = """\
-# VllmEngineDown
+# VllmSleepsLong
 
 ## Diagnosis
 
@@ -20,16 +27,20 @@ RUNBOOK = """\
 
 ## Mitigation
 
-Before `all`: look
-twice.
+How it fell asleep
+is not known:
 
-1. Start it, see [another](VllmOutOfMemory.md).
+1. Look, see [another](VllmOutOfMemory.md).
 2. Wait for `up 1`,
    *then* rest.
-3. Third.
-4. Fourth.
 
-Later.
+`put_to_sleep`, `paused`:
+
+1. Wake it.
+
+Later:
+
+* Sleep less.
 
 ## When it is a false alarm
 
@@ -42,38 +53,81 @@ def test_what_is_kept_is_in_the_runbooks():
     made = msgspec.convert(reader.first_steps(shipped_thresholds()["runbooks"]), dict[str, FirstSteps])
 
     assert first_steps() == made
-    assert {"down", "stalled", "saturated", "sleeping"} == set(first_steps())
+    assert {state for state, known in STATES.items() if known.runbook} == set(first_steps())
+
+
+def test_every_cause_has_its_steps():
+    """Each state that has causes has a runbook, and steps for each of them and for none."""
+    for state, causes in CAUSES.items():
+        assert list(causes) == list(first_steps()[state].by_cause)
+
+
+@pytest.mark.parametrize(("state", "cause"), EVERY)
+def test_steps_are_whole(state, cause):
+    """A step of a list stands alone: one that changes a flag or starts a server says what that costs."""
+    steps = first_steps()[state].about(cause)
+
+    assert 2 <= len(steps) <= reader.MOST_STEPS
+    for number, step in enumerate(steps):
+        assert step.endswith(".")
+        assert not re.search(r"\b[Pp]oints? \d|with the reason", step)
+        if re.search("needs? a restart", step) and "costs the same" not in step:
+            assert [] == [cost for cost in COST if cost not in step]
+        if re.match(r"(Raise|Or lower|Or raise|`--)", step) and state == "saturated":
+            assert "a restart" in step
+        if "costs the same" in step:
+            assert COST[0] in steps[number - 1]
+
+
+def test_a_full_batch_beside_an_empty_cache_is_treated_as_that():
+    """The first step is about the batch, and none is about the size of the cache."""
+    steps = first_steps()["saturated"].about("batch_full")
+
+    assert "--max-num-seqs" in steps[0]
+    assert not re.search("fp8|gpu-memory-utilization|max-model-len", " ".join(steps))
+    assert "fp8" in " ".join(first_steps()["saturated"].about("kv_cache_full"))
+
+
+def test_a_limit_that_is_not_known_is_said_to_be():
+    """Where nobody knows what requests wait for, the first step finds it, and no flag is changed."""
+    steps = first_steps()["saturated"].about(None)
+
+    assert "`--max-num-seqs`" in steps[0]
+    assert "missing" in steps[0]
+    assert not re.search(r"[Rr]aise `|fp8", " ".join(steps))
 
 
 def read(folder, monkeypatch, text):
     """Return the steps of a runbook with this text."""
-    for name in ("VllmEngineDown", "VllmEngineStalled", "VllmCapacityExhausted", "VllmSleepsLong"):
-        (folder / f"{name}.md").write_text(text)
     monkeypatch.setattr(reader, "RUNBOOKS", folder)
-    return reader.first_steps("https://r.example.com")["down"]
+    monkeypatch.setattr(reader, "STATES", {"sleeping": STATES["sleeping"]})
+    monkeypatch.setattr(reader, "CAUSES", {"sleeping": {"put_to_sleep": "", "paused": ""}})
+    (folder / "VllmSleepsLong.md").write_text(text)
+    return reader.first_steps("https://r.example.com")["sleeping"]
 
 
 def test_steps_are_plain_text(tmp_path, monkeypatch):
-    """The first three steps of the mitigation are taken, and what comes before them; of markup only code stays."""
+    """All steps below a line of causes are taken for each of them, those below another line for none; code stays."""
     assert read(tmp_path, monkeypatch, RUNBOOK) == {
-        "runbook": "VllmEngineDown",
-        "url": "https://r.example.com/VllmEngineDown.md",
-        "before": ["Before `all`: look twice."],
-        "steps": ["Start it, see another.", "Wait for `up 1`, then rest.", "Third."],
+        "runbook": "VllmSleepsLong",
+        "url": "https://r.example.com/VllmSleepsLong.md",
+        "steps": ["Look, see another.", "Wait for `up 1`, then rest."],
+        "by_cause": {"put_to_sleep": ["Wake it."], "paused": ["Wake it."]},
     }
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("old", "new", "message"),
     [
-        (
-            RUNBOOK.replace("## Mitigation", "## Cure"),
-            "VllmCapacityExhausted.md: the section Mitigation has no numbered",
-        ),
-        (RUNBOOK.replace("3. Third.", "3. Third:\n\n   ```sh\n   ls\n   ```\n"), "a step has a block of code: ls"),
+        ("## Mitigation", "## Cure", "VllmSleepsLong.md: no steps for a cause that is not known"),
+        ("`put_to_sleep`, `paused`:", "`paused`:", "VllmSleepsLong.md: no steps for put_to_sleep"),
+        ("`paused`:", "`paused`, `died`:", "VllmSleepsLong.md: steps for died, which is no cause"),
+        ("* Sleep less.", "1. Sleep less.", "VllmSleepsLong.md: two lists of steps for a cause that is not known"),
+        ("1. Wake it.", "1. A\n2. B\n3. C\n4. D\n5. E", "VllmSleepsLong.md: more than 4 steps below"),
+        ("1. Wake it.", "1. Wake it:\n\n   ```sh\n   ls\n   ```\n", "a step has a block of code: ls"),
     ],
 )
-def test_a_runbook_without_steps_is_found(tmp_path, monkeypatch, text, message):
-    """A runbook without a list, and a step that does not fit a line, are errors."""
+def test_a_runbook_without_its_steps_is_found(tmp_path, monkeypatch, old, new, message):
+    """A cause without steps, steps without a cause, too many of them, and one that does not fit a line are errors."""
     with pytest.raises(ValueError, match=message):
-        read(tmp_path, monkeypatch, text)
+        read(tmp_path, monkeypatch, RUNBOOK.replace(old, new))

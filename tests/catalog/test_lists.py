@@ -12,6 +12,7 @@ import pytest
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
+from vllm_watch.catalog.causes import DOWN, SATURATED, DownCause, SaturationCause
 from vllm_watch.catalog.reasons import (
     BY_SOURCE,
     LOG,
@@ -41,6 +42,8 @@ REASONS = [(source, code) for source, reasons in BY_SOURCE.items() for code in r
         (MetricsReason, METRICS),
         (ProbeReason, PROBE),
         (StallReason, STALLED),
+        (SaturationCause, SATURATED),
+        (DownCause, DOWN),
         (CapacityBasis, CAPACITY_BASES),
         (CapacityReason, CAPACITY_UNKNOWN),
     ],

@@ -149,7 +149,7 @@ class TestAddress:
         """A server that does not listen yet is starting: that is said, and is no fault."""
         tree.add(10, SERVE)
 
-        assert "Nothing listens on port 8000 yet" in tree.advice()
+        assert "Nothing listens on port 8000: it starts, it ends, or its start has failed." in tree.advice()
         assert not tree.only().findings[0].is_wrong
 
     @pytest.mark.parametrize("port", [8000, 6379])

@@ -18,6 +18,7 @@ from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.backtest.thresholds import shipped_thresholds
 from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
@@ -26,7 +27,15 @@ from vllm_watch.config.texts import parse_duration
 from vllm_watch.prometheus.answers import parse_alerts
 from vllm_watch.service import alerts_thread
 from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
-from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, dated, our_alerts
+from vllm_watch.service.prometheus_alerts import (
+    MAX_ALERTS,
+    SHIPPED_GRAFANA,
+    Alerts,
+    alerts_view,
+    ask,
+    dated,
+    our_alerts,
+)
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -137,6 +146,15 @@ class TestSelection:
         assert len(found.summary) < 600
         assert len(found.engine) == 500
         assert found.runbook_url is found.dashboard_url is None
+
+    @pytest.mark.parametrize("host", ["http://localhost:3000", "https://grafana.example.com"])
+    def test_only_a_grafana_that_was_set_is_linked(self, host):
+        """The rules are shipped with an address of Grafana that nobody has set: there need not be one."""
+        link = f"{host}/d/vllm-watch-server?var-server=a"
+        (found,) = listed(alert(annotations={"dashboard_url": link}))
+
+        assert found.dashboard_url == (None if host == SHIPPED_GRAFANA else link)
+        assert shipped_thresholds()["grafana"] == SHIPPED_GRAFANA
 
     def test_only_servers_that_are_watched(self):
         """Of other servers' alerts nothing is shown; those about vllm-watch have no server and are."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that are late because they compile have not failed."""
+"""Processes that wait for each other while they compile are not counted."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ LATE = (
 
 
 def late(server):
-    """Return how often workers are said to have been late."""
+    """Return how often processes are said to have waited for each other."""
     return server.state.snapshot(server.now).log.events["shm_timeout"]
 
 
-def test_a_start_that_compiles_counts_no_failure():
-    """Between the start's first words and its last the workers may be late as often as they like."""
+def test_a_start_that_compiles_counts_no_wait():
+    """Between the start's first words and its last they may wait as often as they like."""
     server = Server(has_metrics=False).log(STARTING).log(LATE, after=60).log(LATE, after=60).log(READY, after=60)
 
     assert 0 == late(server)
 
 
-def test_first_requests_that_compile_count_no_failure():
+def test_first_requests_that_compile_count_no_wait():
     """Until its first token, and for five minutes at most, a server that is ready may compile."""
     server = Server(has_metrics=False).log(STARTING).log(READY, after=60).log(LATE, after=100)
 
@@ -32,7 +32,7 @@ def test_first_requests_that_compile_count_no_failure():
 
 
 def test_a_server_that_has_served_counts_them():
-    """A worker that is late after tokens have come has failed, also soon after the start."""
+    """A wait after tokens have come is counted, also soon after the start."""
     server = Server(has_metrics=False).log(STARTING, READY, line(1, generation=5.0)).log(LATE, after=60)
 
     assert 1 == late(server)

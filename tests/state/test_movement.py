@@ -73,7 +73,7 @@ class TestMovement:
         aborted = [sample("request_success_total", step, ',finished_reason="abort"') for step in range(12)]
         server = watched([page(running=1, generated=50), *[page(running=1, generated=60, extra=a) for a in aborted]])
 
-        assert ("stalled", "batch_stands_still") == (server.engine().state, server.engine().stall_reason)
+        assert ("stalled", "batch_stands_still") == (server.engine().state, server.engine().cause)
 
     def test_requests_that_come_and_go_hide_no_wedged_engine_for_long(self):
         """An engine that takes note of requests for five minutes and computes nothing for any of them is stalled."""
@@ -82,7 +82,7 @@ class TestMovement:
         server.scrape(page(waiting=1, generated=50), after=5).scrape(page(waiting=2, generated=50), after=5)
 
         assert ("saturated", "stalled") == (early, server.engine().state)
-        assert "nothing_computed" == server.engine().stall_reason
+        assert "nothing_computed" == server.engine().cause
 
     def test_a_pooling_model_moves_without_generating(self):
         """Of a server that only embeds, prompt tokens and finished requests are the movement."""
@@ -134,7 +134,7 @@ class TestPatience:
         early = watched([page(running=1)] * 60).engine()
         late = watched([page(running=1)] * 61).engine()
 
-        assert ("serving", "stalled", "no_first_token") == (early.state, late.state, late.stall_reason)
+        assert ("serving", "stalled", "no_first_token") == (early.state, late.state, late.cause)
 
     def test_a_configuration_can_ask_for_more_still(self):
         """Who sets `stall_after` above five minutes has it for the first requests, too."""
@@ -148,7 +148,7 @@ class TestPatience:
         early = server.engine(after=280)
         late = server.engine(after=20)
 
-        assert ("unknown", "stalled", "no_first_token") == (early.state, late.state, late.stall_reason)
+        assert ("unknown", "stalled", "no_first_token") == (early.state, late.state, late.cause)
 
 
 class TestWhatOnlyWaits:
@@ -164,7 +164,7 @@ class TestWhatOnlyWaits:
         """A request that waits for capacity while nothing runs is the engine's to take up."""
         server = watched([page(waiting=3, deferred=2, generated=50)] * 30)
 
-        assert ("stalled", "queue_stands_still") == (server.engine().state, server.engine().stall_reason)
+        assert ("stalled", "queue_stands_still") == (server.engine().state, server.engine().cause)
 
     def test_deferred_requests_do_not_stall_from_the_log(self):
         """A log that ended while all that waited was deferred tells of no stall, and in time of nothing."""
@@ -187,7 +187,7 @@ def test_the_reason_is_shown_while_the_stall_lasts():
     def shown(server):
         snapshot = server.state.snapshot(server.now)
         reasons = [sample.labels[-1] for sample in server_samples(snapshot) if sample.name == "engine_stall_info"]
-        return reasons, server_view(snapshot)["engines"][0].get("stall")
+        return reasons, server_view(snapshot)["engines"][0].get("cause")
 
     why = "batch_stands_still"
     assert ([why], {"reason": why, "meaning": STALLED[why]}) == shown(stalled)

@@ -189,7 +189,7 @@ class TestIdleAndStalled:
         early = server.engine(after=49).state
 
         assert ("unknown", "stalled") == (early, server.engine(after=1).state)
-        assert "log_fell_silent" == server.engine(after=3600).stall_reason
+        assert "log_fell_silent" == server.engine(after=3600).cause
 
     def test_silence_after_a_line_with_tokens_is_unknown(self):
         """An engine that printed tokens and then nothing at all is neither idle nor stalled."""

@@ -208,7 +208,7 @@ def test_the_first_steps_can_be_reached(size):
         while lines(app)[-1].endswith("Down"):
             seen += text(app)
             await pilot.press("down")
-        assert "1. Shed load at its source" in seen
+        assert "1. Find the limit" in seen
         assert "Add a replica" in seen + text(app)
 
     drive(test, frame(saturated._replace(first_steps=first_steps()["saturated"])), size)

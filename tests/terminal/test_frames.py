@@ -10,6 +10,7 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
+from vllm_watch.catalog.causes import CAUSES
 from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
@@ -19,10 +20,11 @@ from vllm_watch.state.window import is_wide
 from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.frames import frame_of
+from vllm_watch.terminal.heading import counts_line
 from vllm_watch.terminal.latencies import latency_lines
 from vllm_watch.terminal.model import Latency
 from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
-from vllm_watch.terminal.pieces import latency_piece
+from vllm_watch.terminal.pieces import latency_piece, state_word
 from vllm_watch.terminal.server_detail import server_detail
 from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
 
@@ -49,8 +51,8 @@ def test_each_state_of_a_recorded_server(state):
     server, document = only_server(state)
 
     assert server.state == state == server.engines[0].state
-    stall = document["engines"][0].get("stall", {}).get("meaning")
-    assert server.meaning == (stall or STATES[state].text)
+    cause = document["engines"][0].get("cause", {})
+    assert (server.meaning, server.cause) == (cause.get("meaning", STATES[state].text), cause.get("reason"))
     assert server.first_steps == first_steps().get(state)
     assert server.since is None or server.since._asdict() == document["engines"][0]["state_since"]
     assert (server.since is None) is ("state_since" not in document["engines"][0])
@@ -72,21 +74,53 @@ def test_the_state_lasts_since_its_first_engine():
     assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0, Cells()) == ""
 
 
-@pytest.mark.parametrize("state", first_steps())
+def of_cause(state, *causes):
+    """Return a server whose engines are in a state for these causes."""
+    engine = json.loads(body(state))["servers"][0]["engines"][0]
+    reasons = [{} if cause is None else {"cause": {"reason": cause}} for cause in causes]
+    engines = [{**{k: v for k, v in engine.items() if k != "cause"}, **reason} for reason in reasons]
+    return changed(state, engines=[{**each, "engine": str(number)} for number, each in enumerate(engines)])
+
+
+EACH_CAUSE = [(state, cause) for state in first_steps() for cause in (None, *CAUSES.get(state, ()))]
+
+
+@pytest.mark.parametrize(("state", "cause"), EACH_CAUSE)
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_bad_state_has_all_its_first_steps(state, width):
+def test_a_bad_state_has_all_first_steps_of_its_cause(state, cause, width):
     """The first sentence is beside the meaning; below are all steps and the whole address, in the columns there are."""
-    server, _ = only_server(state)
+    server = of_cause(state, cause)
     known = first_steps()[state]
     rows = [each.text for each in step_lines(server, width, Cells())]
     texts = "".join("".join(rows).split())
 
     assert " First step: " in " ".join(each.text for each in meaning_lines(server, width))
-    for number, step in enumerate(known.steps, 1):
+    assert server.meaning == CAUSES.get(state, {}).get(cause, STATES[state].text)
+    for number, step in enumerate(known.about(cause), 1):
         assert f"{number}.{''.join(step.replace('`', '').split())}" in texts
     assert texts.endswith(f"runbook{known.runbook}:{known.url}")
     assert max(map(len, rows)) <= width
     assert step_lines(only_server("idle")[0], width, Cells()) == []
+
+
+@pytest.mark.parametrize("causes", [("batch_full", "kv_cache_full"), ("batch_full", None)])
+def test_engines_with_different_causes_have_none_in_common(causes):
+    """The steps for one engine's cause may be wrong for another's, so those that find the cause are shown."""
+    assert of_cause("saturated", *causes).cause is None
+    assert "batch_full" == of_cause("saturated", "batch_full", "batch_full").cause
+
+
+def test_a_server_that_was_stopped_is_no_alarm():
+    """An orderly stop has a quiet word, and stands below the servers that need somebody."""
+    document = fleet("down", "stalled", "saturated", "down")
+    stopped, died = document["servers"][3], document["servers"][0]
+    stopped["name"] = "ended"
+    stopped["engines"][0]["cause"], died["engines"][0]["cause"] = {"reason": "stopped"}, {"reason": "killed"}
+    servers = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
+
+    assert ["down", "stalled", "saturated", "ended"] == [each.name for each in servers]
+    assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80, Cells()).text
+    assert ("stopped", "sleeping") == state_word("down", "stopped")
 
 
 def test_all_states_are_tried():

@@ -19,8 +19,8 @@ MAX_STRETCHES = 8
 _FLICKER_SECONDS = 10.0
 """For so long no request may wait within a stretch, or no token come: a stalled engine shows no capacity."""
 
-_AT_LIMIT = 0.95
-_KV_AT_LIMIT = 0.9
+AT_LIMIT = 0.95
+KV_AT_LIMIT = 0.9
 """Of the seats and of the KV cache: with so much of it taken on average it was full."""
 
 SATURATED_BOUNDS = (0.95, 1.05)
@@ -47,9 +47,9 @@ class Stretch(NamedTuple):
     def limit(self, facts: Mapping[str, float]) -> LimitName | None:
         """Return what was full by an engine's facts, `None` if nothing that is known was."""
         seats = facts.get("max_running_requests")
-        if seats and self.running >= _AT_LIMIT * seats:
+        if seats and self.running >= AT_LIMIT * seats:
             return "max-num-seqs"
-        if self.kv_cache_usage is not None and self.kv_cache_usage >= _KV_AT_LIMIT:
+        if self.kv_cache_usage is not None and self.kv_cache_usage >= KV_AT_LIMIT:
             return "KV cache"
         return None
 
@@ -94,6 +94,12 @@ class SaturationMeter:
             if each.shows_capacity(facts) and (best is None or each.seconds >= min(best.seconds, ENOUGH_SECONDS)):
                 best = each
         return best
+
+    def present(self) -> Stretch | None:
+        """Return the stretch under way, however short; `None` if no request waits."""
+        if self._start is None or self._last is None or self._last.at <= self._start.at:
+            return None
+        return _stretch(self._start, self._last, self._sums)
 
     def _begin(self, sample: LoadSample) -> None:
         self._start = self._end = sample

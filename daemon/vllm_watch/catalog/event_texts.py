@@ -33,7 +33,7 @@ FAILURES: Mapping[str, str] = {
     "nccl_error": "NCCL error",
     "out_of_memory": "out of memory",
     "request_error": "a request failed inside the engine",
-    "shm_timeout": "a worker did not respond in time",
+    "shm_timeout": "its processes waited 60 s for each other",
     "worker_died": "a worker died",
 }
 """The failures that a log reports, by kind."""
@@ -50,7 +50,6 @@ FAILURE_RUNBOOKS: Mapping[str, str] = {
     "kv_cache_too_small": "VllmOutOfMemory",
     "nccl_error": "VllmWorkerFailed",
     "out_of_memory": "VllmOutOfMemory",
-    "shm_timeout": "VllmWorkerFailed",
     "worker_died": "VllmWorkerFailed",
 }
 """The runbook that says what to do about a failure: that of the alert on it."""

@@ -17,19 +17,23 @@ from vllm_watch.catalog.states import EngineState
 
 class FirstSteps(msgspec.Struct, frozen=True):
     """
-    The beginning of a runbook. Code in its texts is between back quotes.
+    What a runbook says to do first. Code in its texts is between back quotes.
 
     Args:
         runbook: The runbook's name, that of its alert.
         url: Where the whole runbook is.
-        before: What to know before the first step.
-        steps: What to do, in this order.
+        steps: What to do while the cause is not known, in this order.
+        by_cause: What to do about each cause.
     """
 
     runbook: str
     url: str
-    before: tuple[str, ...]
     steps: tuple[str, ...]
+    by_cause: dict[str, tuple[str, ...]] = {}
+
+    def about(self, cause: str | None) -> tuple[str, ...]:
+        """Return what to do about a cause, or while it is not known."""
+        return self.by_cause.get(cause or "", self.steps)
 
 
 @cache

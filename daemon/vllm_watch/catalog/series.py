@@ -13,6 +13,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.catalog.causes import DOWN
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.gpu_codes import (
     GPU_ACTIONS,
@@ -1649,6 +1650,14 @@ STATE = Group(
             labels=(*_ENGINE, "reason"),
             unit="1",
             help=f"1 while the engine is stalled, else absent. Reasons: {', '.join(STALL_REASONS)}.",
+            sources=(_scrape(), _log()),
+            combine="each",
+        ),
+        _gauge(
+            "engine_down_info",
+            labels=(*_ENGINE, "reason"),
+            unit="1",
+            help=f"1 while the engine is down and how it ended is known, else absent. Reasons: {', '.join(DOWN)}.",
             sources=(_scrape(), _log()),
             combine="each",
         ),

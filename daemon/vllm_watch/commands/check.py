@@ -17,10 +17,11 @@ import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
+from vllm_watch.catalog.causes import meaning
 from vllm_watch.catalog.finding_texts import alert_subject, alert_text
 from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
-from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain, standing
+from vllm_watch.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
 from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
@@ -345,8 +346,9 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
         yield ReportLine(f"    {STATES[engine.state].text}")
-    if engine.stall_reason is not None:
-        yield ReportLine(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
+    if engine.cause is not None:
+        is_wrong = engine.state in {"stalled", "down"}
+        yield ReportLine(f"    {meaning(engine.state, engine.cause)}", is_wrong=is_wrong)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
     yield from _check_gauges(engine.gauges, snapshot.at)
     if _may_be_stalled(engine):

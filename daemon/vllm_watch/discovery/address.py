@@ -116,7 +116,7 @@ def _here(host: str | None, port: int, network: Network, sockets: frozenset[int]
 def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[ReportLine]:
     remarks = []
     if not any(each.port == port for each in network.listeners):
-        remarks.append(ReportLine(f"Nothing listens on port {port} yet: it is starting, or its start has failed."))
+        remarks.append(ReportLine(f"Nothing listens on port {port}: it starts, it ends, or its start has failed."))
     if command.uses_tls:
         text = "It uses TLS: unless its certificate is signed by a known authority, the configuration needs "
         remarks.append(ReportLine(text + "tls: {ca_file: …}."))

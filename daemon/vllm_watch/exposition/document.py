@@ -104,9 +104,10 @@ class SinceDocument(Struct):
     is_exact: bool = False
 
 
-class StallDocument(Struct):
-    """Why an engine is stalled."""
+class CauseDocument(Struct):
+    """Why an engine is in a bad state."""
 
+    reason: str = ""
     meaning: str = ""
 
 
@@ -125,7 +126,7 @@ class EngineDocument(Struct):
     engine: str = "0"
     state: str = "unknown"
     state_since: SinceDocument | None = None
-    stall: StallDocument | None = None
+    cause: CauseDocument | None = None
     gauges: dict[str, ReadingDocument] = {}
     prompt_excludes_cached: bool | None = None
     position_acceptance: list[float | None] = []

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.reasons import STALLED, explain, standing
+from vllm_watch.catalog.causes import meaning
+from vllm_watch.catalog.reasons import explain, standing
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.exposition.gpu_view import gpu_error_views, gpu_views
 from vllm_watch.state.configuration import Configuration
@@ -105,13 +106,13 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
     quantiles: dict[str, dict[str, float]] = {}
     for (stage, quantile), reading in engine.quantiles.items():
         quantiles.setdefault(stage, {})[str(quantile)] = reading.value
-    why, since = engine.stall_reason, engine.state_since
+    why, since = engine.cause, engine.state_since
     return {
         "engine": engine.key.engine,
         "model_name": engine.key.model_name,
         "state": engine.state,
         **({} if since is None else {"state_since": {"at": since.at, "is_exact": since.is_exact}}),
-        **({} if why is None else {"stall": {"reason": why, "meaning": STALLED[why]}}),
+        **({} if why is None else {"cause": {"reason": why, "meaning": meaning(engine.state, why)}}),
         "gauges": _readings(engine.gauges),
         "prompt_excludes_cached": engine.prompt_excludes_cached,
         "counters": _readings(engine.counters),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.catalog.causes import DOWN
 from vllm_watch.catalog.limits import AGE_PER_SERVER, FEW_SERVERS, MAX_AGE
 from vllm_watch.catalog.reasons import STALLED
 from vllm_watch.catalog.series import PREFIX
@@ -35,6 +36,7 @@ about the same time share one answer: it is at most {AGE_PER_SERVER * 1000:g} ms
 more than {MAX_AGE:g} s. The same holds for the JSON and the status page.
 """
 
+_DOWN_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in DOWN.items())
 _STALL_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in STALLED.items())
 
 WHEN_STALLED = f"""\
@@ -101,4 +103,10 @@ refused connection. If /metrics is read nevertheless, it is compared with the lo
 A client whose text is printed raw can forge such a line. An engine that has work shows within two scrapes that it
 works; an idle one is down until its next request, or the next probe. If no log is read, a dead engine behind an API
 server that stays looks idle, or stalled if requests were running: then, too, only a probe notices.
+
+How it ended is the label `reason` of `vllm_watch_engine_down_info`; without a log only `never_answered` is known:
+
+| Reason | Meaning |
+|---|---|
+{_DOWN_REASONS}
 """

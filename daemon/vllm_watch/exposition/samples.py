@@ -28,6 +28,9 @@ def _series_of_count(field: str) -> str:
 _TAIL_SERIES = {field: _series_of_count(field) for field in TailCounts._fields if field != "watch_mode"}
 
 
+_CAUSE_SERIES = {"stalled": "engine_stall_info", "down": "engine_down_info"}
+"""The states whose cause is a series."""
+
 _CAPACITY_SERIES = (
     "capacity_estimate_tokens_per_second",
     "capacity_estimate_lower_tokens_per_second",
@@ -116,7 +119,7 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         yield SamplePart(("steps", name, engine.key), steps, samples)
     state = (
         (engine.facts, engine.startup_seconds, engine.disagreements),
-        (engine.state, engine.stall_reason, engine.capacity),
+        (engine.state, engine.cause, engine.capacity),
     )
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
@@ -142,8 +145,8 @@ def _state_samples(
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
-    if engine.stall_reason is not None:
-        yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
+    if engine.cause is not None and engine.state in _CAUSE_SERIES:
+        yield PlainSample(_CAUSE_SERIES[engine.state], (*labels, engine.cause), 1, server.at)
     yield from _capacity_samples(engine.capacity, labels, server.at)
 
 

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.catalog.causes import meaning
 from vllm_watch.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
-from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, Standing, explain, standing
+from vllm_watch.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.catalog.states import STATES, worst
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.loadtest.model import Quantile
@@ -124,11 +125,10 @@ def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
     """Yield why engines are as they are, and the last values of all of them, a few side by side."""
     for engine in engines:
         name = f"Engine {engine.key.engine}: " if len(engines) > 1 else ""
-        text = STATES[engine.state].text
-        why = STALLED[engine.stall_reason] if engine.stall_reason is not None else ""
+        text = meaning(engine.state, engine.cause)
         if text:
             tone: Tone = "note" if engine.state in {"sleeping", "starting"} else "warning"
-            yield Statement(tone, f"{name}{text} {why}".rstrip())
+            yield Statement(tone, f"{name}{text}")
     for first in range(0, len(engines), ENGINES):
         few = engines[first : first + ENGINES]
         heads = [f"engine {engine.key.engine}" if len(engines) > 1 else "" for engine in few]

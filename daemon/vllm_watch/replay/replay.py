@@ -145,7 +145,7 @@ def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnap
     engines = tuple(
         engine
         if engine.state == after.state
-        else engine._replace(state=after.state, stall_reason=after.stall_reason, state_since=None)
+        else engine._replace(state=after.state, cause=after.cause, state_since=None)
         for engine, after in zip(last.engines, later.engines, strict=True)
     )
     return last._replace(engines=engines, sources=later.sources)

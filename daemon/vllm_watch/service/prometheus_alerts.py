@@ -36,6 +36,9 @@ MAX_MEBIBYTES = 16
 MAX_URL = 2000
 """Characters of a link; a longer one is left out."""
 
+SHIPPED_GRAFANA = "http://localhost:3000"
+"""`grafana` of alerts/thresholds.yml as it is shipped."""
+
 _WATCHDOG = "Watchdog"
 _NO_RULES = "it answers, but evaluates none of vllm-watch's rules"
 _TOO_MANY = "too many alerts are active there"
@@ -129,7 +132,7 @@ def _alert(alert: PromAlert) -> Alert:
         alert.active_at.timestamp() if alert.active_at is not None and alert.active_at.year > 1 else None,
         _short(texts.get("summary", "")),
         _link(texts.get("runbook_url")),
-        _link(texts.get("dashboard_url")),
+        _dashboard(texts.get("dashboard_url")),
     )
 
 
@@ -143,6 +146,11 @@ def _short_or_none(text: str | None) -> str | None:
 
 def _link(url: str | None) -> str | None:
     return url if url is not None and len(url) <= MAX_URL and url.startswith(("http://", "https://")) else None
+
+
+def _dashboard(url: str | None) -> str | None:
+    """Return a link to Grafana; in the rules as they are shipped it leads to an address that nobody has set."""
+    return None if url is not None and url.startswith(f"{SHIPPED_GRAFANA}/") else _link(url)
 
 
 def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:

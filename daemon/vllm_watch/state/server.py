@@ -13,9 +13,12 @@ import math
 from collections.abc import Mapping
 
 from vllm_watch.capacity.estimates import CapacityRange
+from vllm_watch.capacity.saturation import Stretch
+from vllm_watch.catalog.causes import Cause
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.cause import why_down, why_saturated
 from vllm_watch.state.configuration import ConfigChange, Configuration
 from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
@@ -35,6 +38,7 @@ from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_wi
 from vllm_watch.state.kv_values import kv_gauges
 from vllm_watch.state.precedence import (
     GaugeSides,
+    deciding_scrape,
     engine_state,
     gauge_sides,
     gauges,
@@ -264,6 +268,11 @@ class ServerState:
         present.update(flops_utilization(present, self.settings.peak_flops))
         prompt_rate = present.get("prompt_tokens_per_second")
         facts = facts_of(log, counted_scrape(sources), sources.flags.facts, key.engine)
+        cause: Cause | None = judged.stall_reason
+        if judged.state == "saturated":
+            cause = why_saturated(_waiting(sources, key, now), present, facts)
+        elif judged.state == "down":
+            cause = why_down(log, sources.scrape)
         return EngineSnapshot(
             key=key,
             state=judged.state,
@@ -279,7 +288,7 @@ class ServerState:
             startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),
             step_times=step_times(sources, key, now) if is_present else {},
-            stall_reason=judged.stall_reason,
+            cause=cause,
             capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
             kv=kv_gauges(sources, key, now) if is_present else {},
         )
@@ -302,6 +311,13 @@ def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float]
     own = len(reading.engines) if reading else 0
     tracker = scrape.capacity.get(key) if scrape else None
     return engine_capacity(tracker, facts, sources.settings.capacity, own or facts.get("data_parallel_size") or engines)
+
+
+def _waiting(sources: ServerSources, key: EngineKey, now: float) -> Stretch | None:
+    """Return the time for which an engine's requests have waited until now, if /metrics shows it."""
+    scrape = deciding_scrape(sources, now)
+    tracker = scrape.capacity.get(key) if scrape else None
+    return tracker.meter.present() if tracker else None
 
 
 def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:

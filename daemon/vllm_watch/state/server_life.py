@@ -9,9 +9,9 @@ from typing import NamedTuple
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.state.engine_log import DEFAULT_INTERVAL
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
-from vllm_watch.state.shutdown import Shutdown
+from vllm_watch.state.shutdown import END_SECONDS, Shutdown
 from vllm_watch.state.snapshot import FailureTimes
-from vllm_watch_parsers.events import Failure, Lifecycle
+from vllm_watch_parsers.events import Failure, FailureKind, Lifecycle
 
 
 _ENDED = frozenset({"dead", "stopped", "shutting_down"})
@@ -37,6 +37,8 @@ class ServerLife:
         self.starts = 0
         self.failures: Counter[str] = Counter()
         self.failure_times: dict[str, FailureTimes] = {}
+        self._failed_at: dict[FailureKind, float] = {}
+        """When this life of the server had a failure last, by kind."""
         self._shutdown = Shutdown()
         self._news: list[TimedEvent] = []
         """The starts and failures since the last `take_news`."""
@@ -57,6 +59,7 @@ class ServerLife:
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
             self._count_crashes(self._shutdown.restart(at))
+            self._failed_at.clear()
             self.starts += 1
             self._news.append(TimedEvent(at, event))
             self.started_at = at if is_dated else None
@@ -92,6 +95,10 @@ class ServerLife:
         if self.phase in {None, "starting"} or (self.has_ended and moves and at - self.phase_at > DEFAULT_INTERVAL):
             self.phase, self.phase_at = "ready", at
 
+    def failures_near(self, end: float) -> frozenset[FailureKind]:
+        """Return the failures of this life that belong to its end: the kinds reported shortly before or after it."""
+        return frozenset(kind for kind, at in self._failed_at.items() if abs(at - end) <= END_SECONDS)
+
     def settle(self, now: float) -> None:
         """Count the failures that no shutdown has explained in time."""
         self._count_crashes(self._shutdown.settle(now))
@@ -125,11 +132,12 @@ class ServerLife:
 
     def _note(self, at: float, failure: Failure) -> None:
         self.failures[failure.kind] += 1
+        self._failed_at[failure.kind] = at
         first, _ = self.failure_times.get(failure.kind, (at, at))
         self.failure_times[failure.kind] = FailureTimes(first, at)
         self._news.append(TimedEvent(at, failure))
 
     def _may_compile(self, at: float, *, has_moved: bool) -> bool:
-        """Return whether a server is starting, or so new that workers may be compiling for its first requests."""
+        """Return whether a server is starting, or so new that it may be compiling for its first requests."""
         is_new = self.started_at is not None and at - self.phase_at <= FIRST_TOKEN_SECONDS and not has_moved
         return self.phase == "starting" or (self.phase == "ready" and is_new)

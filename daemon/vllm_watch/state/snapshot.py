@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.causes import Cause
 from vllm_watch.catalog.event_texts import EventKind
-from vllm_watch.catalog.reasons import SourceName, StallReason
+from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
@@ -100,8 +101,8 @@ class EngineSnapshot(NamedTuple):
     startup_seconds: Mapping[str, float]
     disagreements: Mapping[str, bool]
     step_times: Mapping[StepClass, StepTime]
-    stall_reason: StallReason | None = None
-    """Why it is stalled, if it is."""
+    cause: Cause | None = None
+    """Why it is in a bad state, as far as that is known."""
     capacity: EngineCapacity = EngineCapacity()
     """How many tokens per second it sustains, or why that is not known."""
     state_since: StateSince | None = None

@@ -21,7 +21,7 @@ def _engine(engine: EngineView, cells: Cells, width: int) -> Sequence[Span]:
 
 def _state(engine: EngineView, cells: Cells, width: int) -> Sequence[Span]:
     del width
-    return [state_piece(engine.state, cells)]
+    return [state_piece(engine.state, cells, engine.cause)]
 
 
 def _running(engine: EngineView, cells: Cells, width: int) -> Sequence[Span]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from vllm_watch.catalog.causes import common, meaning, severity
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import BY_SOURCE, SourceName, standing
@@ -86,17 +87,18 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
         others = ", ".join(sorted(quote(each.name) for each in document.servers))
         error = WrongDaemonError if others else DaemonError  # One that has none yet may still find it.
         raise error(f"there is no server {quote(only)}; there are: {others or 'none'}")
-    servers.sort(key=lambda server: (-STATES[server.state].severity, server.name))
+    servers.sort(key=lambda server: (-severity(server.state, server.cause), server.name))
     return Frame(document.at, received, tuple(servers), common_findings(document), document.replay is not None)
 
 
 def _server(server: ServerDocument, document: Document) -> ServerView:
     engines = tuple(_engine(each, server.slo) for each in server.engines)
     state = worst(engine.state for engine in engines)
+    cause = common(engine.cause for engine in engines if engine.state == state)
     return ServerView(
         name=server.name,
         state=state,
-        meaning=_meaning(state, engines),
+        meaning=meaning(state, cause),
         model_name=server.model_name or None,
         version=server.version,
         now=_now(engines, document.at),
@@ -112,14 +114,9 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
         starts=server.starts,
         gpus=tuple(server.gpus),
         since=_since(state, server.engines),
+        cause=cause,
         first_steps=first_steps().get(state),
     )
-
-
-def _meaning(state: EngineState, engines: Sequence[EngineView]) -> str:
-    """Return what a server's state means, as exactly as that is known."""
-    stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
-    return stall or STATES[state].text
 
 
 def _since(state: EngineState, engines: Iterable[EngineDocument]) -> Since | None:
@@ -135,7 +132,7 @@ def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineVi
     return EngineView(
         engine=engine.engine,
         state=_state(engine.state),
-        stall=engine.stall.meaning or None if engine.stall is not None else None,
+        cause=engine.cause.reason if engine.cause is not None else None,
         prompt_excludes_cached=engine.prompt_excludes_cached,
         latencies=tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES),
         position_acceptance=tuple(engine.position_acceptance),

@@ -45,7 +45,7 @@ def state_line(moment: Moment, width: int, cells: Cells) -> Line:
     now = servers[0].now
     return line(
         *before,
-        state_piece(servers[0].state, cells),
+        state_piece(servers[0].state, cells, servers[0].cause),
         f" {cells.tokens(now.generation_tokens_per_second)} tok/s",
         f" run {cells.count(now.requests_running)}",
         f" wait {cells.count(now.requests_waiting)}",
@@ -65,7 +65,7 @@ def _server_line(server: ServerView, width: int, cells: Cells) -> Line:
     now = server.now
     waiting = f"{cells.count(now.requests_waiting)} waiting".rjust(_WAITING) if width >= _WITH_WAITING else ""
     output = f"{cells.tokens(now.generation_tokens_per_second)} tok/s".rjust(_OUTPUT)
-    state = state_piece(server.state, cells)
+    state = state_piece(server.state, cells, server.cause)
     name = cells.fit(server.name, max(width - _STATE - len(waiting) - len(output), 1))
     return line(state, Span(" " * (_STATE - len(state.text))), Span(name, "strong"), output, waiting)
 
@@ -84,7 +84,7 @@ def server_glance(server: ServerView, at: float, width: int, cells: Cells) -> li
         ("TTFT p95", latency_piece(ttft, "p95", cells)),
     )
     return [
-        line(state_piece(server.state, cells), f"{lasts(server, at, cells)}  {server.name}"),
+        line(state_piece(server.state, cells, server.cause), f"{lasts(server, at, cells)}  {server.name}"),
         *(
             row
             for finding in server.findings[:1]

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vllm_watch.catalog.states import BEST_TO_WORST
+from vllm_watch.catalog.causes import severity
 from vllm_watch.loadtest.number_texts import moment as calendar_time
 from vllm_watch.terminal.cells import Cells, columns
 from vllm_watch.terminal.keys import Key
 from vllm_watch.terminal.lines import EMPTY, Line, Span, line, spread, wrapped
 from vllm_watch.terminal.model import Lost, ServerView
 from vllm_watch.terminal.moment import Moment
+from vllm_watch.terminal.pieces import state_word
 
 
 PROGRAM = "vllm-watch"
@@ -67,18 +68,16 @@ def ago(seconds: float, cells: Cells) -> str:
 
 def counts_line(servers: Sequence[ServerView], width: int, cells: Cells) -> Line:
     """Return how many servers are in each state, the worst first, as many states as there is room for."""
-    counts = Counter(server.state for server in servers)
+    counts = Counter((severity(each.state, each.cause), state_word(each.state, each.cause)) for each in servers)
     pieces = [Span(f"{len(servers)} {'server' if len(servers) == 1 else 'servers'}", "strong")]
     left = width - columns(pieces[0].text)
-    for state in reversed(BEST_TO_WORST):
-        text = f"{counts[state]} {state}"
-        if not counts[state]:
-            continue
+    for (_, word), number in sorted(counts.items(), reverse=True):
+        text = f"{number} {word.text}"
         left -= 2 + columns(text)
         if left < 2:  # So that there is room for the mark that some are left out.
             pieces.append(Span(f" {cells.glyphs.cut}"))
             break
-        pieces += [Span("  "), Span(text, state)]
+        pieces += [Span("  "), word._replace(text=text)]
     return Line(tuple(pieces))
 
 

@@ -87,7 +87,7 @@ class EngineView(NamedTuple):
 
     Args:
         engine: Its name within the server, such as ``0``.
-        stall: Why it is stalled, in words, if it is.
+        cause: Why it is in a bad state, as a code; `None` if that is not known.
         prompt_excludes_cached: Whether prompt tokens per second are without cached ones.
         latencies: One for each stage of `STAGE_NAMES`, in their order.
         position_acceptance: Accepted drafts by position in the draft.
@@ -95,7 +95,7 @@ class EngineView(NamedTuple):
 
     engine: str
     state: EngineState
-    stall: str | None = None
+    cause: str | None = None
     generation_tokens_per_second: Reading | None = None
     prompt_tokens_per_second: Reading | None = None
     prompt_excludes_cached: bool | None = None
@@ -201,6 +201,7 @@ class ServerView(NamedTuple):
         starts: How many starts were seen.
         gpus: Those that it uses, as far as that is known, as the daemon's document has them.
         since: Since when the first of the engines in this state is in it; `None` if that is not known.
+        cause: Why it is in that state, as a code; `None` if that is not known, or not the same of all its engines.
         first_steps: What to do first; `None` for a state that needs nothing.
     """
 
@@ -223,6 +224,7 @@ class ServerView(NamedTuple):
     starts: int | None = None
     gpus: tuple[GpuDocument, ...] = ()
     since: Since | None = None
+    cause: str | None = None
     first_steps: FirstSteps | None = None
 
 

@@ -25,9 +25,15 @@ _HEADROOM = 8 / 7
 _MARKS: dict[Weight, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
 
 
-def state_piece(state: EngineState, cells: Cells) -> Span:
+def state_word(state: EngineState, cause: str | None) -> Span:
+    """Return a state; that its operator has stopped a server is as quiet as that they put it to sleep."""
+    return Span("stopped", "sleeping") if cause == "stopped" else Span(state, state)
+
+
+def state_piece(state: EngineState, cells: Cells, cause: str | None = None) -> Span:
     """Return a state with its symbol."""
-    return Span(f"{cells.state(state)} {state}", state)
+    word = state_word(state, cause)
+    return word._replace(text=f"{cells.state(state)} {word.text}")
 
 
 def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:

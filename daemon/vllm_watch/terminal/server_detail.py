@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_watch.catalog.causes import meaning
 from vllm_watch.catalog.reasons import SOURCE_NAMES, WRONG
 from vllm_watch.state.window import MIN_SECONDS
 from vllm_watch.terminal.cells import Cells
@@ -107,7 +108,8 @@ def _head(server: ServerView, at: float, cells: Cells) -> Line:
     facts = [server.model_name, f"vLLM {server.version}" if server.version else "", up, starts]
     dot = f" {cells.glyphs.dot} "
     about = dot.join(["", *(fact for fact in facts if fact)])
-    return line(state_piece(server.state, cells), lasts(server, at, cells), "  ", Span(server.name, "strong"), about)
+    state = state_piece(server.state, cells, server.cause)
+    return line(state, lasts(server, at, cells), "  ", Span(server.name, "strong"), about)
 
 
 def _present(server: ServerView, at: float, width: int, cells: Cells, *, every: bool) -> list[Line]:
@@ -155,8 +157,8 @@ def _blocks(server: ServerView, at: float, width: int, cells: Cells) -> list[Lin
 
 
 def _block(engine: EngineView, at: float, width: int, cells: Cells) -> list[Line]:
-    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(engine.state, cells))
-    why = wrapped(engine.stall, width, role="wrong") if engine.stall else []
+    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(engine.state, cells, engine.cause))
+    why = wrapped(meaning(engine.state, engine.cause), width, role="wrong") if engine.cause else []
     numbers = _numbers(engine_numbers(engine, (), cells), at, width, cells)
     return [title, *why, *numbers, *_details(engine, width, cells, every=False)]
 

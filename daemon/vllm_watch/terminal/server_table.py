@@ -8,8 +8,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
+from vllm_watch.catalog.causes import severity
 from vllm_watch.catalog.gpu_texts import STATE_WORDS
-from vllm_watch.catalog.states import STATES
 from vllm_watch.loadtest.gpu_texts import Word, condition
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Span
@@ -36,7 +36,7 @@ def _name(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
 
 def _state(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     del width
-    return [state_piece(server.state, cells)]
+    return [state_piece(server.state, cells, server.cause)]
 
 
 def _output(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
@@ -142,7 +142,7 @@ def _as_number(value: float | None, cells: Cells) -> str:
 
 
 def _severity(server: ServerView) -> float:
-    return float(STATES[server.state].severity)
+    return float(severity(server.state, server.cause))
 
 
 COLUMNS: Sequence[Column[ServerView]] = (

@@ -20,8 +20,8 @@ def lasts(server: ServerView, at: float, cells: Cells) -> str:
 def meaning_lines(server: ServerView, width: int) -> list[Line]:
     """Return what the state means and the beginning of the first step, where not all steps are seen at once."""
     text = server.meaning
-    if server.first_steps is not None and server.first_steps.steps:
-        first, end, _ = _plain(server.first_steps.steps[0]).partition(". ")
+    if server.first_steps is not None:
+        first, end, _ = _plain(server.first_steps.about(server.cause)[0]).partition(". ")
         text = f"{text} First step: {first}{end.strip()}"
     return wrapped(text, width) if text else []
 
@@ -32,9 +32,7 @@ def step_lines(server: ServerView, width: int, cells: Cells) -> list[Line]:
     if known is None:
         return []
     lines = [rule("What to do first", width, cells)]
-    for text in known.before:
-        lines += wrapped(_plain(text), width)
-    for number, text in enumerate(known.steps, 1):
+    for number, text in enumerate(known.about(server.cause), 1):
         lines += wrapped(_plain(text), width, first=Span(f"{number}. ", "label"))
     # Words are not broken at their hyphens in an address, so that its parts can be put together again.
     parts = [known.url[start : start + width] for start in range(0, len(known.url), width)]

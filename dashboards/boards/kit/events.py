@@ -18,8 +18,7 @@ RUNBOOKS = {
     "VllmEngineCrashed": "engine_dead",
     "VllmOutOfMemory": "out_of_memory|gpu_memory_too_small|kv_cache_too_small",
     "VllmWorkerFailed": (
-        "worker_died|nccl_error|shm_timeout|execution_timeout"
-        "|gpu_ecc|gpu_nvlink|gpu_lost|cuda_illegal_access|cuda_launch_failure"
+        "worker_died|nccl_error|execution_timeout|gpu_ecc|gpu_nvlink|gpu_lost|cuda_illegal_access|cuda_launch_failure"
     ),
     "GpuXid": GPU_XID,
 }

@@ -25,6 +25,7 @@ import {
   quantileAtLeast,
   quantileBounds,
   quantileIsBelow,
+  engineWord,
   stateOf,
 } from "./snapshot.js";
 import { KV_FULL_RATIO } from "./thresholds.js";
@@ -106,7 +107,7 @@ export class EngineTiles {
   }
 
   update(engine, at) {
-    setBadge(this.#badge, stateOf(engine));
+    setBadge(this.#badge, engineWord(engine));
     const from = (name) => provenance(engine.gauges?.[name], at);
     const show = (tile, name, note) => tile.update(number(gauge(engine, name)), note, from(name));
     show(this.#running, "requests_running", ofLimit(fact(engine, "max_running_requests")));

@@ -33,12 +33,6 @@ function latestOf(server) {
   return listOf(server.events).slice().reverse();
 }
 
-// Says which failure the log has reported last, or nothing.
-export function lastFailure(server, at) {
-  const failure = latestOf(server).find((event) => event.kind === "failure");
-  return failure ? `Last failure in the log: ${failure.text}, ${age(at - failure.at)}.` : "";
-}
-
 function rowOf(event, at, isNamed) {
   const engine = isNamed && event.engine !== undefined ? `engine ${event.engine}: ` : "";
   const times = event.count > 1 ? ` (${count(event.count)} ×)` : "";

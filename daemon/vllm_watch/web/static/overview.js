@@ -6,8 +6,7 @@ import { arrange, element, setBadge, setText } from "./dom.js";
 import { count, number, percent, roughLatency, UNKNOWN } from "./format.js";
 import { wrongGpus } from "./gpus.js";
 import { SERVERS_WITH_HOUR } from "./limits.js";
-import { pointOf, worstState } from "./snapshot.js";
-import { STATES } from "./states.js";
+import { pointOf, WORDS, wordOf } from "./snapshot.js";
 
 const COLUMNS = [
   ["running", "requests_running", number],
@@ -132,7 +131,7 @@ export class Overview {
   }
 
   #fill(row, server, alerts) {
-    const state = worstState(server);
+    const state = wordOf(server);
     const point = pointOf(server, 0);
     const words = this.#find.value.toLowerCase().split(/\s+/);
     const text = `${nameOf(server)} ${server.model_name ?? ""} ${state}`.toLowerCase();
@@ -171,7 +170,7 @@ function alertsText(alerts) {
 
 // By state, and of servers in the same state those with critical alerts first.
 function worstFirst(list, alerts) {
-  const rank = (server) => STATES.indexOf(worstState(server));
+  const rank = (server) => WORDS.indexOf(wordOf(server));
   const pages = (server) => firing(alerts.get(nameOf(server)), "critical");
   return [...list].sort((one, other) => rank(one) - rank(other) || pages(other) - pages(one));
 }

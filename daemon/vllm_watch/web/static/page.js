@@ -6,8 +6,7 @@ import { arrange, setText } from "./dom.js";
 import { numberOf, roughly } from "./format.js";
 import { Overview } from "./overview.js";
 import { ServerCard } from "./server.js";
-import { listOf, worstState } from "./snapshot.js";
-import { STATES } from "./states.js";
+import { listOf, WORDS, wordOf } from "./snapshot.js";
 import { Troubles } from "./trouble.js";
 
 const EVERY_MILLISECONDS = 2000;
@@ -62,13 +61,13 @@ function showCards(list, at) {
 
 // Servers that serve nobody come first. The others keep their places: their states change too often for more.
 function brokenFirst(list) {
-  const isBroken = (server) => BROKEN.has(worstState(server));
+  const isBroken = (server) => BROKEN.has(wordOf(server));
   return [...list.filter(isBroken), ...list.filter((server) => !isBroken(server))];
 }
 
 function countsOf(list) {
-  const states = list.map(worstState);
-  const counts = STATES.map((state) => [state, states.filter((each) => each === state).length]);
+  const states = list.map(wordOf);
+  const counts = WORDS.map((state) => [state, states.filter((each) => each === state).length]);
   return counts.filter(([, times]) => times > 0);
 }
 

@@ -11,7 +11,7 @@ import { age, count, number, numberOf, percent, roughLatency, span } from "./for
 import { Gpus } from "./gpus.js";
 import { History } from "./history.js";
 import { linkRows } from "./links.js";
-import { listOf, saysAnything, worstState } from "./snapshot.js";
+import { listOf, saysAnything, wordOf, worstState } from "./snapshot.js";
 import { Trouble } from "./trouble.js";
 import { FAILURES, plainWords, REJECTIONS } from "./words.js";
 
@@ -59,7 +59,7 @@ export class ServerCard {
 
   // `alerts` are those about this server, or null if they are not known.
   update(server, at, alerts) {
-    const state = worstState(server);
+    const state = wordOf(server);
     this.node.className = `server ${state}`;
     setText(this.#name, String(server.name ?? "unnamed"));
     setBadge(this.#badge, state);

@@ -53,6 +53,24 @@ export function stateOf(engine) {
   return STATES.includes(engine.state) ? engine.state : "unknown";
 }
 
+// Returns why a server is in its worst state: the cause that all its engines in that state share, or null.
+export function causeOf(server) {
+  const engines = listOf(server.engines).filter((engine) => stateOf(engine) === worstState(server));
+  const reasons = new Set(engines.map((engine) => engine.cause?.reason));
+  return reasons.size === 1 && typeof engines[0].cause?.meaning === "string" ? engines[0].cause : null;
+}
+
+// All that a server may be called, worst first. That its operator has stopped it is as quiet as that they put it to sleep.
+export const WORDS = STATES.flatMap((state) => (state === "sleeping" ? ["stopped", state] : [state]));
+
+export function wordOf(server) {
+  return causeOf(server)?.reason === "stopped" ? "stopped" : worstState(server);
+}
+
+export function engineWord(engine) {
+  return engine.cause?.reason === "stopped" ? "stopped" : stateOf(engine);
+}
+
 export function worstState(server) {
   const states = listOf(server.engines).map(stateOf);
   return STATES.find((state) => states.includes(state)) ?? "unknown";

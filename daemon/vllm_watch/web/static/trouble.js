@@ -2,24 +2,21 @@
 // What is wrong with a server: its state, since when, what that means, and what its runbook says to do first.
 
 import { element, newLink, refill, setText } from "./dom.js";
-import { lastFailure } from "./events.js";
 import { numberOf, span } from "./format.js";
-import { listOf, stateOf, worstState } from "./snapshot.js";
-import { FIRST_STEPS, MEANINGS, STATES } from "./states.js";
+import { causeOf, listOf, stateOf, WORDS, wordOf, worstState } from "./snapshot.js";
+import { FIRST_STEPS, MEANINGS } from "./states.js";
 
 const NAMED = 5;
 
 export class Trouble {
   #what = element("p", "what");
   #meaning = element("p", "meaning");
-  #failure = element("p");
-  #before = element("div");
   #steps = element("ol", "steps");
   #runbook = element("p", "outside");
-  #help = element("div", "help", element("h3", "", "What to do first"), this.#before, this.#steps, this.#runbook);
+  #help = element("div", "help", element("h3", "", "What to do first"), this.#steps, this.#runbook);
 
   constructor() {
-    this.node = element("section", "trouble", this.#what, this.#meaning, this.#failure, this.#help);
+    this.node = element("section", "trouble", this.#what, this.#meaning, this.#help);
   }
 
   update(server, at) {
@@ -29,16 +26,14 @@ export class Trouble {
     this.node.classList.toggle("bad", Boolean(first));
     this.#help.hidden = !first;
     setText(this.#what, first ? whatOf(server, state, at) : "");
-    const stall = stallOf(server, state);
-    setText(this.#meaning, stall ? `${stall.meaning} (${stall.reason})` : MEANINGS[state] ?? "");
-    setText(this.#failure, state === "down" ? lastFailure(server, at) : "");
-    refill(this.#before, beforeOf(first, stall), (text) => element("p", "muted", ...withCode(text)));
-    refill(this.#steps, first?.steps ?? [], (text) => element("li", "", ...withCode(text)));
+    const cause = causeOf(server);
+    setText(this.#meaning, cause ? `${cause.meaning} (${cause.reason})` : MEANINGS[state] ?? "");
+    refill(this.#steps, first?.by_cause[cause?.reason] ?? first?.steps ?? [], (text) => element("li", "", ...withCode(text)));
     refill(this.#runbook, first ? [{ title: `All of it: runbook ${first.runbook}`, url: first.url }] : [], newLink);
   }
 }
 
-// All servers in a bad state, by state, the worst first; each name leads to its card.
+// All servers that need somebody, by state, the worst first; each name leads to its card.
 export class Troubles {
   #node;
   #announced;
@@ -50,7 +45,7 @@ export class Troubles {
   }
 
   update(list, at) {
-    const groups = STATES.filter((state) => FIRST_STEPS[state]).map((state) => groupOf(list, state, at));
+    const groups = WORDS.filter((word) => FIRST_STEPS[word]).map((state) => groupOf(list, state, at));
     const bad = groups.filter(({ servers }) => servers.length > 0);
     setText(this.#announced, bad.map(({ state, servers }) => `${state}: ${servers.map(({ name }) => name).join(", ")}`).join(". "));
     this.#node.hidden = list.length < 2 || bad.length === 0;
@@ -59,7 +54,7 @@ export class Troubles {
 }
 
 function groupOf(list, state, at) {
-  const servers = list.filter((server) => worstState(server) === state);
+  const servers = list.filter((server) => wordOf(server) === state);
   return { state, servers: servers.map((server) => ({ name: String(server.name), since: lastsOf(server, state, at) })) };
 }
 
@@ -80,7 +75,8 @@ function whatOf(server, state, at) {
   const since = sinceOf(server, state);
   const all = listOf(server.engines);
   const engines = all.filter((engine) => stateOf(engine) === state).map((engine) => engine.engine ?? "?");
-  const which = engines.length < all.length ? `Engine ${engines.join(", ")} of ${all.length}: ${state}` : capital(state);
+  const word = wordOf(server);
+  const which = engines.length < all.length ? `Engine ${engines.join(", ")} of ${all.length}: ${word}` : capital(word);
   const begin = since?.isExact ? `, since ${timeOf(since.at, at)}` : "";
   return `${which} ${lastsOf(server, state, at)}${begin}`;
 }
@@ -97,18 +93,6 @@ function sinceOf(server, state) {
   const known = engines.map((engine) => engine.state_since).filter((since) => numberOf(since?.at) !== null);
   const first = known.reduce((best, since) => (best === null || since.at < best.at ? since : best), null);
   return first && { at: first.at, isExact: first.is_exact === true };
-}
-
-// What is known of why an engine is called stalled, if that is the server's state.
-function stallOf(server, state) {
-  if (state !== "stalled") return null;
-  const stalls = listOf(server.engines).map((engine) => engine.stall);
-  return stalls.find((stall) => typeof stall?.meaning === "string") ?? null;
-}
-
-// What to know before the first step: of a stall whose reason is known, only what names that reason.
-function beforeOf(first, stall) {
-  return listOf(first?.before).filter((text) => !stall || text.includes(`\`${stall.reason}\``));
 }
 
 // The time of day in this browser's zone, with its name; with the date, if it was not today.

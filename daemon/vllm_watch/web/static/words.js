@@ -31,7 +31,7 @@ export const FAILURES = {
   nccl_error: "NCCL error",
   out_of_memory: "out of memory",
   request_error: "request failed inside the engine",
-  shm_timeout: "a worker did not respond in time",
+  shm_timeout: "its processes waited 60 s for each other",
   worker_died: "worker died",
 };
 
