@@ -6,12 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options, with_listen, with_prometheus
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import find_servers
+from vllm_watch.discovery.watched_processes import this_machine
 from vllm_watch.discovery.watcher import ServerWatcher
+from vllm_watch.discovery.whose_server import server_of
 from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import DiscoveryError, UsageError
 
 
 class Selection(NamedTuple):
@@ -57,6 +63,21 @@ def configured_now(selection: Selection) -> Config:
     from vllm_watch.commands.pods_check import with_pods_now  # noqa: PLC0415  # Only this one needs it.
 
     return with_pods_now(config)
+
+
+def with_command_lines(config: Config) -> Config:
+    """Return a configuration whose servers have the facts on the command line of their process, if it runs here."""
+    proc = Proc()
+    try:
+        found = find_servers(proc, proc.table.processes()).servers
+    except DiscoveryError:
+        return config
+    here = this_machine(proc)
+    servers = [
+        server if (own := server_of(server, found, here)) is None else replace(server, command=own.command.facts)
+        for server in config.servers
+    ]
+    return replace(config, servers=tuple(servers))
 
 
 def discovered(selection: Selection) -> ServerWatcher:
