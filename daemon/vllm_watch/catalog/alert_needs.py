@@ -13,6 +13,7 @@ from importlib import resources
 
 import msgspec
 
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.catalog.reasons import SourceName
 
 
@@ -34,6 +35,12 @@ class AlertNeeds(msgspec.Struct, frozen=True):
     def missing(self, shown: Container[Need]) -> list[Need]:
         """Return what the alert lacks, of the way that lacks least."""
         return min(([need for need in way if need not in shown] for way in self.ways), key=len)
+
+    def unknown_flags(self, shown: Container[Need]) -> list[str]:
+        """Return the flags of the server without which the alert cannot fire, or not in every way that it could."""
+        lacks = [[need.series for need in way if need not in shown] for way in self.ways]
+        facts = {name for names in lacks if FLAGS_OF_FACTS.keys() >= set(names) for name in names}
+        return sorted(FLAGS_OF_FACTS[name] for name in facts)
 
 
 @cache
