@@ -357,7 +357,7 @@ class TestCheck:
         assert (1, "") == (result.returncode, result.stderr)
         assert {"ok", "problems", "ignored_files", "servers"} == set(view)
         assert (False, [], [str(servers / "notes.txt")]) == (view["ok"], view["problems"], view["ignored_files"])
-        assert {"file", "problems", "alert_count", "silent_alerts"} == set(good) - set(of_once)
+        assert {"file", "problems", "alert_count", "silent_alerts", "limited_alerts"} == set(good) - set(of_once)
         assert (str(servers / "good.yml"), [], "0.32.0") == (good["file"], good["problems"], good["version"])
         assert {"alert", "summary", "reason"} == set(good["silent_alerts"][0])
         assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
