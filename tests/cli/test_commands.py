@@ -31,6 +31,10 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands import check
 
+from vllm_watch.commands import run
+from vllm_watch.commands.watched import Selection
+from vllm_watch.support.errors import UsageError
+
 
 pytestmark = pytest.mark.slow
 
@@ -808,6 +812,20 @@ class TestDaemon:
             found = values(daemon.get("/metrics")[1].decode())
 
         assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
+
+    @pytest.mark.parametrize(
+        ("key", "extra"),
+        [("otlp: {endpoint: 'http://127.0.0.1:1'}", "otlp"), ("kubernetes: {selector: 'app=vllm'}", "kubernetes")],
+    )
+    def test_a_configuration_whose_extra_is_missing_is_wrong(self, tmp_path, monkeypatch, key, extra):
+        """The daemon does not start with half of what it is told to do: one sentence says what to install."""
+        monkeypatch.setattr(run, "is_installed", lambda: False)
+        monkeypatch.setattr(run, "find_spec", lambda _name: None)
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text(f"servers: [{{name: a, log: a.log}}]\n{key}\n")
+
+        with pytest.raises(UsageError, match=rf"^{extra}: the extra {extra} is not installed: .*'\.\[{extra}\]'$"):
+            run.run_daemon(Selection(str(config), (), ()))
 
     def test_the_level_and_the_form_of_its_log(self, closed_port):
         """--log-level says from which severity on events are written, --log-format in which form."""

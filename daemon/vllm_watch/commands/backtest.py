@@ -125,8 +125,9 @@ def command(
     **prometheus: str | None,
 ) -> None:
     """
-    Tell which alerts would have fired over a recording, an old log or a Prometheus, and when.
+    Tell which alerts would have fired over old data, and when.
 
+    The data are those of a recording, an old log or a Prometheus.
     A SOURCE is a server's log (a rotated one by its own path) or a recording; each is judged by itself. The rules are
     evaluated by promtool, which comes with Prometheus.
     """

@@ -100,8 +100,9 @@ def command(
     config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat, verbose: bool
 ) -> None:
     """
-    Validate the configuration, poll each source once, and report what works and what is missing.
+    Poll each source once; report what works and what is missing.
 
+    The configuration is validated first.
     Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     configure_log("error")

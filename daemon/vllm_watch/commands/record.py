@@ -111,8 +111,9 @@ def command(
     argv: tuple[str, ...],
 ) -> None:
     """
-    Record the logs and /metrics of running servers into one file, from now until Ctrl-C.
+    Record the logs and /metrics of running servers in one file.
 
+    It goes on from now until Ctrl-C.
     With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
     keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
     this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
