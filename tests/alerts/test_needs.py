@@ -40,6 +40,7 @@ OF_THE_LOG = {
 }
 OF_OBJECTIVES = {"VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly", "VllmEndToEndSlow"}
 NO_LOG, NO_METRICS = "no log is configured", "no metrics are configured"
+NO_MAX_NUM_SEQS = "--max-num-seqs is not known"
 NO_PROBE, NO_SLO = "no probe is configured", "no slo is configured"
 ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
 UNUSED = {
@@ -186,7 +187,7 @@ class TestCheck:
 
         assert silent == {
             NO_LOG: OF_THE_LOG | {"VllmSourcesDisagree"},
-            "max-num-seqs is not known": {"VllmBatchLimitReached"},
+            NO_MAX_NUM_SEQS: {"VllmBatchLimitReached"},
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
             **UNUSED,
@@ -257,12 +258,12 @@ class TestCheck:
     def test_no_max_num_seqs(self, tmp_path):
         """A log without the server's arguments leaves the batch's size unknown: what needs it is named."""
         (tmp_path / "part.log").write_text(LOG.read_text()[-20_000:])
-        _, silent = report(tmp_path, "log: part.log", "metrics: PAGE")
+        _, silent = report(tmp_path, "log: part.log")
 
-        assert {"VllmBatchLimitReached"} == silent["max-num-seqs is not known"]
+        assert {"VllmBatchLimitReached"} == silent[NO_MAX_NUM_SEQS]
         said = [line.text for line in check(load_config(str(tmp_path / "config.yml")))]
         (limited,) = [line for line in said if "may stay silent" in line]
-        assert limited.startswith("  max-num-seqs is not known, so these may stay silent when they should not: Vllm")
+        assert limited.startswith("  --max-num-seqs is not known, so these may stay silent when they should not: Vllm")
         assert "VllmCapacityExhausted" in limited
 
     def test_equal_servers_are_one(self, tmp_path):

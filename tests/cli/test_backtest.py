@@ -106,11 +106,13 @@ class TestRecording:
 
 
 class TestFlagThatIsNotKnown:
-    """An overload by its /metrics alone: whether the batch is full, only its limit tells."""
+    """An overload by a log without its start: whether the batch is full, only its limit tells."""
 
     def test_what_it_would_decide_is_named(self, tmp_path):
         """Nothing passes in silence: the answer and a line for CI name the alert and the flag."""
-        file = as_file(recording("queue"), tmp_path / "queue.jsonl.xz", has_log=False)
+        lines = (recording("queue").path / "vllm.log").read_text().splitlines(keepends=True)
+        file = tmp_path / "vllm.log"
+        file.write_text("".join(line for line in lines if "Avg prompt throughput" in line))
         found = backtest(file, "--fail-if-firing", "critical")
         text = words(found.stdout)
 

@@ -29,9 +29,7 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands import check
-
-from vllm_watch.commands import run
+from vllm_watch.commands import check, run
 from vllm_watch.commands.watched import Selection
 from vllm_watch.support.errors import UsageError
 

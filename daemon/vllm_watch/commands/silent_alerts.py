@@ -57,7 +57,7 @@ def silent_alerts(
     silent: list[Silent] = []
     limited: list[Silent] = []
     for alert, needs in alert_needs().items():
-        missing, unknown = needs.missing(shown), [f"{flag} is not known" for flag in needs.unknown_flags(shown)]
+        missing, unknown = needs.missing(shown), [f"--{flag} is not known" for flag in needs.unknown_flags(shown)]
         reasons = set(unknown) if unknown else {reason for need in missing for reason in _reasons(need, config, now)}
         if needs.several_engines and len(later.engines) <= 1:
             reasons.add("there is one engine")
