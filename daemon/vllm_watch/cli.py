@@ -23,19 +23,19 @@ from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_
 
 _SUMMARIES = {
     "run": "Run the daemon until SIGTERM or SIGINT.",
-    "once": "Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log.",
-    "check": "Validate the configuration, poll each source once, and report what works and what is missing.",
-    "discover": "List the vLLM servers of this machine, where their logs are, and what to change to see more of them.",
-    "top": "Show servers on this terminal: their states and numbers, what is wrong, what happened in the last hour.",
+    "once": "Read a finished log, a /metrics or both, and print the result.",
+    "check": "Poll each source once; report what works and what is missing.",
+    "discover": "List this machine's vLLM servers and where their logs are.",
+    "top": "Show servers on this terminal: their states and numbers.",
     "demo": "Run the daemon on a recording of a real server, in a loop.",
-    "backfill": "Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool.",
+    "backfill": "Write a recording or an old log as OpenMetrics, for promtool.",
     "report": "Write a load test in numbers and plots.",
-    "compare": "Compare configurations by their load tests: what is different, and whether it is real.",
-    "backtest": "Tell which alerts would have fired over a recording, an old log or a Prometheus, and when.",
-    "advise": "Say which flags of vLLM to change, with the evidence, the risk, and the commands that check it.",
-    "record": "Record the logs and /metrics of running servers into one file, from now until Ctrl-C.",
-    "grafana": "Put the dashboards into a running Grafana, remove them, or mark load tests on them.",
-    "completion": "Print the script with which a shell completes commands, options, their values and file names.",
+    "compare": "Compare load tests: what is different, and whether it is real.",
+    "backtest": "Tell which alerts would have fired over old data, and when.",
+    "advise": "Say which flags of vLLM to change, with the evidence.",
+    "record": "Record the logs and /metrics of running servers in one file.",
+    "grafana": "Put dashboards into Grafana, remove them, or mark load tests.",
+    "completion": "Print the script with which a shell completes commands.",
 }
 """The first paragraph of each command's help: the list of commands imports none of them."""
 

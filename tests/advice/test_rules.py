@@ -40,6 +40,12 @@ def reason(history, rule, given=None):
     return found
 
 
+def unknown(history, rule, given=None):
+    """Return what a rule cannot judge without."""
+    (found,) = (each.unknown for each in advised(history, given).silent if each.rule == rule)
+    return found
+
+
 def full(seconds=700, running=12.0, rates=PREEMPTING):
     """Return a time with a full KV cache."""
     return Part(seconds, load(running, waiting=5.0, kv=0.99), rates, state="saturated")
@@ -127,6 +133,22 @@ class TestBatch:
 
         assert changes(history) == []
         assert reason(history, "max-num-seqs-up") == "max-num-seqs is not known"
+        assert unknown(history, "max-num-seqs-up") == ("max-num-seqs",)
+
+    def test_what_is_not_known_matters_only_where_there_is_something_to_see(self):
+        """Where no request waits there is nothing to change, whatever the limit of the batch is."""
+        history = server(Part(700, load(4.0), TOKENS), config={})._replace(config={})
+
+        assert unknown(history, "max-num-seqs-up") == ()
+        assert "requests wait for 0 s" in reason(history, "max-num-seqs-up")
+
+    def test_a_flag_that_was_not_given_is_not_unknown(self):
+        """With the command line known, a flag that every release leaves off is off."""
+        history = server(full())
+
+        assert unknown(history, "num-gpu-blocks-override-off") == ("num-gpu-blocks-override",)
+        assert unknown(history._replace(is_given=True), "num-gpu-blocks-override-off") == ()
+        assert reason(history._replace(is_given=True), "num-gpu-blocks-override-off").endswith("override is not set")
 
     def test_fewer_where_the_limit_lets_in_too_many(self):
         """With preemptions at the limit, and no way to a larger KV cache, fewer at once."""

@@ -83,16 +83,18 @@ def report(folder, *options, page=None):
     with StandIn(lambda head: [answer(page or a_page())] if head.startswith("GET") else GOOD) as server:
         file = folder / "config.yml"
         file.write_text(f"servers: [{{name: a, {', '.join(options).replace('PAGE', repr(server.url))}}}]\n")
-        lines = [finding.text for finding in check(load_config(str(file)))]
-    begin = next(number for number, line in enumerate(lines) if line.startswith("  alerts:"))
-    able, every = map(int, re.fullmatch(r"  alerts: (\d+) of (\d+) can fire", lines[begin]).groups())
+        lines = [finding.text for finding in check(load_config(str(file)), is_verbose=True)]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("alerts:"))
+    able, every = map(int, re.fullmatch(r"alerts: (\d+) of (\d+) can fire", lines[begin]).groups())
     silent = {}
     for line in lines[begin + 1 :]:
-        reason = re.fullmatch(r"    (\S.*), so these cannot:", line)
+        reason = re.fullmatch(r"  (\S.*), so these cannot:", line)
+        if ", so these may stay silent" in line:
+            continue
         if reason:
             group = silent.setdefault(reason[1], set())
         else:
-            group.add(re.fullmatch(r"      (\w+): .+\.", line)[1])
+            group.add(re.fullmatch(r"    (\w+): .+\.", line)[1])
     assert every == len(alert_needs())
     assert able == every - sum(map(len, silent.values()))
     return able, silent
@@ -254,11 +256,30 @@ class TestCheck:
         assert both == report(tmp_path, f"log: {LOG}", "metrics: PAGE")
 
     def test_no_max_num_seqs(self, tmp_path):
-        """A log without the server's arguments leaves the batch's size unknown, and that is said."""
+        """A log without the server's arguments leaves the batch's size unknown: what needs it is named."""
         (tmp_path / "part.log").write_text(LOG.read_text()[-20_000:])
-        _, silent = report(tmp_path, "log: part.log", "metrics: PAGE")
+        _, silent = report(tmp_path, "log: part.log")
 
         assert {"VllmBatchLimitReached"} == silent[NO_MAX_NUM_SEQS]
+        said = [line.text for line in check(load_config(str(tmp_path / "config.yml")))]
+        (limited,) = [line for line in said if "may stay silent" in line]
+        assert limited.startswith("  --max-num-seqs is not known, so these may stay silent when they should not: Vllm")
+        assert "VllmCapacityExhausted" in limited
+
+    def test_equal_servers_are_one(self, tmp_path):
+        """A hundred servers fit a screen: those that differ in address and numbers alone are counted, and named."""
+        with StandIn(lambda head: [answer(a_page())] if head.startswith("GET") else GOOD) as server:
+            servers = ", ".join(f"{{name: pod-{number}, metrics: {server.url}/{number}}}" for number in range(100))
+            file = _written(tmp_path / "config.yml", f"servers: [{servers}]\n")
+            folded = [line.text for line in check(load_config(str(file)))]
+            (tmp_path / "one.yml").write_text(f"servers: [{{name: a, metrics: {server.url}}}]\n")
+            one = [line.text for line in check(load_config(str(tmp_path / "one.yml")))]
+
+        assert len(folded) <= 40
+        assert len(one) <= 24
+        assert folded[0] == "100 servers (pod-0, pod-1, pod-2, pod-3, pod-4, pod-5 and 94 more):"
+        assert any(re.fullmatch(r"  1\d cannot: no GPUs are read", line) for line in folded)
+        assert not any("Gpu" in line for line in folded)
 
     def test_sources_that_cannot_be_read(self, tmp_path):
         """A source that is configured and cannot be read is told from one that is not."""
@@ -272,10 +293,9 @@ class TestCheck:
         other = tmp_path / "other.log"
         other.write_text("root:x:0:0:root:/root:/bin/bash\n" * 1000)
         server = load_config(str(_written(tmp_path / "config.yml", f"servers: [{{name: a, log: {str(other)!r}}}]\n")))
-        (silent,) = [finding.text for finding in check(server) if "not vLLM's, so" in finding.text][:1]
-        lines = [finding.text.strip() for finding in check(server)]
+        lines = [finding.text.strip() for finding in check(server, is_verbose=True)]
 
-        assert silent == "    no metrics are configured and the log is not vLLM's, so these cannot:"
+        assert "no metrics are configured and the log is not vLLM's, so these cannot:" in lines
         assert any(line.startswith("VllmCapacityExhausted:") for line in lines)
         assert any(line.startswith("VllmQueueGrowing:") for line in lines)
 
@@ -290,7 +310,7 @@ class TestCheck:
         lost = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=None),))
         config = ServerConfig(name="day", log="/vllm.log", metrics="http://127.0.0.1:1/metrics")
         silent = [
-            {each.alert: each.reason for each in silent_alerts(config, shown, shown, has_kernel_log=has_kernel_log)}
+            {each.alert: each.reason for each in silent_alerts(config, shown, shown, has_kernel_log=has_kernel_log)[0]}
             for shown, has_kernel_log in ((whole, True), (geforce, True), (lost, True), (whole, False))
         ]
 

@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.command_line import vllm_watch
 from tests.support.filled_prometheus import filled_prometheus, series_of
+from tests.support.recording_files import as_file
 from tests.support.recordings import recording
+
+from vllm_watch.replay.recording_lines import CommandLine
 
 
 ROOT = Path(__file__).parents[2]
@@ -150,3 +153,40 @@ def test_the_rules_come_with_the_command():
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (ROOT / "daemon" / "ADVISING.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The overload by its /metrics alone: once with the command line as `record` keeps it, once without."""
+    folder = tmp_path_factory.mktemp("recorded")
+    said = CommandLine(flags={"max-num-seqs": "4", "max-model-len": "2048"})
+    queue = recording("queue")
+    return (
+        as_file(queue, folder / "known.jsonl.xz", has_log=False, command=said),
+        as_file(queue, folder / "unknown.jsonl.xz", has_log=False),
+    )
+
+
+def test_a_recorded_command_line_is_known(recorded):
+    """What record knew of the flags is what advise, report, compare, backfill and top know."""
+    known, unknown = recorded
+    (advice,) = json.loads(advise(known, "--format", "json").stdout)["advice"]
+    (run,) = json.loads(vllm_watch("report", known, "--format", "json").stdout)["runs"]
+    compared = json.loads(vllm_watch("compare", unknown, known, "--format", "json").stdout)
+    filled = vllm_watch("backfill", "--recording", known, "--step", "60s").stdout
+    (shown,) = json.loads(vllm_watch("top", "--recording", known, "--once", "--format", "json").stdout)["servers"]
+
+    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert run["config"].items() >= {"max-num-seqs": "4", "max-model-len": "2048"}.items()
+    assert {each["flag"]: each["b"] for each in compared["config"]}["max-num-seqs"] == "4"
+    assert 'vllm_watch_max_running_requests{server="queue"' in filled
+    assert shown["configuration"]["flags"]["max-num-seqs"] == {"value": "4", "source": "command line"}
+
+
+def test_rules_that_lack_something_are_not_said_to_see_nothing(recorded):
+    """Where the limit of the batch is not known, the answer says so, and not that nothing is wrong."""
+    text = " ".join(advise(recorded[1]).stdout.split())
+
+    assert "rules could not judge, since " in text
+    assert "max-num-seqs" in text
+    assert "Nothing that was observed" not in text

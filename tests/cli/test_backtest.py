@@ -15,11 +15,15 @@ from tests.alerts.incidents import INCIDENTS
 from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.filled_prometheus import filled_prometheus
-from tests.support.recordings import RECORDINGS
+from tests.support.recording_files import as_file, header
+from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.commands.backfill import write_backfill
 from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.replay.recording_lines import CommandLine
+from vllm_watch.replay.recording_writer import RecordingWriter
 
 
 STALL = str(RECORDINGS["stall"])
@@ -98,9 +102,48 @@ class TestRecording:
         assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
         assert " UTC+08:00 " in text
         assert re.search(r"VllmEngineStalled +02:41:\d\d +the end", text)  # The zone is that of the log.
-        assert "Not judged, because no /metrics was read: VllmLoraAdaptersTakeTurns, VllmAdmissionRejections," in words(
-            text
+        assert re.search(r"Not judged: .*; \d+ alerts, because no /metrics was read; ", words(text))
+
+
+class TestFlagThatIsNotKnown:
+    """An overload by a log without its start: whether the batch is full, only its limit tells."""
+
+    def test_what_it_would_decide_is_named(self, tmp_path):
+        """Nothing passes in silence: the answer and a line for CI name the alert and the flag."""
+        lines = (recording("queue").path / "vllm.log").read_text().splitlines(keepends=True)
+        file = tmp_path / "vllm.log"
+        file.write_text("".join(line for line in lines if "Avg prompt throughput" in line))
+        found = backtest(file, "--fail-if-firing", "critical")
+        text = words(found.stdout)
+
+        assert "because max-num-seqs is not known: VllmCapacityExhausted, VllmBatchLimitReached." in text
+        assert found.returncode == 0
+        assert found.stderr == (
+            "vllm-watch: --fail-if-firing critical: none fired, but without max-num-seqs these could not be judged: "
+            "VllmCapacityExhausted\n"
         )
+        assert len(found.stdout.splitlines()) <= 30  # With the long path of the file in the title, and an alert.
+
+    def test_with_the_recorded_command_line_it_fires(self, tmp_path):
+        """What record knew of the flag is enough for the page."""
+        said = CommandLine(flags={"max-num-seqs": "4"})
+        file = as_file(recording("queue"), tmp_path / "queue.jsonl.xz", has_log=False, command=said)
+        answer = answered(file)
+
+        assert "VllmCapacityExhausted" in {each["alertname"] for each in answer["alerts"]}
+
+    def test_nothing_is_pending_before_the_first_look(self, tmp_path):
+        """A recording begins before its first scrape has ended: what nobody had looked at is not down."""
+        path = tmp_path / "late.jsonl.xz"
+        scrapes = [event for event in recording("busy").events() if isinstance(event, MetricsRead) and event.body][9:]
+        with path.open("wb") as file:
+            writer = RecordingWriter(file, header("busy"))
+            for number, event in enumerate(scrapes):
+                writer.add_scrape(0.2 + 5 * number, "busy", 0.1, event.body)
+            writer.end(5.0 * len(scrapes), "interrupted", {})
+        answer = answered(path)
+
+        assert not {"VllmSourceDown", "VllmStateUnknown"} & {each["alertname"] for each in answer["pending"]}
 
     def test_a_first_line_without_a_token_is_no_page(self, tmp_path):
         """After idle minutes whose zeros are printed, requests that wait 40 s for their first token wake nobody."""

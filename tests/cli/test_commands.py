@@ -29,7 +29,9 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands import check
+from vllm_watch.commands import check, run
+from vllm_watch.commands.watched import Selection
+from vllm_watch.support.errors import UsageError
 
 
 pytestmark = pytest.mark.slow
@@ -357,7 +359,7 @@ class TestCheck:
         assert (1, "") == (result.returncode, result.stderr)
         assert {"ok", "problems", "ignored_files", "servers"} == set(view)
         assert (False, [], [str(servers / "notes.txt")]) == (view["ok"], view["problems"], view["ignored_files"])
-        assert {"file", "problems", "alert_count", "silent_alerts"} == set(good) - set(of_once)
+        assert {"file", "problems", "alert_count", "silent_alerts", "limited_alerts"} == set(good) - set(of_once)
         assert (str(servers / "good.yml"), [], "0.32.0") == (good["file"], good["problems"], good["version"])
         assert {"alert", "summary", "reason"} == set(good["silent_alerts"][0])
         assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
@@ -808,6 +810,20 @@ class TestDaemon:
             found = values(daemon.get("/metrics")[1].decode())
 
         assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
+
+    @pytest.mark.parametrize(
+        ("key", "extra"),
+        [("otlp: {endpoint: 'http://127.0.0.1:1'}", "otlp"), ("kubernetes: {selector: 'app=vllm'}", "kubernetes")],
+    )
+    def test_a_configuration_whose_extra_is_missing_is_wrong(self, tmp_path, monkeypatch, key, extra):
+        """The daemon does not start with half of what it is told to do: one sentence says what to install."""
+        monkeypatch.setattr(run, "is_installed", lambda: False)
+        monkeypatch.setattr(run, "find_spec", lambda _name: None)
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text(f"servers: [{{name: a, log: a.log}}]\n{key}\n")
+
+        with pytest.raises(UsageError, match=rf"^{extra}: the extra {extra} is not installed: .*'\.\[{extra}\]'$"):
+            run.run_daemon(Selection(str(config), (), ()))
 
     def test_the_level_and_the_form_of_its_log(self, closed_port):
         """--log-level says from which severity on events are written, --log-format in which form."""

@@ -84,3 +84,9 @@ def test_the_summary_in_the_list_is_the_commands_own(name):
     assert isinstance(command, click.Command)
     assert command.name == name
     assert inspect.cleandoc(command.help).partition("\n\n")[0] == cli.commands[name].help
+
+
+def test_every_summary_is_whole_on_a_terminal():
+    """The list of commands cuts none of its summaries at 80 columns."""
+    with click.Context(cli, info_name="vllm-watch", terminal_width=80) as context:
+        assert "..." not in cli.get_help(context).partition("Commands:")[2]

@@ -80,7 +80,10 @@ def test_a_missing_extra_is_explained(report, monkeypatch):
 
     _, wrong = report()
 
-    assert "FAILED. The library that asks Kubernetes is not installed: pip install 'vllm-watch[kubernetes]'." in wrong
+    assert (
+        "FAILED. The library that asks Kubernetes is not installed: in the sources, pip install '.[kubernetes]'."
+        in wrong
+    )
 
 
 def test_the_view_has_the_pods(api, tmp_path):

@@ -260,7 +260,7 @@ def test_textual_is_missing():
 
     assert status == 2
     assert printed == (
-        "vllm-watch: textual is not installed: pip install 'vllm-watch[top]', in its sources pip install '.[top]'; "
+        "vllm-watch: textual is not installed: in the sources, pip install '.[top]'; "
         "with --once a screen is printed without it"
     )
 

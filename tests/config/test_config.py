@@ -845,14 +845,26 @@ class TestValues:
 
     @pytest.mark.parametrize(
         ("text", "seconds"),
-        [("500ms", 0.5), ("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("5", 5.0), ("0.3", 0.3), ("4100ms", 4.1)],
+        [
+            ("500ms", 0.5),
+            ("5s", 5.0),
+            ("2m", 120.0),
+            ("1h", 3600.0),
+            ("5", 5.0),
+            ("0.3", 0.3),
+            ("4100ms", 4.1),
+            ("2m30s", 150.0),
+            ("2 min 30 s", 150.0),
+            ("9 d 1 h", 781_200.0),
+            ("1h0.5s", 3600.5),
+        ],
     )
     def test_duration(self, text, seconds):
         """Durations have a unit or are seconds, and are exact."""
         assert parse_duration(text) == seconds
 
     @pytest.mark.parametrize(
-        "text", ["", "s", "-5s", "+5", "5 s", "5S", "5s ", "1e3", ".5", "1_0", "nan", "\u0665s", "5s\n"]
+        "text", ["", "s", "-5s", "+5", "5  s", "2m30", "5S", "5s ", "1e3", ".5", "1_0", "nan", "\u0665s", "5s\n"]
     )
     def test_no_duration(self, text):
         """Anything else is none."""

@@ -91,7 +91,7 @@ def test_a_saturated_server_is_slower_than_usual(prometheus, server):
 def test_figures_are_of_now_in_every_time_range(prometheus):
     """Users who wait since a minute are seen as well in a range of a day or a week as in one of five minutes."""
     end = prometheus.spans["day"].start + 260
-    titles = ("TTFT", "TTFT ratio", "QPS", "Success", "Rejected", "TPOT", "E2E")
+    titles = ("TTFT", "TTFT ratio", "QPS", "Success", "Rejected", "TPOT", "E2EL")
     figures = []
     for seconds in (300, 86400, 7 * 86400):
         found = shown(prometheus, UID, "day", Span(end - seconds, end))
@@ -178,7 +178,7 @@ def test_a_full_server_has_no_room(prometheus):
 def test_what_a_dead_server_does_not_do_is_nothing_in_one_word(prometheus):
     """A server that is down has no number where nothing is known, and all those tiles say the same."""
     _, found = strip_of(prometheus, "dead", 620)
-    titles = ["Waiting", "Running", "KV cache", "Tokens/s", "TTFT", "TTFT ratio", "Success", "TPOT", "E2E"]
+    titles = ["Waiting", "Running", "KV cache", "Tokens/s", "TTFT", "TTFT ratio", "Success", "TPOT", "E2EL"]
     assert {title: [] for title in titles} == {title: found[title] for title in titles}
     tiles = [panel for panel in panels_of(BOARD) if panel["title"] in titles and panel["type"] == "stat"]
     assert len(tiles) == len(titles)

@@ -362,7 +362,7 @@ class TestWrongUse:
         command = [sys.executable, "-c", hide, "grafana", "push", "--token-file", str(tmp_path / "token")]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
-        said = "vllm-watch: grafana_client is not installed: pip install 'vllm-watch[grafana]'\n"
+        said = "vllm-watch: grafana_client is not installed: in the sources, pip install '.[grafana]'\n"
         assert (2, said) == (result.returncode, result.stderr)
 
     def test_other_commands_do_without_it(self):

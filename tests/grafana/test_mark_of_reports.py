@@ -130,7 +130,7 @@ def test_without_the_extra_it_is_a_warning(ended, monkeypatch):
     status, _, err = ended("report", RUNS[0])
 
     assert status == 0
-    assert "pip install 'vllm-watch[grafana]'" in err
+    assert "pip install '.[grafana]'" in err
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])

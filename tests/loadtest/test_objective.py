@@ -26,6 +26,7 @@ def test_presets_are_those_of_the_configuration(name):
     [
         ("ttft=300ms,tpot=40ms", {"ttft_ms": 300.0, "tpot_ms": 40.0}),
         ("e2el = 5s", {"e2el_ms": 5000.0}),
+        ("time_to_first_token=300ms,time_per_output_token=40ms", {"ttft_ms": 300.0, "tpot_ms": 40.0}),
         ("tpot=1ms, ttft=1h", {"tpot_ms": 1.0, "ttft_ms": 3_600_000.0}),
     ],
 )

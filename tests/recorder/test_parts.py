@@ -55,7 +55,7 @@ def session(tmp_path):
     metrics = MetricsConfig(url="http://127.0.0.1:1/metrics")
     server = ServerConfig(name="a", log="/a.log", metrics=metrics, cost_per_hour=2.4)
     clock, stop = HandClock(STARTED), threading.Event()
-    sources = {"a": sources_of(server, gpu_interval=2.0)}
+    sources = {"a": sources_of(server, gpu_interval=2.0, private=PrivateText())}
     made = RecordingSession(create_file(tmp_path / "out", force=False), sources, clock, {"prompts"}, stop)
     made.clock, made.stopped = clock, stop
     yield made

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -437,6 +438,24 @@ class TestServers:
         read = open_recording(output)
         assert (name,) == read.servers
         assert any(isinstance(event, MetricsRead) and event.body for event in read.events())
+
+    @pytest.mark.parametrize("source", ["log", "metrics"])
+    def test_a_server_of_options_has_its_command_line(self, tmp_path, source):
+        """Where a server's process runs here, its flags are kept although its log has lost its start to a rotation."""
+        here, port, output = ServersHere(tmp_path), free_port(), tmp_path / "out"
+        line = here.command("--max-num-seqs", "4", "--api-key", "sk-private", port=port)
+        with contextlib.closing(here):
+            (tmp_path / "server.log").touch()
+            here.start(f"{line} >> {tmp_path}/server.log 2>&1")
+            here.until_listening(port)
+            os.truncate(tmp_path / "server.log", 0)
+            options = {"log": f"{tmp_path}/server.log", "metrics": f"http://127.0.0.1:{port}/metrics"}
+            also = ["--", "sh", "-c", f"echo line >> {tmp_path}/server.log"] if source == "log" else ["--for", "1s"]
+            result = vllm_watch("record", f"--{source}", options[source], "-o", str(output), *also)
+
+        assert 0 == result.returncode, result.stderr
+        assert open_recording(output).sources["vllm"].command.flags == (("max-num-seqs", "4"),)
+        assert b"sk-private" not in lzma.decompress(output.read_bytes())
 
 
 class TestCommands:

@@ -83,6 +83,24 @@ def test_each_format_says_all(render):
     assert "it is off" in render(advised(), is_verbose=True)
 
 
+def test_rules_that_cannot_judge_are_counted():
+    """Where rules are silent for want of something, that is said, with what is missing and how it becomes known."""
+    reasons = [("max-num-seqs",), ("max-num-seqs", "the engine's generation"), (), ("the objective",)]
+    silent = tuple(
+        Silence(rule=f"rule-{number}", flag="f", reason="it is", server="other", unknown=unknown)
+        for number, unknown in enumerate(reasons)
+    )
+    text = " ".join(advice_text(replace(advised(), silent=silent)).split())
+
+    assert (
+        "3 of 4 rules could not judge, since max-num-seqs, the engine's generation, the objective are not known: the "
+        "log from the server's start has what it was started with; record and the daemon also read the command line of "
+        "a server on their machine; --objective says within which latencies requests have to be answered. The others "
+        "see no clear reason to change a flag. With --verbose each rule says why."
+    ) in text
+    assert "Nothing that was observed" not in text
+
+
 def test_names_stay_whole():
     """A long name of a series or a rule is on one line, so that it can be found and copied."""
     series, rule = "vllm_watch_spec_decode_position_acceptance_ratio", "max-num-seqs-down-for-latency"

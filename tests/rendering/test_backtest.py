@@ -33,6 +33,11 @@ QUIET = (
 FIRST = SetResult("shipped", (WARNING, OWN, PAGE), (alert("A", "", 0, 15), alert("A", "", 30, 60)), QUIET)
 
 
+def words(text):
+    """Return a text with its lines joined."""
+    return " ".join(text.split())
+
+
 def result(*sets, **more):
     """Return a source's result."""
     found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, 15, (), (), sets)
@@ -50,23 +55,40 @@ def test_what_fired_is_listed_by_severity():
     assert "  VllmQueueGrowing   before 15:00:00   the end           –\n" in text  # noqa: RUF001
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
-    assert "unknown  Not judged, because no probe was made: VllmProbeFailing.\n" in text
-    assert "unknown  Not judged, because they wait too long: Slow (1h).\n" in text
+    assert words(text).endswith("unknown Not judged: 2 alerts, for other reasons. With --verbose each is named.")
+
+
+def test_what_was_not_judged_is_counted():
+    """One line has the numbers by reason; with --verbose, and where a flag alone is missing, alerts are named."""
+    gpus = tuple(NotJudged(f"Gpu{number}", "info", "no GPUs were read") for number in range(16))
+    flag = NotJudged("Full", "critical", "max-num-seqs is not known", unknown=("max-num-seqs",))
+    found = [result(SetResult("shipped", (), (), (*QUIET, *gpus, flag)))]
+    text, verbose = backtest_text(found, BERLIN), backtest_text(found, BERLIN, is_verbose=True)
+
+    assert "unknown  Not judged, because max-num-seqs is not known: Full.\n" in text
+    assert "unknown  Not judged: 16 alerts, because no GPUs were read; 2 more, for" in text
+    assert "Gpu7" not in text
+    assert "Not judged, because no GPUs were read: Gpu0, Gpu1, " in verbose
+    assert "unknown  Not judged, because they wait too long: Slow (1h).\n" in verbose
+    rows = json.loads(backtest_json(found))["not_judged"]
+    assert [each["alertname"] for each in rows if each.get("unknown") == ["max-num-seqs"]] == ["Full"]
+    assert len(rows) == 19
 
 
 def test_two_sets_are_columns():
     """What differs is said in the last column, and what both sets say alike is said once."""
-    text = backtest_text([result(FIRST, SetResult("mine.yml", (SLOWER,), FIRST.pending, QUIET))], BERLIN, 100)
+    sides = result(FIRST, SetResult("mine.yml", (SLOWER,), FIRST.pending, QUIET))
+    text = backtest_text([sides], BERLIN, 100, is_verbose=True)
 
     assert "thresholds: shipped and mine.yml; rules evaluated every 15 s\n" in text
     assert "  VllmEngineStalled  15:10:00–15:11:30        15:10:30–15:11:30  starts 30 s later\n" in text  # noqa: RUF001
     assert "only shipped" in text
     assert "0 of 3 alerts are the same.\n" in text
     assert text.count("VllmProbeFailing") == 1
-    half = backtest_text([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, 100)
+    half = backtest_text([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, 100, is_verbose=True)
     assert half.count("VllmProbeFailing") == 1
     assert "unknown  shipped: Not judged, because they wait too long: Slow (1h).\n" in half
-    other = backtest_text([result(FIRST, SetResult("mine.yml", ()))], BERLIN, 100)
+    other = backtest_text([result(FIRST, SetResult("mine.yml", ()))], BERLIN, 100, is_verbose=True)
     assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
 
 

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import lzma
+import re
 import tempfile
 import tracemalloc
 
@@ -20,14 +21,27 @@ from hypothesis import strategies as st
 from tests.support.recording_files import STARTED, as_file, header, write_lines
 from tests.support.recordings import recording
 
+from vllm_watch.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.recorder.private_text import PrivateText
 from vllm_watch.replay.open_recording import is_recording, open_recording
 from vllm_watch.replay.recording import BUNDLED, GpusRead, LogWritten, MetricsRead, RecordedBenchmark, RecordedSources
 from vllm_watch.replay.recording_file import MAGIC
-from vllm_watch.replay.recording_lines import Command, Header, RecordedGpu, RecordedGpus, Sources
+from vllm_watch.replay.recording_lines import (
+    Command,
+    Header,
+    RecordedGpu,
+    RecordedGpus,
+    Sources,
+    command_line,
+    decode_header,
+)
 from vllm_watch.replay.recording_writer import MAX_HELD, RecordingWriter
+from vllm_watch.state.configuration import FlagValue
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
+from vllm_watch.state.server import ServerState
 from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch_parsers.command_facts import CommandFacts
 
 
 BODY = "".join(f'vllm:request_count{{bucket="{number}"}} {number}\n' for number in range(500)).encode()
@@ -103,6 +117,42 @@ class TestRoundTrip:
         assert json.loads(text) == {
             "t": 1.0, "server": "a", "gpus": {"at": 0.5, "reason": "ok", "gpus": [{"gpu": "GPU-1", "how": "pid"}]}
         }  # fmt: skip
+
+    def test_a_command_line_is_in_the_first_line(self, tmp_path):
+        """A replay knows what the recorder knew of it: the flags, of a closed list, and the limits."""
+        words = arguments_of([
+            "vllm", "serve", "org/m", "--max-num-seqs", "4", "--max-model-len", "16k", "--enforce-eager", "--api-key",
+            "sk-secret", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 4}', "--kv-cache-dtype",
+            "fp8", "--kv-transfer-config.kv_connector", "NixlConnector", "--served-model-name", "hf_0123456789abcdef01",
+        ])  # fmt: skip
+        facts, private = parse_arguments(words).facts, PrivateText()
+        path = tmp_path / "file"
+        with path.open("wb") as file:
+            said = Sources(log=False, scrape_interval=2.0, command_line=command_line(facts, private.clean))
+            RecordingWriter(file, Header(1, STARTED, "0.0", {"a": said, "b": Sources(log=True)})).end(1.0, "ended", {})
+
+        read = open_recording(path)
+
+        assert facts._replace(model_name="") == read.sources["a"].command
+        assert read.sources["b"].command == CommandFacts()
+        assert {"keys": 1} == private.counted
+        assert re.search(rb"sk-secret|hf_0123", lzma.decompress(path.read_bytes())) is None
+        known = ServerState(read.sources["a"].settings("a")).snapshot(STARTED)
+        assert known.configuration.flags["max-num-seqs"] == FlagValue("4", "command line")
+
+    def test_a_command_line_of_a_stranger_becomes_no_label(self):
+        """What is no flag of the list, or not spelt as one, is left out; another shape is an error."""
+        said = decode_header(
+            b'{"vllm_watch_recording": 1, "started_unix": 1, "vllm_watch": "x", "servers": {"a": {"log": true,'
+            b'"command_line": {"flags": {"max-num-seqs": "8", "api-key": "x", "dtype": "a b"}, "model": "a b"}}}}'
+        ).servers["a"]
+
+        assert said.command_line.facts == CommandFacts(flags=(("max-num-seqs", "8"),))
+        with pytest.raises(msgspec.ValidationError, match=r"servers\[...\].command_line.has_several_api_servers"):
+            decode_header(
+                b'{"vllm_watch_recording": 1, "started_unix": 1, "vllm_watch": "x", "servers": {"a": {"log": true,'
+                b'"command_line": {"has_several_api_servers": -1}}}}'
+            )
 
     @given(st.lists(st.tuples(st.floats(0, 1e6), st.binary() | st.text().map(str.encode), st.booleans()), max_size=20))
     def test_any_bytes_come_back(self, events):

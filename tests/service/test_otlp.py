@@ -193,7 +193,7 @@ class TestInVirtualTime:
             thread.turn()
 
         assert (push.sent, thread.status().outcomes) == ([], {"ok": 0, "not_installed": 1})
-        assert "pip install 'vllm-watch[otlp]'" in logged[0]["meaning"]
+        assert "pip install '.[otlp]'" in logged[0]["meaning"]
 
     def test_the_end_as_an_export_begins(self, clock):
         """Where the end comes before the export has a connection, that is closed after it."""
@@ -383,4 +383,4 @@ class TestDaemon:
         assert (line.is_wrong, line.text.endswith("FAILED: nothing listens at this address.")) == (True, True)
         monkeypatch.setattr("vllm_watch.commands.check.is_installed", lambda: False)
         (line,) = [each for each in check(Config(otlp=CONFIG)) if each.text.startswith("otlp")]
-        assert "pip install 'vllm-watch[otlp]'" in line.text
+        assert "pip install '.[otlp]'" in line.text

@@ -831,7 +831,7 @@ class TestCheckpoint:
         assert [("max-num-seqs", "8", "a", "24")] == list(found) == list(changes_in(watch.page()))
         assert list(found.values()) == pytest.approx(list(changes_in(watch.page()).values()), abs=2)
         logged = [entry for entry in entries if entry["event"] == "server.config_changed"]
-        assert [("a", "max-num-seqs 8 → 24")] == [(entry["server"], entry["changes"]) for entry in logged]
+        assert [("a", "max-num-seqs 8 -> 24")] == [(entry["server"], entry["changes"]) for entry in logged]
 
     def test_a_checkpoint_that_cannot_be_saved_is_counted_and_said_once(self, watch):
         """T25: without its folder the daemon goes on reading; each attempt is counted, the first is in the log."""

@@ -26,7 +26,7 @@ MODULES: Mapping[str, str] = {
     "atheris": "pip install --group fuzz",
     "axe_core_python": "pip install --group pages",
     "check_jsonschema": "pip install --group deploy",
-    "grafana_client": "pip install 'vllm-watch[grafana]'",
+    "grafana_client": "pip install '.[grafana]'",
     "grafana_foundation_sdk": "pip install --group dashboards, with Python 3.11 or newer",
     "hatchling": "pip install --group deploy",
     "jsonschema": "pip install --group deploy",

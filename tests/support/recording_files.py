@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vllm_watch.replay.recording import LogWritten, Recording
-from vllm_watch.replay.recording_lines import FORMAT, Header, Sources
+from vllm_watch.replay.recording_lines import FORMAT, CommandLine, Header, Sources
 from vllm_watch.replay.recording_writer import RecordingWriter
 
 
@@ -29,15 +29,24 @@ def write_lines(path: Path, *lines: bytes | dict[str, object], first: Header | N
     return path
 
 
-def as_file(recording: Recording, path: Path, *, has_metrics: bool = True) -> Path:
-    """Write a recording into one file, with or without its scrapes."""
-    interval = 5.0 if has_metrics else None
+def as_file(
+    recording: Recording,
+    path: Path,
+    *,
+    has_metrics: bool = True,
+    has_log: bool = True,
+    command: CommandLine | None = None,
+) -> Path:
+    """Write a recording into one file, with or without its log and its scrapes; each server has this command line."""
+    said = Sources(log=has_log, scrape_interval=5.0 if has_metrics else None, command_line=command)
     with path.open("wb") as file:
-        writer = RecordingWriter(file, header(*recording.servers, started=recording.started, interval=interval))
+        first = Header(FORMAT, recording.started, "0.0", dict.fromkeys(recording.servers, said))
+        writer = RecordingWriter(file, first)
         for name in recording.servers:
             for event in recording.events(name):
                 if isinstance(event, LogWritten):
-                    writer.add_log(event.at, name, event.data)
+                    if has_log:
+                        writer.add_log(event.at, name, event.data)
                 elif not has_metrics:
                     continue
                 elif event.body:

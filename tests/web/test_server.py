@@ -48,7 +48,10 @@ def test_port_in_use_is_a_usage_error(web, endpoints):
     with pytest.raises(UsageError) as caught:
         WebServer("127.0.0.1", web.port, endpoints).start()
 
-    assert str(caught.value) == f"cannot listen on 127.0.0.1:{web.port}: address already in use"
+    assert (
+        str(caught.value)
+        == f"cannot listen on 127.0.0.1:{web.port}: address already in use; --listen takes another one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,10 @@ def test_ipv6_address_is_named_in_brackets(endpoints):
         with pytest.raises(UsageError) as caught:
             WebServer("::1", server.port, endpoints).start()
 
-        assert str(caught.value) == f"cannot listen on [::1]:{server.port}: address already in use"
+        assert (
+            str(caught.value)
+            == f"cannot listen on [::1]:{server.port}: address already in use; --listen takes another one"
+        )
 
 
 @needs_ipv6

@@ -15,6 +15,12 @@ Statistic = Literal["mean", "highest", "increase", "share_of_time", "share", "p5
 Direction = Literal["rises", "falls"]
 
 
+GENERATION = "the engine's generation"
+OBJECTIVE = "the objective"
+SHARED_PROMPT = "what the prompts have in common"
+"""What may not be known besides flags and the device; the last two only the user knows."""
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """
     One number that advice rests on.
@@ -66,12 +72,13 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """Why a rule says nothing about a server."""
+    """Why a rule says nothing about a server; `unknown` names what it cannot judge without."""
 
     rule: str
     flag: str
     reason: str
     server: str
+    unknown: tuple[str, ...] = ()
 
 
 class Note(Struct, frozen=True, kw_only=True):

@@ -47,7 +47,8 @@ class Subject(NamedTuple):
     A server with one configuration, or several alike.
 
     `flags` are by vLLM's names without dashes: one that is not there is not known, whatever its default is. `facts` are
-    numbers by the names of the series without their prefix, those of all engines together. `work` is the time in which
+    numbers by the names of the series without their prefix, those of all engines together. `is_given` is whether a flag
+    that is not there was not given. `work` is the time in which
     it worked. `shared_prompt_ratio` is which part of the prompts is the same in many of them.
     """
 
@@ -63,6 +64,7 @@ class Subject(NamedTuple):
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None
     shared_prompt: SharedPrompt | None = None
+    is_given: bool = False
 
     def number(self, flag: str) -> float | None:
         """Return a flag's value as a number; `None` if it is not known, or is none."""
@@ -130,6 +132,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         work=joined(_work(each) for each in _once(histories)),
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
+        is_given=first.is_resolved or first.is_given,
     )
 
 
@@ -144,7 +147,7 @@ def _once(histories: Sequence[ServerHistory]) -> list[ServerHistory]:
 
 def _flags(history: ServerHistory) -> Mapping[str, str]:
     """Return the flags; the precision of the KV cache is the model's where all is known and none was set."""
-    return {_KV_DTYPE: "auto", **history.config} if history.is_resolved else history.config
+    return {_KV_DTYPE: "auto", **history.config} if history.is_resolved or history.is_given else history.config
 
 
 def _era(history: ServerHistory) -> Era | None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from vllm_watch.backtest.durations import duration_seconds
@@ -28,6 +28,7 @@ _OF_DAEMON = frozenset(series.name for series in DAEMON.series)
 _NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
 _WAITS = "they wait longer than the values last"
 _COMPARES = "they compare with what was before the values begin"
+_NO_SERIES = "the server does not report what they watch"
 _CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
 
 
@@ -53,17 +54,16 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
         name = rule["alert"]
         if name in fired or name in ALWAYS_FIRING:
             continue
+        found = NotJudged(name, str(rule.get("labels", {}).get("severity", "")), "")
         if name in calendar:
-            reasons = [_CALENDAR]
+            yield found._replace(reason=_CALENDAR)
         elif is_shipped and name in alert_needs():
-            reasons = _lacking(alert_needs()[name], subject, shown)
+            lacking = _lacking(found, alert_needs()[name], subject, shown)
+            yield from _too_short(found, rule, rules.recorded, subject) if lacking is None else [lacking]
+        elif absent := _not_there(rule, rules.recorded, subject):
+            yield _without_series(found, absent)
         else:
-            reasons = [f"there is no series {series}" for series in _not_there(rule, rules.recorded, subject)]
-        severity = str(rule.get("labels", {}).get("severity", ""))
-        if reasons:
-            yield NotJudged(name, severity, " and ".join(dict.fromkeys(reasons)))
-        else:
-            yield from _too_short(NotJudged(name, severity, ""), rule, rules.recorded, subject)
+            yield from _too_short(found, rule, rules.recorded, subject)
 
 
 def _too_short(
@@ -111,15 +111,30 @@ def _shown(subject: Subject) -> Iterator[Need]:
         yield Need("engine_state", "log")
 
 
-def _lacking(needs: AlertNeeds, subject: Subject, shown: Collection[Need]) -> list[str]:
-    """Return what an alert of the package lacks, in words."""
+def _lacking(found: NotJudged, needs: AlertNeeds, subject: Subject, shown: Collection[Need]) -> NotJudged | None:
+    """Return why nothing can be said of an alert of the package for want of series; `None` if it lacks none."""
     if not subject.has_daemon and all(need.series in _OF_DAEMON for way in needs.ways for need in way):
-        return [_NO_DAEMON]
-    reasons = [_reason(need, subject) for need in needs.missing(shown)]
-    return [*reasons, "there is one engine"] if needs.several_engines and subject.engines <= 1 else reasons
+        return found._replace(reason=_NO_DAEMON)
+    unknown = needs.unknown_flags(shown)
+    if unknown:
+        names = f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'}"
+        return found._replace(reason=f"{names} not known", unknown=tuple(unknown))
+    missing = needs.missing(shown)
+    reasons = [reason for need in missing if (reason := _reason(need, subject)) is not None]
+    if needs.several_engines and subject.engines <= 1:
+        reasons.append("there is one engine")
+    if reasons:
+        return found._replace(reason=" and ".join(dict.fromkeys(reasons)))
+    return _without_series(found, [SERIES[need.series].full_name for need in missing]) if missing else None
 
 
-def _reason(need: Need, subject: Subject) -> str:
+def _without_series(found: NotJudged, names: Sequence[str]) -> NotJudged:
+    reason = " and ".join(f"there is no series {name}" for name in names)
+    return found._replace(reason=reason, shared=_NO_SERIES, needed=", ".join(names))
+
+
+def _reason(need: Need, subject: Subject) -> str | None:
+    """Return why a series is not there, as far as that is known."""
     series = SERIES[need.series]
     read = {source for name, source in subject.names if name == PRESENCE and source}
     if series.origins == ("probe",):
@@ -136,7 +151,7 @@ def _reason(need: Need, subject: Subject) -> str:
         return "no /metrics was read"
     if series.feature == "slo":
         return "no /metrics was read"
-    return f"there is no series {series.full_name}"
+    return None
 
 
 def _not_there(rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject) -> list[str]:

@@ -40,8 +40,9 @@ class NotJudged(NamedTuple):
         alertname: Its name.
         severity: Its severity.
         reason: Why, of this alert.
-        shared: Why, of all alerts for which the values are too short in the same way; empty if they are not.
-        needed: How long they would have to be.
+        shared: Why, of all alerts of which nothing can be said for a reason of the same kind, if there are such.
+        needed: What this one would need: how long the values would have to be, or which series.
+        unknown: The flags of the server that are not known, where they are all that is missing.
     """
 
     alertname: str
@@ -49,6 +50,7 @@ class NotJudged(NamedTuple):
     reason: str
     shared: str = ""
     needed: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 class SetResult(NamedTuple):

@@ -7,12 +7,15 @@ Which series each alert of the package needs.
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Container
 from functools import cache
 from importlib import resources
 
 import msgspec
 
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.catalog.reasons import SourceName
 
 
@@ -34,6 +37,23 @@ class AlertNeeds(msgspec.Struct, frozen=True):
     def missing(self, shown: Container[Need]) -> list[Need]:
         """Return what the alert lacks, of the way that lacks least."""
         return min(([need for need in way if need not in shown] for way in self.ways), key=len)
+
+    def unknown_flags(self, shown: Container[Need]) -> list[str]:
+        """
+        Return the flags of the server without which the alert cannot fire, or not whenever it should.
+
+        A way that is there and takes fewer series than the flag's own stands in for it.
+        """
+        lacks = {way: [need.series for need in way if need not in shown] for way in self.ways}
+        least = min((len(way) for way, names in lacks.items() if not names), default=math.inf)
+        facts = {
+            name
+            for way, names in lacks.items()
+            if FLAGS_OF_FACTS.keys() >= set(names)
+            for name in names
+            if len(way) <= least
+        }
+        return sorted(FLAGS_OF_FACTS[name] for name in facts)
 
 
 @cache

@@ -16,7 +16,7 @@ OtlpOutcome = Literal[
 OTLP_OUTCOMES: Mapping[OtlpOutcome, str] = {
     "ok": "the endpoint has accepted everything",
     "partial": "the endpoint has rejected some of the values; what it says of them is in vllm-watch's log",
-    "not_installed": "the extra otlp is not installed: pip install 'vllm-watch[otlp]'",
+    "not_installed": "the extra otlp is not installed: in the sources, pip install '.[otlp]'",
     "headers_unreadable": "headers_file cannot be read, or has a line that is no header",
     "refused": "nothing listens at this address",
     "timeout": "no whole answer came in time",

@@ -481,7 +481,7 @@ GPU: Mapping[GpuReason, Reason] = {
         kind="quiet",
     ),
     "no_module": Reason(
-        "The GPUs cannot be read without the extra `gpu`: install vllm-watch[gpu].",
+        "The GPUs cannot be read without the extra `gpu`: in the sources, pip install '.[gpu]'.",
         short="the extra gpu is not installed",
         kind="misconfigured",
     ),
@@ -610,7 +610,7 @@ KUBERNETES: Mapping[KubernetesReason, Reason] = {
         kind="quiet",
     ),
     "extra_missing": Reason(
-        "The library that asks Kubernetes is not installed: pip install 'vllm-watch[kubernetes]'.",
+        "The library that asks Kubernetes is not installed: in the sources, pip install '.[kubernetes]'.",
         short="the extra kubernetes is not installed",
         kind="misconfigured",
     ),

@@ -89,8 +89,9 @@ def command(
     **prometheus: str | None,
 ) -> None:
     """
-    Say which flags of vLLM to change, with the evidence, the risk, and the commands that check it.
+    Say which flags of vLLM to change, with the evidence.
 
+    It also says the risk, and has the commands that check it.
     A SOURCE is as in report: a server's log, a recording, and the benchmark's result beside them; or a Prometheus and a
     time; or a running vllm-watch. Files of one configuration count together, and those of another one are compared with
     them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.

@@ -38,7 +38,11 @@ from vllm_watch.support.whole_file import whole_file
 @click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 @output_option
 def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
-    """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
+    """
+    Write a recording or an old log as OpenMetrics, for promtool.
+
+    The file has the series with timestamps.
+    """
     if bool(recording) == bool(logs):
         raise UsageError("give either --recording DIR or FILE, or --log PATH")
     with progress_bar("backfill") as progress:

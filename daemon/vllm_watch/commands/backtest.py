@@ -69,6 +69,15 @@ class Asked(NamedTuple):
     are_shipped: bool
 
 
+class AlertsOutput(NamedTuple):
+    """Where the answer is written and how: `zone` is that of its times, `output` is `None` for standard output."""
+
+    form: BacktestFormat
+    output: str | None
+    zone: tzinfo | None
+    is_verbose: bool
+
+
 @click.command("backtest")
 @click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
 @click.option(
@@ -96,6 +105,7 @@ class Asked(NamedTuple):
     type=click.Choice(SEVERITIES),
     help="Exit with 1 if an alert of this or a worse severity fires; of two sets the second decides.",
 )
+@click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
 @objective_option
 @zone_option
 @prometheus_options
@@ -109,13 +119,15 @@ def command(
     step: str | None,
     lead: str | None,
     failing: str | None,
+    verbose: bool,
     objective: str | None,
     zone: str | None,
     **prometheus: str | None,
 ) -> None:
     """
-    Tell which alerts would have fired over a recording, an old log or a Prometheus, and when.
+    Tell which alerts would have fired over old data, and when.
 
+    The data are those of a recording, an old log or a Prometheus.
     A SOURCE is a server's log (a rotated one by its own path) or a recording; each is judged by itself. The rules are
     evaluated by promtool, which comes with Prometheus.
     """
@@ -135,9 +147,9 @@ def command(
         for each in sets:
             check_rules(tool, each)
         results = run(tool, Asked(sources, options, asked_range, sets, are_shipped=not rules))
-    _write(results, form, output, read.zone)
-    if failing is not None and _fires(results, failing):
-        sys.exit(1)
+    _write(results, AlertsOutput(form, output, read.zone, verbose))
+    if failing is not None:
+        _check(results, failing)
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
@@ -209,19 +221,32 @@ def _slo(objective: Objective | None) -> dict[str, float]:
     return {_SLO[name]: milliseconds / 1000 for name, milliseconds in objective.limits.items()}
 
 
-def _write(results: Sequence[SourceResult], form: BacktestFormat, output: str | None, zone: tzinfo | None) -> None:
-    if form == "json":
+def _write(results: Sequence[SourceResult], how: AlertsOutput) -> None:
+    if how.form == "json":
         text = backtest_json(results)
-    elif form == "markdown":
-        text = backtest_markdown(results, zone)
+    elif how.form == "markdown":
+        text = backtest_markdown(results, how.zone, is_verbose=how.is_verbose)
     else:
-        text = backtest_text(results, zone, text_width(output))
-    if output is None:
+        text = backtest_text(results, how.zone, text_width(how.output), is_verbose=how.is_verbose)
+    if how.output is None:
         write_output(text)
     else:
-        write_whole(Path(output), text.encode())
+        write_whole(Path(how.output), text.encode())
 
 
-def _fires(results: Sequence[SourceResult], severity: str) -> bool:
-    alerts = (alert for result in results for alert in result.sets[-1].alerts)
-    return any(severity_rank(alert.severity) <= severity_rank(severity) for alert in alerts)
+def _check(results: Sequence[SourceResult], severity: str) -> None:
+    """Exit with 1 if an alert of a severity or a worse one fires; if none does, name those that a flag would decide."""
+    last = [result.sets[-1] for result in results]
+    if any(_is_as_bad(alert.severity, severity) for found in last for alert in found.alerts):
+        sys.exit(1)
+    open_ones = [each for found in last for each in found.not_judged if each.unknown]
+    open_ones = [each for each in open_ones if _is_as_bad(each.severity, severity)]
+    if open_ones:
+        names = ", ".join(dict.fromkeys(each.alertname for each in open_ones))
+        flags = ", ".join(dict.fromkeys(flag for each in open_ones for flag in each.unknown))
+        text = f"--fail-if-firing {severity}: none fired, but without {flags} these could not be judged: {names}"
+        click.echo(f"vllm-watch: {text}", err=True)
+
+
+def _is_as_bad(severity: str, limit: str) -> bool:
+    return severity_rank(severity) <= severity_rank(limit)

@@ -9,7 +9,9 @@ import os
 import sys
 import time
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +60,8 @@ ANSWER_SECONDS = 2.0
 """How long to wait for the first lines of a program, such as journalctl."""
 
 _PAUSE_SECONDS = 0.02
-
+_NAMED = 6
+"""So many of equal servers are named."""
 
 _GAUGES = {
     "requests_running": "running {:.0f}",
@@ -90,16 +93,20 @@ _CHECK_AGAIN = (
 @log_option
 @metrics_option
 @plain_format_option
-def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat) -> None:
+@click.option("--verbose", is_flag=True, help="Also name each alert that cannot fire, and write equal servers out.")
+def command(
+    config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat, verbose: bool
+) -> None:
     """
-    Validate the configuration, poll each source once, and report what works and what is missing.
+    Poll each source once; report what works and what is missing.
 
+    The configuration is validated first.
     Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     configure_log("error")
     config = selected_servers(Selection(config_file, logs, metrics))
     if form == "text":
-        sys.exit(1 if print_report(check(config)) else 0)
+        sys.exit(1 if print_report(check(config, is_verbose=verbose)) else 0)
     view = view_of(config)
     click.echo(json.dumps(view, indent=2))
     sys.exit(0 if view["ok"] else 1)
@@ -135,13 +142,18 @@ class Checked(NamedTuple):
     file: str | None
     snapshot: ServerSnapshot
     silent: Sequence[Silent]
+    limited: Sequence[Silent]
     no_process: str | None = None
     writer: tuple[int, str] | None = None
     """The process of this machine that writes the log, and where, if that is another file than the configured one."""
 
 
-def check(config: Config) -> Iterator[ReportLine]:
-    """Yield the report, server by server; those of `servers_dir` with their files."""
+def check(config: Config, *, is_verbose: bool = False) -> Iterator[ReportLine]:
+    """
+    Yield the report, server by server; those of `servers_dir` with their files.
+
+    Servers that differ only in their addresses and in what they do now are one, unless it is to be verbose.
+    """
     listed = list_pods(config)
     yield from _check_folder(config)
     if listed is not None:
@@ -150,8 +162,13 @@ def check(config: Config) -> Iterator[ReportLine]:
     processes, kernel_log = WatchedProcesses(), read_kernel_log(config)
     gpus = read_once(config, SystemClock(), processes=processes)
     running = processes.running(config.servers, SystemClock().now())
-    for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus.uses[server.name], running, kernel_log))
+    checked = [_checked(config, server, gpus.uses[server.name], running, kernel_log) for server in config.servers]
+    for servers in _folded(checked, partial(_texts, is_verbose=is_verbose)):
+        yield ReportLine(f"{_heading(servers)}:")
+        yield from _lines_of(servers[0], is_one=len(servers) == 1)
+    for servers in _folded(checked, lambda each: (*each.silent, None, *each.limited)):
+        about = "" if len(servers) == len(checked) else f" of {_heading(servers)}"
+        yield from _check_alerts(about, servers[0], is_verbose=is_verbose)
     yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
@@ -169,8 +186,9 @@ def view_of(config: Config) -> dict[str, Any]:
     Return the report as plain data.
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
-    is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
-    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs, ``kubernetes`` if pods are selected.
+    is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``limited_alerts``, those that may not
+    whenever they should; ``alert_count``, how many there are; and its ``file``, if it has one. ``kernel_log`` is there
+    on a machine with GPUs, ``kubernetes`` if pods are selected.
     """
     listed = list_pods(config)
     config = with_listed(config, listed)
@@ -213,6 +231,7 @@ def _view_of_server(checked: Checked) -> dict[str, Any]:
         "problems": _problems(_lines_of(checked)),
         "alert_count": len(alert_needs()),
         "silent_alerts": [each._asdict() for each in checked.silent],
+        "limited_alerts": [each._asdict() for each in checked.limited],
     }
     return {name: value for name, value in view.items() if value is not None}
 
@@ -258,28 +277,47 @@ def _checked(
             server.probe()
         snapshot = server.snapshot()
         has_kernel_log = kernel_log is not None and kernel_log.is_up
-        silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
-        return Checked(
-            config, whole.files.get(config.name), snapshot, silent, no_process, _writer_elsewhere(config, running)
-        )
+        silent, limited = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
+        writer = _writer_elsewhere(config, running)
+        return Checked(config, whole.files.get(config.name), snapshot, silent, limited, no_process, writer)
     finally:
         server.close()
 
 
-def _lines_of(checked: Checked) -> Iterator[ReportLine]:
-    """Yield the report on a server."""
-    config, file, snapshot, silent, no_process, writer = checked
-    yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
+def _folded(checked: Sequence[Checked], key: Callable[[Checked], Hashable]) -> Collection[list[Checked]]:
+    """Return servers with those of the same key, in the order of the first ones."""
+    groups: dict[Hashable, list[Checked]] = {}
+    for each in checked:
+        groups.setdefault(key(each), []).append(each)
+    return groups.values()
+
+
+def _texts(checked: Checked, *, is_verbose: bool) -> Hashable:
+    """Return what servers that are shown as one have in common."""
+    return checked.config.name if is_verbose else tuple(line.text for line in _lines_of(checked, is_one=False))
+
+
+def _heading(servers: Sequence[Checked]) -> str:
+    """Return the name of a server with its file, or how many there are and which."""
+    names = [each.config.name if each.file is None else f"{each.config.name} ({each.file})" for each in servers]
+    if len(names) == 1:
+        return names[0]
+    more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
+    return f"{len(names)} servers ({', '.join(names[:_NAMED])}{more})"
+
+
+def _lines_of(checked: Checked, *, is_one: bool = True) -> Iterator[ReportLine]:
+    """Yield the report on a server; without `is_one` only what others have alike: not where it is, nor what it does."""
+    snapshot = checked.snapshot
     found = server_findings(snapshot)
     for source in snapshot.sources:
-        yield from _check_source(config, source, snapshot, writer)
+        yield from _check_source(checked, source, is_one=is_one)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
-    yield from _flags(snapshot.configuration, no_process)
+    yield from _flags(snapshot.configuration, checked.no_process)
     read = {source.source for source in snapshot.sources}
     yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
-        yield from _check_engine(engine, snapshot)
-    yield from _check_alerts(silent)
+        yield from _check_engine(engine, snapshot, is_one=is_one)
 
 
 def _read_log(server: ServerMonitor) -> None:
@@ -290,10 +328,9 @@ def _read_log(server: ServerMonitor) -> None:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _check_source(
-    config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot, writer: tuple[int, str] | None
-) -> Iterator[ReportLine]:
-    where = _address(config, source.source)
+def _check_source(checked: Checked, source: SourceSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
+    config, snapshot, writer = checked.config, checked.snapshot, checked.writer
+    where = _address(config, source.source) if is_one else ""
     word: str = standing(source.source, source.reason, is_up=source.is_up)
     text = explain(source.source, source.reason)
     if source.source == "log" and writer is not None:
@@ -308,6 +345,8 @@ def _check_source(
         yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+    if not is_one:
+        return
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
         yield ReportLine(f"    time to first token: {snapshot.probe.first_token_seconds:.3f} s")
 
@@ -340,7 +379,7 @@ def _flags(configuration: Configuration, no_process: str | None) -> Iterator[Rep
         yield ReportLine(text + no_process)
 
 
-def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
     """Yield the state, the gauges and the facts of an engine."""
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
@@ -350,7 +389,8 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         is_wrong = engine.state in {"stalled", "down"}
         yield ReportLine(f"    {meaning(engine.state, engine.cause)}", is_wrong=is_wrong)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
-    yield from _check_gauges(engine.gauges, snapshot.at)
+    if is_one:
+        yield from _check_gauges(engine.gauges, snapshot.at)
     if _may_be_stalled(engine):
         yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
@@ -381,13 +421,25 @@ def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLi
         yield ReportLine(f"    {when}: {', '.join(values)}")
 
 
-def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
-    """Yield how many alerts can fire, and the others by what they lack."""
-    every = len(alert_needs())
-    yield ReportLine(f"  alerts: {every - len(silent)} of {every} can fire")
-    for reason in dict.fromkeys(each.reason for each in silent):
-        yield ReportLine(f"    {reason}, so these cannot:")
-        yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+def _check_alerts(about: str, checked: Checked, *, is_verbose: bool) -> Iterator[ReportLine]:
+    """Yield how many alerts can fire, the others by what they lack, and those that would see more with a flag."""
+    every, others = len(alert_needs()), 0
+    ask = "" if is_verbose or not checked.silent else "; --verbose names the others"
+    yield ReportLine(f"alerts{about}: {every - len(checked.silent)} of {every} can fire{ask}")
+    for reason, count in Counter(each.reason for each in checked.silent).most_common():
+        if is_verbose:
+            yield ReportLine(f"  {reason}, so these cannot:")
+            silent = [each for each in checked.silent if each.reason == reason]
+            yield from (ReportLine(f"    {each.alert}: {each.summary}") for each in silent)
+        elif count > 1:
+            yield ReportLine(f"  {count} cannot: {reason}")
+        else:
+            others += 1
+    if others:
+        yield ReportLine(f"  {others} cannot, each for a reason of its own")
+    for reason in dict.fromkeys(each.reason for each in checked.limited):
+        names = ", ".join(each.alert for each in checked.limited if each.reason == reason)
+        yield ReportLine(f"  {reason}, so these may stay silent when they should not: {names}")
 
 
 def _check_otlp(config: OtlpConfig) -> ReportLine:

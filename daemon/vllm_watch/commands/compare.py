@@ -90,7 +90,7 @@ def command(
     **marks: Any,  # noqa: ANN401 - What `marking` takes.
 ) -> None:
     """
-    Compare configurations by their load tests: what is different, and whether it is real.
+    Compare load tests: what is different, and whether it is real.
 
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.

@@ -32,8 +32,9 @@ Click's way is right only for the first call: the second one would complete noth
 @click.pass_context
 def command(context: click.Context, shell: Shell) -> None:
     """
-    Print the script with which a shell completes commands, options, their values and file names.
+    Print the script with which a shell completes commands.
 
+    It completes options, their values and file names, too.
     The Debian package and install.sh put it where each shell finds it. To try it in bash: eval "$(vllm-watch completion
     bash)"; in zsh, after compinit, likewise; in fish: vllm-watch completion fish | source.
     """

@@ -182,7 +182,9 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
             urls = [f"http://127.0.0.1:{stand_in.port}/metrics"] if sources.interval is not None else []
             player.start()
             try:
-                yield msgspec.structs.replace(config_from_options(logs, urls, listen), gpu=_NO_GPUS)
+                config = config_from_options(logs, urls, listen)
+                watched = msgspec.structs.replace(config.servers[0], command=sources.command)
+                yield msgspec.structs.replace(config, servers=(watched,), gpu=_NO_GPUS)
             finally:
                 player.stop()
 

@@ -54,7 +54,11 @@ _OPTIONS = {
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
-    """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
+    """
+    List this machine's vLLM servers and where their logs are.
+
+    It also says what to change to see more of them.
+    """
     if force and file is None:
         raise UsageError("--force requires --write FILE")
     configure_log("error")

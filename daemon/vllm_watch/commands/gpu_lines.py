@@ -21,8 +21,8 @@ _HOW = {"pid": "by its processes", "config": "by the configuration"}
 _MIG = "It is divided into instances (MIG): how busy the whole is, is not reported."
 _HIDDEN = "the driver does not open it for this user or in this container, so it is not read."
 NO_EXTRA = (
-    "GPUs: not read, because the extra gpu is not installed: pip install 'vllm-watch[gpu]'. Without it the series of "
-    "another exporter can be used; `gpu: off` in the configuration says that none are wanted."
+    "GPUs: not read, because the extra gpu is not installed: in the sources, pip install '.[gpu]'. Without it the "
+    "series of another exporter can be used; `gpu: off` in the configuration says that none are wanted."
 )
 
 

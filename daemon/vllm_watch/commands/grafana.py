@@ -29,7 +29,7 @@ from vllm_watch.support.report_formats import PlainFormat
 
 @click.group("grafana")
 def command() -> None:
-    """Put the dashboards into a running Grafana, remove them, or mark load tests on them."""
+    """Put dashboards into Grafana, remove them, or mark load tests."""
 
 
 @command.command()

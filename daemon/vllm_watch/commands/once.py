@@ -76,7 +76,11 @@ class OnceResult(NamedTuple):
     "[default: summary on a terminal, else prometheus].",
 )
 def command(logs: tuple[str, ...], metrics: str | None, form: OnceFormat | None) -> None:
-    """Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log."""
+    """
+    Read a finished log, a /metrics or both, and print the result.
+
+    Times are those of the log.
+    """
     if not logs and not metrics:
         raise UsageError("give --log PATH, --metrics URL or FILE, or both")
     if form == "events":

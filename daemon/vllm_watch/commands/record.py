@@ -21,7 +21,7 @@ import msgspec
 
 from vllm_watch.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option, seconds_of
-from vllm_watch.commands.watched import Selection, configured_now, discovered
+from vllm_watch.commands.watched import Selection, configured_now, discovered, with_command_lines
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.gpu.reader import GpuReader, has_module
 from vllm_watch.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
@@ -111,8 +111,9 @@ def command(
     argv: tuple[str, ...],
 ) -> None:
     """
-    Record the logs and /metrics of running servers into one file, from now until Ctrl-C.
+    Record the logs and /metrics of running servers in one file.
 
+    It goes on from now until Ctrl-C.
     With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
     keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
     this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
@@ -157,17 +158,18 @@ def record(selection: Selection, options: RecordOptions) -> None:
     if options.argv:
         check_command(options.argv)
     config = _config(selection, options)
-    servers = config.servers
     file = create_file(Path(options.output), force=options.force)
     clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
-    session = RecordingSession(file, _sources(config), clock, set(KINDS) - set(options.kept), stop)
-    threads = [each for server in servers for each in recorder_threads(server, session, clock, options.kept)]
+    private = PrivateText(options.kept)
+    session = RecordingSession(file, _sources(config, private), clock, private.removes, stop)
+    session.count_removed(private.counted)
+    threads = [each for server in config.servers for each in recorder_threads(server, session, clock, options.kept)]
     gpus = GpuThread(clock, InternalErrors(), GpuReader)
-    _announce(servers, options)
+    _announce(config.servers, options)
     with _signals(stop, hurry):
         for thread in threads:
             thread.start()
-        gpus.follow(config, [GpuRecorder(server.name, session) for server in servers])
+        gpus.follow(config, [GpuRecorder(server.name, session) for server in config.servers])
         status = None
         try:
             if options.argv:
@@ -196,7 +198,7 @@ def _config(selection: Selection, options: RecordOptions) -> Config:
         DiscoveryError: None is selected, and none runs on this machine.
         UsageError: There is none of a name that was given.
     """
-    config = discovered(selection).poll() if selection.is_empty else configured_now(selection)
+    config = discovered(selection).poll() if selection.is_empty else with_command_lines(configured_now(selection))
     if not config.servers:
         raise DiscoveryError("nothing to record: no vLLM server was found; run vllm-watch discover for the reason")
     known = [server.name for server in config.servers]
@@ -208,10 +210,10 @@ def _config(selection: Selection, options: RecordOptions) -> Config:
     return msgspec.structs.replace(config, servers=tuple(servers))
 
 
-def _sources(config: Config) -> dict[str, Sources]:
+def _sources(config: Config, private: PrivateText) -> dict[str, Sources]:
     """Return what is recorded of each server."""
     gpu_interval = config.gpu.interval if wants_driver(config, is_installed=has_module()) else None
-    return {server.name: sources_of(server, gpu_interval) for server in config.servers}
+    return {server.name: sources_of(server, gpu_interval, private) for server in config.servers}
 
 
 def _scraped_every(server: ServerConfig, seconds: float | None) -> ServerConfig:
@@ -277,7 +279,7 @@ def _run_command(
     printed = printed_result(command.printed)
     if printed is not None:
         session.add_benchmark(PRINTED, redact_benchmark(printed, private))
-    session.count_removed({str(kind): number for kind, number in private.counts.items()})
+    session.count_removed(private.counted)
     return status
 
 

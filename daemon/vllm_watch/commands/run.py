@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import click
 
 from vllm_watch.commands.options import (
@@ -15,8 +17,10 @@ from vllm_watch.commands.options import (
 )
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config
+from vllm_watch.service.otlp_thread import is_installed
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import UsageError
 from vllm_watch.support.log_options import LogFormat, LogLevel
 from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
@@ -64,6 +68,24 @@ def run_daemon(selection: Selection) -> None:
         return
 
     def load() -> Config:
-        return configured(selection)
+        config = configured(selection)
+        _check_extras(config)
+        return config
 
     run_service(load(), SystemClock(), load if selection.config_file is not None else None)
+
+
+def _check_extras(config: Config) -> None:
+    """
+    Check that the extras are there without which a configuration does nothing.
+
+    Raises:
+        UsageError: One is not installed.
+    """
+    wanted = {
+        "otlp": config.otlp is not None and not is_installed(),
+        "kubernetes": config.kubernetes is not None and find_spec("lightkube") is None,
+    }
+    for extra, is_missing in wanted.items():
+        if is_missing:
+            raise UsageError(f"{extra}: the extra {extra} is not installed: in the sources, pip install '.[{extra}]'")

@@ -35,7 +35,7 @@ _FOREIGN = "the log is not vLLM's"
 
 
 class Silent(NamedTuple):
-    """An alert that cannot fire, and why."""
+    """An alert that cannot fire, or not whenever it should, and why."""
 
     alert: str
     summary: str
@@ -44,9 +44,9 @@ class Silent(NamedTuple):
 
 def silent_alerts(
     config: ServerConfig, now: ServerSnapshot, later: ServerSnapshot, *, has_kernel_log: bool
-) -> list[Silent]:
+) -> tuple[list[Silent], list[Silent]]:
     """
-    Return the alerts that cannot fire for a server.
+    Return the alerts that cannot fire for a server, and those that would fire in more cases if a flag were known.
 
     Args:
         config: What is configured for it.
@@ -55,14 +55,17 @@ def silent_alerts(
         has_kernel_log: Whether the kernel's log is read.
     """
     shown = set(_shown(config, later, has_kernel_log=has_kernel_log))
-    silent = []
+    silent: list[Silent] = []
+    limited: list[Silent] = []
     for alert, needs in alert_needs().items():
-        reasons = {reason for need in needs.missing(shown) for reason in _reasons(need, config, now)}
+        missing, unknown = needs.missing(shown), [f"--{flag} is not known" for flag in needs.unknown_flags(shown)]
+        reasons = set(unknown) if unknown else {reason for need in missing for reason in _reasons(need, config, now)}
         if needs.several_engines and len(later.engines) <= 1:
             reasons.add("there is one engine")
         if reasons:
-            silent.append(Silent(alert, needs.summary, " and ".join(sorted(reasons))))
-    return silent
+            found = Silent(alert, needs.summary, " and ".join(sorted(reasons)))
+            (limited if unknown and not missing else silent).append(found)
+    return silent, limited
 
 
 def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool) -> Iterator[Need]:

@@ -44,10 +44,7 @@ NARROWEST = 40
 """The fewest columns of what `--once` prints: it has those of the terminal or of COLUMNS, else 80."""
 
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
-_MISSING = (
-    "{} is not installed: pip install 'vllm-watch[top]', in its sources pip install '.[top]'; with --once a screen is "
-    "printed without it"
-)
+_MISSING = "{} is not installed: in the sources, pip install '.[top]'; with --once a screen is printed without it"
 _NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
 _DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to print one screen"
 
@@ -90,8 +87,9 @@ def command(
     **source: str,
 ) -> None:
     """
-    Show servers on this terminal: their states and numbers, what is wrong, what happened in the last hour.
+    Show servers on this terminal: their states and numbers.
 
+    It also says what is wrong, and what happened in the last hour.
     Without --url, --config, --log, --metrics and --recording it shows what the vllm-watch on 127.0.0.1:9468 watches; if
     none answers there, the vLLM servers that run on this machine. It needs no running vllm-watch, listens on no port,
     writes no file and sends no probe. In it ? lists the keys, and q quits.

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options, with_listen, with_prometheus
+from vllm_watch.discovery.watched_processes import WatchedProcesses
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import UsageError
@@ -57,6 +60,14 @@ def configured_now(selection: Selection) -> Config:
     from vllm_watch.commands.pods_check import with_pods_now  # noqa: PLC0415  # Only this one needs it.
 
     return with_pods_now(config)
+
+
+def with_command_lines(config: Config) -> Config:
+    """Return a configuration whose servers have the facts on the command line of their process, if it runs here."""
+    running = WatchedProcesses().running(config.servers, SystemClock().now())
+    own = {} if running is None else running.servers
+    servers = [replace(each, command=own[each.name].command) if each.name in own else each for each in config.servers]
+    return replace(config, servers=tuple(servers))
 
 
 def discovered(selection: Selection) -> ServerWatcher:

@@ -109,7 +109,7 @@ _OTLP = """\
 
 Where an OpenTelemetry Collector can reach the daemon, its prometheus receiver reads /metrics: nothing has to be
 configured here ([deploy/otel/](../deploy/otel/README.md)). `otlp` is for hosts that nobody can reach. With the extra
-`otlp` (`pip install 'vllm-watch[otlp]'`) the daemon pushes all series to one endpoint, by HTTP and protobuf, in a
+`otlp` (`pip install '.[otlp]'` in the sources) the daemon pushes all series to one endpoint, by HTTP and protobuf, in a
 thread of its own; what is pushed is what /metrics shows at that moment.
 
 * Counters are cumulative sums without `_total`, which receivers put back; those that a server counts begin with the
@@ -132,9 +132,9 @@ servers:
 _GPUS = """\
 ## GPUs
 
-With the extra `gpu` (`pip install 'vllm-watch[gpu]'`) the daemon reads NVIDIA's driver, and exports the GPUs that a
-watched server uses. Without it nothing is read and nothing is started. The driver is read by a child process: one that
-hangs costs only these series.
+With the extra `gpu` (`pip install '.[gpu]'` in the sources) the daemon reads NVIDIA's driver, and exports the GPUs that
+a watched server uses. Without it nothing is read and nothing is started. The driver is read by a child process: one
+that hangs costs only these series.
 
 Which GPUs a server uses is known from its processes on them. The server is found among this machine's processes by the
 port of its `metrics`, by the unit of its `log`, or by the path of its `log`. `gpus` says it instead:
@@ -164,8 +164,8 @@ _PODS = """\
 
 With `kubernetes` the daemon lists the pods of one namespace that a label selector matches, every 10 seconds, and
 scrapes each as a server: the label `server` is the pod's name. It needs the extra
-(`pip install 'vllm-watch[kubernetes]'`; the image has it), and the right to list pods in that namespace and nothing
-else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
+(`pip install '.[kubernetes]'` in the sources; the image has it), and the right to list pods in that namespace and
+nothing else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
 
 | pod | what happens |
 |---|---|

@@ -26,8 +26,17 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
 _HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,256}")
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?")
-_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_PART = re.compile(rf"({_NUMBER}) ?(ms|s|min|m|h|d)")
+_DURATION = re.compile(rf"{_NUMBER}|{_PART.pattern}(?: ?{_PART.pattern})*")
+_UNITS = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86_400),
+}
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -57,11 +66,11 @@ def parse_listen(text: str) -> ListenAddress:
 
 
 def parse_duration(text: str) -> float:
-    """Parse ``500ms``, ``5s``, ``2m``, ``1h`` or a bare number of seconds into seconds."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    """Parse ``500ms``, ``5s``, ``2m30s``, ``2 min 30 s``, as durations are printed, or a bare number of seconds."""
+    if _DURATION.fullmatch(text) is None:
         raise ValueError(f"expected a duration such as 5s, 500ms or 2m, got {quote(text)}")
-    return float(Decimal(found[1]) * _UNITS[found[2] or "s"])
+    parts = _PART.findall(text) or [(text, "s")]
+    return float(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
 
 
 def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token_file") -> str:

@@ -322,7 +322,9 @@ _SECTIONS = {
     "basic_auth_users": Key(
         _read_users,
         "mapping of user names to bcrypt hashes",
-        "With users every address asks for a password, `/-/healthy` too. `htpasswd -nB NAME` makes a hash; its cost is "
+        "With users every address asks for a password, `/-/healthy` too. `htpasswd -nB NAME` makes a hash, and so "
+        "does the Python that vllm-watch runs with: `python -c 'import bcrypt, getpass; "
+        "print(bcrypt.hashpw(getpass.getpass().encode(), bcrypt.gensalt(10)).decode())'`; its cost is "
         f"from {_MIN_COST} to {MAX_COST}.",
         "{prometheus: $2b$10$yBbqB4BTkTgLjObWpDOGQ.xJYdPIqU10OJr/uCvQclZYx4k.AngTK}",
     ),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.command_facts import MOST_OF_A_SIZE, CommandFacts
 from vllm_watch_parsers.flags import OPTIONS, SWITCH_OPTIONS, Flags, given_flags
 from vllm_watch_parsers.startup import known_name
 
@@ -286,7 +286,8 @@ def _size(text: str | None) -> int | None:
     if found is None:
         return None
     whole, decimals, unit = found.groups()
-    return int(float(f"{whole}.{decimals or 0}") * _FACTORS.get(unit, 1)) or None
+    size = int(float(f"{whole}.{decimals or 0}") * _FACTORS.get(unit, 1))
+    return size if 0 < size <= MOST_OF_A_SIZE else None
 
 
 def _plain_number(text: str) -> str:

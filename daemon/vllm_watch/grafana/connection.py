@@ -85,7 +85,7 @@ def connect(url: str, token_file: str, ca_file: str | None, timeout: float, *, o
     try:
         from vllm_watch.grafana.client import Grafana, Target  # noqa: PLC0415 - An extra, which may be missing.
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed: pip install 'vllm-watch[grafana]'") from error
+        raise UsageError(f"{error.name} is not installed: in the sources, pip install '.[grafana]'") from error
     return Grafana(Target(url, token, ca_file, timeout))
 
 

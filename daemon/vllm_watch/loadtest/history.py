@@ -83,6 +83,8 @@ class ServerHistory(NamedTuple):
     """``V0`` or ``V1``, if that is known."""
     is_resolved: bool = False
     """Whether what vLLM made of all its flags is known: a flag that is not there is then not set."""
+    is_given: bool = False
+    """Whether its command line is known: a flag that is not there was not given."""
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
     config_since: float = 0.0

@@ -135,6 +135,7 @@ class HistoryBuilder:
             warnings=(*warnings, *thinned),
             engine_generation=known.engine_generation,
             is_resolved=known.is_resolved,
+            is_given=known.is_given,
             config_since=self._config_since(),
         )
 

@@ -15,12 +15,15 @@ EXAMPLES = f"{', '.join(SLO_PRESETS)} or limits such as ttft=300ms,tpot=40ms,e2e
 _LATENCIES: dict[str, LatencyName] = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
 """What a request as a whole has; the gaps between chunks have no limit, as in ``vllm bench serve --goodput``."""
 
+_LONG_NAMES = {"time_to_first_token": "ttft", "time_per_output_token": "tpot"}
+"""As the configuration's `slo` calls them."""
+
 _SHORTEST, _LONGEST = 0.001, 3600.0
 
 
 def parse_objective(text: str) -> Objective:
     """
-    Parse the name of a preset, or limits with their units: ``ttft=300ms,tpot=40ms``.
+    Parse the name of a preset, or limits with their units: ``ttft=300ms,tpot=40ms``, also by the names of `slo`.
 
     Raises:
         ValueError: It is neither; the message is shown after the option.
@@ -32,6 +35,7 @@ def parse_objective(text: str) -> Objective:
     found: dict[LatencyName, float] = {}
     for part in text.split(","):
         name, separator, limit = (each.strip() for each in part.partition("="))
+        name = _LONG_NAMES.get(name, name)
         if not separator or name not in _LATENCIES:
             raise ValueError(f"expected {EXAMPLES}, got {quote(text)}")
         if _LATENCIES[name] in found:

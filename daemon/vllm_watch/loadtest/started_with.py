@@ -38,7 +38,7 @@ class StartedWith:
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._flags: Mapping[str, str] = {}
-        self.is_resolved = False
+        self.is_resolved = self.is_given = False
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
         self.revision = 0
@@ -58,6 +58,7 @@ class StartedWith:
         """Take in the server's names, flags and facts."""
         self.note_flags({flag: known.value for flag, known in snapshot.configuration.flags.items()})
         self.is_resolved = are_all_known(snapshot.configuration.labels)
+        self.is_given = any(each.source == "command line" for each in snapshot.configuration.flags.values())
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
         self.engine_generation = snapshot.engine_generation or self.engine_generation

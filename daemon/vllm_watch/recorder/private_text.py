@@ -102,6 +102,11 @@ class PrivateText:
         self.counts: Counter[Kind] = Counter()
         self._known: set[str] = set()
 
+    @property
+    def counted(self) -> dict[str, int]:
+        """How often something of each kind was removed, as plain data."""
+        return {str(kind): number for kind, number in self.counts.items()}
+
     def is_harmless(self, value: str) -> bool:
         """Return whether a printed value tells nothing: a number, nothing at all."""
         return _HARMLESS.fullmatch(value) is not None

@@ -17,9 +17,9 @@ from vllm_watch import __version__
 from vllm_watch.catalog.reasons import GpuReason
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import KeptLines
-from vllm_watch.recorder.private_text import KINDS
+from vllm_watch.recorder.private_text import KINDS, PrivateText
 from vllm_watch.replay.recorded_gpus import recorded_gpus
-from vllm_watch.replay.recording_lines import FORMAT, Command, Header, Sources
+from vllm_watch.replay.recording_lines import FORMAT, Command, Header, Sources, command_line
 from vllm_watch.replay.recording_writer import RecordingWriter
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.clock import Clock
@@ -68,10 +68,11 @@ def create_file(path: Path, *, force: bool) -> IO[bytes]:
         raise FileError(f"-o: {path}: cannot be written: {error.strerror}") from None
 
 
-def sources_of(server: ServerConfig, gpu_interval: float | None) -> Sources:
+def sources_of(server: ServerConfig, gpu_interval: float | None, private: PrivateText) -> Sources:
     """Return what is recorded of a server, whose GPUs are read at this interval, if they are."""
     scrape_interval = server.metrics.interval if server.metrics else None
-    return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour)
+    said = command_line(server.command, private.clean)
+    return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour, said)
 
 
 class RecordingSession:

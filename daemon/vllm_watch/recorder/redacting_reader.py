@@ -62,7 +62,7 @@ class RedactingReader(LogReader):
     def _redacted(self, lines: Sequence[bytes]) -> KeptLines:
         self._private.counts = Counter()
         kept = tuple(self._redactor.redact(_without_mark(line)) for line in lines)
-        return KeptLines(kept, {str(kind): number for kind, number in self._private.counts.items()})
+        return KeptLines(kept, self._private.counted)
 
 
 def start_lines(batch: LogBatch) -> Iterator[tuple[float, bytes]]:

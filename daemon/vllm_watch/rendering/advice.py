@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_watch.advice.model import Advice, Advised, Evidence, Observed, Silence
+from vllm_watch.advice.model import OBJECTIVE, SHARED_PROMPT, Advice, Advised, Evidence, Observed, Silence
 from vllm_watch.advice.rule import LEAST_SECONDS
 from vllm_watch.loadtest.number_texts import duration, moment
 from vllm_watch.rendering.document import (
@@ -25,6 +25,14 @@ from vllm_watch.rendering.text import WIDTH, render_text
 
 
 _NOTHING = "Nothing that was observed is a clear reason to change a flag."
+_BY_THE_USER = {
+    OBJECTIVE: "--objective says within which latencies requests have to be answered",
+    SHARED_PROMPT: "--shared-prompt-tokens how long the beginning is that the prompts have in common",
+}
+_BY_SOURCES = (
+    "the log from the server's start has what it was started with; record and the daemon also read the command line of "
+    "a server on their machine"
+)
 _TOO_LITTLE = f"That is too little to say anything about its flags: {duration(LEAST_SECONDS)} are needed."
 _ASK_WHY = " With --verbose each rule says why."
 _NO_WORK = "It had no work, so nothing can be said of its flags."
@@ -57,23 +65,37 @@ def _document(advised: Advised, *, is_verbose: bool) -> Document:
 def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[Section, ...]:
     """Return what is said of a server."""
     advice = [each for each in advised.advice if each.server == server.name]
-    said: tuple[Block, ...] = () if advice else (Statement("note", _nothing(server, is_verbose=is_verbose)),)
+    silent = [each for each in advised.silent if each.server == server.name]
+    ask = "" if is_verbose else _ASK_WHY
+    said: tuple[Block, ...] = () if advice else (Statement("note", _nothing(server, silent, ask)),)
     notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
     warnings = tuple(Statement("warning", warning) for warning in server.warnings)
-    silent = [each for each in advised.silent if each.server == server.name]
     inner = [_advice(each) for each in advice]
     if is_verbose and silent:
         inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
     return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner)),)
 
 
-def _nothing(server: Observed, *, is_verbose: bool) -> str:
-    """Return why there is no advice: for want of work or of time, or because nothing is wrong."""
+def _nothing(server: Observed, silent: Sequence[Silence], ask: str) -> str:
+    """Return why there is no advice: for want of work, of time or of what has to be known, or nothing is wrong."""
     if not server.seconds:
         return _NO_WORK
     if server.seconds < LEAST_SECONDS:
         return _TOO_LITTLE
-    return _NOTHING if is_verbose else f"{_NOTHING}{_ASK_WHY}"
+    return f"{_unable([each for each in silent if each.unknown], len(silent)) or _NOTHING}{ask}"
+
+
+def _unable(unable: Sequence[Silence], count: int) -> str:
+    """Return how many of the silent rules could not judge, for want of what, and what would make it known."""
+    if not unable:
+        return ""
+    names = dict.fromkeys(name for each in unable for name in each.unknown)
+    unknown = sorted(names, key=_BY_THE_USER.__contains__)
+    ways = [_BY_SOURCES] if set(unknown) - _BY_THE_USER.keys() else []
+    ways += [way for name, way in _BY_THE_USER.items() if name in unknown]
+    others = " The others see no clear reason to change a flag." if count > len(unable) else ""
+    known = f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not known"
+    return f"{len(unable)} of {count} rules could not judge, since {known}: {'; '.join(ways)}.{others}"
 
 
 def _heading(server: Observed) -> str:

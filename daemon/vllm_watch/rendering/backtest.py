@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from vllm_watch.backtest.differences import Pair, side_by_side
-from vllm_watch.backtest.model import Alert, SetResult, SourceResult
+from vllm_watch.backtest.model import Alert, NotJudged, SetResult, SourceResult
 from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.loadtest.number_texts import MISSING, duration
 from vllm_watch.rendering.document import Block, Column, Document, Group, Paragraph, Section, Statement, Table
@@ -21,17 +21,30 @@ from vllm_watch.rendering.text import WIDTH, render_text
 _NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})
 """Labels that tell no alert from another one of the same server."""
 
+_FEW = 2
+"""A reason that keeps so few alerts from being judged is one of the others."""
+
 _TO = "–"  # noqa: RUF001 - A dash is what it is.
 
 
-def backtest_text(results: Sequence[SourceResult], zone: tzinfo | None, width: int = WIDTH) -> str:
-    """Return results for a terminal of so many columns; times are in a zone, or in this machine's."""
-    return render_text(backtest_document(results, zone), width)
+def backtest_text(
+    results: Sequence[SourceResult], zone: tzinfo | None, width: int = WIDTH, *, is_verbose: bool = False
+) -> str:
+    """
+    Return results for a terminal of so many columns.
+
+    Args:
+        results: What the rules say of each source.
+        zone: The zone of times; `None` is this machine's.
+        width: How many columns.
+        is_verbose: Whether each alert that was not judged is named.
+    """
+    return render_text(backtest_document(results, zone, is_verbose=is_verbose), width)
 
 
-def backtest_markdown(results: Sequence[SourceResult], zone: tzinfo | None) -> str:
+def backtest_markdown(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> str:
     """Return results for a pull request."""
-    return render_markdown(backtest_document(results, zone))
+    return render_markdown(backtest_document(results, zone, is_verbose=is_verbose))
 
 
 def backtest_json(results: Sequence[SourceResult]) -> str:
@@ -43,7 +56,13 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
             rows["alerts"] += [{**_row(alert), **place} for alert in found.alerts]
             rows["pending"] += [{**_row(alert), **place} for alert in found.pending]
             rows["not_judged"] += [
-                {"alertname": each.alertname, "severity": each.severity, "reason": each.reason, **place}
+                {
+                    "alertname": each.alertname,
+                    "severity": each.severity,
+                    "reason": each.reason,
+                    **({"unknown": list(each.unknown)} if each.unknown else {}),
+                    **place,
+                }
                 for each in found.not_judged
             ]
             rows["looks_further"] += [
@@ -52,11 +71,11 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
 
-def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None) -> Document:
+def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool) -> Document:
     """Return results as a document, with a section for each source."""
     names = [found.name for found in results[0].sets]
     what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
-    sections = tuple(_section(result, _Times(result, zone)) for result in results)
+    sections = tuple(_section(result, _Times(result, zone), is_verbose=is_verbose) for result in results)
     return Document("Which alerts would have fired", f"{what}rules evaluated every {results[0].interval} s", sections)
 
 
@@ -96,7 +115,7 @@ class _Times:
         return datetime.fromtimestamp(moment, self._zone).astimezone(self._zone)
 
 
-def _section(result: SourceResult, times: _Times) -> Section:
+def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Section:
     blocks: list[Block] = [Paragraph(times.whole)]
     blocks += [Statement("warning", f"{text}.") for text in result.warnings]
     blocks += [
@@ -111,7 +130,7 @@ def _section(result: SourceResult, times: _Times) -> Section:
         blocks.append(_compared(pairs, (names[0], names[1]), times))
     else:
         blocks.append(_listed(result.sets[0].alerts, times))
-    blocks += _rests(result.sets, times)
+    blocks += _rests(result.sets, times, is_verbose=is_verbose)
     if result.slowest > result.interval:
         what = f"Some groups of rules ask for an evaluation every {result.slowest} s"
         blocks.append(Statement("note", f"{what}: their alerts may come that much later."))
@@ -165,16 +184,16 @@ def labels_text(alert: Alert) -> str:
     return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(others.items()))])
 
 
-def _rests(sets: Sequence[SetResult], times: _Times) -> Iterator[Statement]:
+def _rests(sets: Sequence[SetResult], times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
     """Yield what else the sets of rules say: what all of them say once, and the rest with the set's name."""
-    rests = [list(_rest(found, times)) for found in sets]
+    rests = [list(_rest(found, times, is_verbose=is_verbose)) for found in sets]
     common = [each for each in rests[0] if all(each in rest for rest in rests)]
     for found, rest in zip(sets, rests, strict=True):
         yield from (each._replace(text=f"{found.name}: {each.text}") for each in rest if each not in common)
     yield from common
 
 
-def _rest(found: SetResult, times: _Times) -> Iterator[Statement]:
+def _rest(found: SetResult, times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
     """Yield what else a set of rules says: what was pending only, and what it cannot say."""
     pending: dict[str, list[Alert]] = defaultdict(list)
     for alert in found.pending:
@@ -182,16 +201,31 @@ def _rest(found: SetResult, times: _Times) -> Iterator[Statement]:
     if pending:
         listed = "; ".join(f"{name} {_pending(alerts, times)}" for name, alerts in pending.items())
         yield Statement("note", f"Pending, but did not fire: {listed}.")
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for each in found.not_judged:
-        name = f"{each.alertname} ({each.needed})" if each.needed else each.alertname
-        reasons[each.shared or each.reason].append(name)
-    for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
+    yield from _not_judged(found.not_judged, is_verbose=is_verbose)
     if found.looks_further:
         count, longest = len(found.looks_further), duration(max(seconds for _, seconds in found.looks_further))
         what = f"{count} {'alert looks' if count == 1 else 'alerts look'} back further than the values reach"
         yield Statement("note", f"{what}, up to {longest}, and found only what is there.")
+
+
+def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[Statement]:
+    """Yield of what nothing is said, and why: what a flag alone would decide by name, the rest by numbers."""
+    reasons: dict[str, list[NotJudged]] = defaultdict(list)
+    for each in alerts:
+        reasons[each.shared or each.reason].append(each)
+    counted, others = [], 0
+    for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        if is_verbose or found[0].unknown:
+            names = (f"{each.alertname} ({each.needed})" if each.needed else each.alertname for each in found)
+            yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
+        elif len(found) > _FEW:
+            counted.append(f"{len(found)} alerts, because {reason}")
+        else:
+            others += len(found)
+    if others:
+        counted.append(f"{others} {'more' if counted else 'alerts'}, for other reasons")
+    if counted:
+        yield Statement("unknown", f"Not judged: {'; '.join(counted)}. With --verbose each is named.")
 
 
 def _pending(alerts: Sequence[Alert], times: _Times) -> str:

@@ -21,7 +21,7 @@ _WITHOUT_SERVER = ("throughput", "latency")
 _BASES = {
     "saturated": "the server was saturated",
     "curve": "fitted to tokens per second by running requests",
-    "bench": "benchmarks at several loads",
+    "bench": "load tests",
 }
 
 
@@ -54,11 +54,11 @@ def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
         shared: What is said once for several runs, and so not here.
     """
     use = run.use if run.steady is None else run.steady.use
-    offered = use.offered_requests_per_second
+    offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
         *(() if run.capacity is None else _maximum(run.capacity)),
-        ("Requests offered (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
-        ("Requests served (1/s)", significant(use.requests_per_second)),
+        (f"Requests offered{when} (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
+        (f"Requests served{when} (1/s)", significant(use.requests_per_second)),
     ]
     known = tuple(row for row in rows if row[1] != MISSING)
     table = plain_table("", (Column("", is_text=True), Column("")), known)

@@ -17,6 +17,7 @@ from vllm_watch.catalog.reasons import METRICS, MetricsReason
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server_sources import ServerSettings
 from vllm_watch.support.errors import UsageError
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.metric_names import PROCESS_START
 
 
@@ -70,17 +71,19 @@ class RecordedSources(NamedTuple):
     """
     What was recorded of a server: its log or not, and /metrics every `interval` seconds or not.
 
-    Its GPUs were read every `gpu_interval` seconds, if they were; `cost_per_hour` is in any currency.
+    Its GPUs were read every `gpu_interval` seconds, if they were; `cost_per_hour` is in any currency; `command` are the
+    facts on its command line, as far as it was known.
     """
 
     has_log: bool
     interval: float | None
     gpu_interval: float | None = None
     cost_per_hour: float | None = None
+    command: CommandFacts = CommandFacts()
 
     def settings(self, name: str) -> ServerSettings:
         """Return what the state of a recorded server is configured with."""
-        return ServerSettings(name, self.has_log, self.interval)
+        return ServerSettings(name, self.has_log, self.interval, command=self.command)
 
 
 class RecordedCommand(NamedTuple):

@@ -27,8 +27,9 @@ from vllm_watch.replay.recording import (
     RecordedSources,
     server_name,
 )
-from vllm_watch.replay.recording_lines import FORMAT, GPU_INTERVAL, Header, Line, decode_header, decode_line
+from vllm_watch.replay.recording_lines import FORMAT, GPU_INTERVAL, Header, Line, Sources, decode_header, decode_line
 from vllm_watch.support.errors import FileError
+from vllm_watch_parsers.command_facts import CommandFacts
 
 
 MAGIC = b"\xfd7zXZ\x00"
@@ -83,10 +84,7 @@ class RecordingFile:
         numbered = iter(lines)
         header = _header(self.path, next(numbered, (1, b""))[1])
         self.started, self.servers = header.started_unix, tuple(header.servers)
-        self.sources = {
-            name: RecordedSources(each.log, each.scrape_interval, each.gpu_interval, each.cost_per_hour)
-            for name, each in header.servers.items()
-        }
+        self.sources = {name: _sources(each) for name, each in header.servers.items()}
         benchmarks, end = [], None
         for number, text in numbered:
             line = _line(self.path, number, text)
@@ -181,6 +179,11 @@ def _header(path: Path, text: bytes) -> Header:
     if not header.servers:
         raise FileError(f"{path}:1: servers: expected at least one name")
     return header
+
+
+def _sources(said: Sources) -> RecordedSources:
+    command = CommandFacts() if said.command_line is None else said.command_line.facts
+    return RecordedSources(said.log, said.scrape_interval, said.gpu_interval, said.cost_per_hour, command)
 
 
 def _line(path: Path, number: int, text: bytes) -> Line:

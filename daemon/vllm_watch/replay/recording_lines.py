@@ -2,7 +2,8 @@
 r"""
 The lines of a recording in one file: JSON, one value a line, xz-compressed. Reader and writer share this module.
 
-The first line is the `Header`. Each other is one `Line`: ``t`` is in seconds since the start and never decreases, but
+The first line is the `Header`, also with what each server's command line said: its log may have lost its start to a
+rotation. Each other is one `Line`: ``t`` is in seconds since the start and never decreases, but
 is negative for history. What a line says, its other keys tell:
 
     {"t", "server", "log": "…\n"}        complete lines of the log, as they came
@@ -29,7 +30,7 @@ at any time, and all streams before are there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -37,6 +38,9 @@ import msgspec
 from vllm_watch.catalog.gpu_codes import GpuState
 from vllm_watch.catalog.reasons import GpuReason
 from vllm_watch.state.gpu_report import HowKnown
+from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import given_flags
+from vllm_watch_parsers.startup import known_name
 
 
 FORMAT = 1
@@ -58,6 +62,32 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAYS)]
 
 
+class CommandLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server's command line said when the recording was started (`CommandFacts`); `flags` are a closed list."""
+
+    model_name: str = ""
+    has_several_api_servers: bool = False
+    log_stats_disabled: bool = False
+    flags: Mapping[str, str] | None = None
+    model: str | None = None
+
+    @property
+    def facts(self) -> CommandFacts:
+        """The same for a server's state, spelt as it may become labels."""
+        flags = None if self.flags is None else given_flags(self.flags.items())
+        names = {"model_name": known_name(self.model_name) or "", "model": known_name(self.model)}
+        return CommandFacts(**{**msgspec.structs.asdict(self), **names, "flags": flags})
+
+
+def command_line(facts: CommandFacts, clean: Callable[[str], str]) -> CommandLine | None:
+    """Return what is recorded of a command line, its texts without what is private; `None` if there is none."""
+    if facts.flags is None:
+        return None
+    flags = {name: clean(value) for name, value in facts.flags}
+    model = None if facts.model is None else clean(facts.model)
+    return CommandLine(**{**facts._asdict(), "model_name": clean(facts.model_name), "flags": flags, "model": model})
+
+
 class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     What is recorded of a server.
@@ -67,12 +97,14 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
         scrape_interval: Seconds between two scrapes; `None` without /metrics.
         gpu_interval: Seconds between two readings of its GPUs; `None` where none are read.
         cost_per_hour: What it costs in an hour, in any currency, if that is configured.
+        command_line: What its command line said, where its process was found.
     """
 
     log: bool
     scrape_interval: Interval | None = None
     gpu_interval: Interval | None = None
     cost_per_hour: Annotated[float, msgspec.Meta(gt=0, le=1e15)] | None = None
+    command_line: CommandLine | None = None
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from vllm_watch.reading.times import ArrivalTimes
@@ -75,6 +76,8 @@ def run_recording(
     """
     Yield a snapshot every `step` seconds of a recorded server, after what happened until then.
 
+    The first one is when its first scrape has ended, if that is within an interval: before, nothing had been looked at.
+
     Args:
         recording: The recording.
         state: What the server's log and scrapes go into.
@@ -83,16 +86,24 @@ def run_recording(
         server: Which server of the recording; without it, the only one.
     """
     replayed = ReplayedServer(state, recording.started)
-    cost = recording.sources[server_name(recording, server)].cost_per_hour
-    moment = 0.0
+    sources = recording.sources[server_name(recording, server)]
+    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.interval or 0.0)
+    number = int(moment / step)
     for event in recording.events(server):
         while moment < event.at:
             yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
             progress(min(moment / recording.seconds, 1.0))
-            moment += step
+            number += 1
+            moment = step * number
         replayed.apply(event)
     yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
     progress(1.0)
+
+
+def _first_look(recording: Recording, server: str | None, interval: float) -> float:
+    """Return when the first scrape has ended, in seconds since the recording's start; 0 if none has in an interval."""
+    early = takewhile(lambda event: event.at <= interval, recording.events(server))
+    return next((event.at for event in early if isinstance(event, MetricsRead)), 0.0)
 
 
 def apply_counts(state: ServerState, counts: TailCounts) -> None:

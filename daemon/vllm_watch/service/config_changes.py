@@ -33,7 +33,7 @@ class ConfigChanges:
         for server, change in changes:
             last = self._logged.get(server)
             if last is None or not _is_same(last, change):
-                log.info("server.config_changed", server=server, at=change.at, changes=change.text)
+                log.info("server.config_changed", server=server, at=change.at, changes=change.text.replace("→", "->"))
             self._logged[server] = change
 
 

@@ -27,7 +27,7 @@ STAGE_NAMES: dict[Stage, str] = {
     "time_to_first_token": "TTFT",
     "time_per_output_token": "TPOT",
     "inter_token": "ITL",
-    "e2e": "E2E",
+    "e2e": "E2EL",
     "queue": "queue",
     "prefill": "prefill",
     "decode": "decode",

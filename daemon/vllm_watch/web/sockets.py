@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -78,4 +79,5 @@ def _reason(error: OSError | UnicodeError) -> str:
         return "this is no host name"
     # The message of a socket's error repeats the address; that of its number does not.
     words = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-    return f"{words[:1].lower()}{words[1:]}" if words else "the address is wrong"
+    reason = f"{words[:1].lower()}{words[1:]}" if words else "the address is wrong"
+    return f"{reason}; --listen takes another one" if error.errno == errno.EADDRINUSE else reason
