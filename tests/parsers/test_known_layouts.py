@@ -178,11 +178,11 @@ def test_series_that_differ_in_each_body_are_not_kept():
 
     tracemalloc.start()
     try:
-        for number in range(6):  # A few bodies' are kept, and the series themselves: up to numbers that these reach.
+        for number in range(10):  # A few bodies' are kept, and the series themselves: up to numbers that these reach.
             read_other(number)
         gc.collect()
         few, _ = tracemalloc.get_traced_memory()
-        for number in range(6, 9):
+        for number in range(10, 14):
             read_other(number)
         gc.collect()
         many, _ = tracemalloc.get_traced_memory()
