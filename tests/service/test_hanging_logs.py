@@ -308,7 +308,7 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     until(lambda: all(daemon.reason(f"h{number}") == "ok" for number in range(40)))
 
     assert 40 <= most <= 40 + 20
-    assert len(set(turns)) < 35
+    assert len(set(turns)) < 40  # Not one by one.
 
 
 class _Log:
