@@ -65,7 +65,7 @@ find "$tree/opt" -name __pycache__ -prune -exec rm -r {} +
 
 release=$(basename "$(echo "$tree"/opt/vllm-watch/releases/*)")
 version=${release%%-*}-$revision
-maintainer="${DEBFULLNAME:-vllm-watch} <${DEBEMAIL:-vllm-watch@users.noreply.github.com}>"
+maintainer="${DEBFULLNAME:-$(id -un)} <${DEBEMAIL:-$(id -un)@$(hostname)}>"  # Who builds it, as for any package of one's own.
 documents=$tree/usr/share/doc/vllm-watch
 mkdir -p "$documents"
 cat >"$documents/copyright" <<END

@@ -98,7 +98,7 @@ class Hang:
 @pytest.fixture
 def hang(monkeypatch):
     """Files under the process table that hang; at the end they are read."""
-    monkeypatch.setattr(hang_guard, "HANG_SECONDS", 0.2)
+    monkeypatch.setattr(hang_guard, "HANG_SECONDS", 1.0)
     found = Hang(monkeypatch)
     yield found
     found.over.set()

@@ -555,7 +555,7 @@ def test_a_backlog_waits_in_bounded_memory(journal):
 
 def test_nothing_is_left_after_closing(tmp_path):
     """Restarts and the end leave no process, no thread and no descriptor."""
-    descriptors, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     journal = Journal(tmp_path)
     pids = []
     for run in range(3):
@@ -569,7 +569,8 @@ def test_nothing_is_left_after_closing(tmp_path):
     journal.tail.close()
 
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
-    assert (len(descriptors), threads) == (len(os.listdir("/proc/self/fd")), threading.active_count())
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert threading.active_count() <= threads
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["idle", "full"])

@@ -261,7 +261,8 @@ def test_thousands_of_rotations_leave_nothing_open(followed):
 
     assert (ROTATIONS + 1, ROTATIONS) == (read, followed.counts.rotations)
     assert most <= before[0] + MAX_DRAINING + 1
-    assert before == (open_files(), threading.active_count())
+    assert open_files() <= before[0]
+    assert threading.active_count() <= before[1]
 
 
 def test_a_replaced_folder(tmp_path):

@@ -27,11 +27,12 @@ class ServersHere:
     """Starts stand-ins under a folder, and ends each by its number; other servers of the machine are left out."""
 
     def __init__(self, folder):
-        self.folder = folder
-        self.script = folder / "bin" / "vllm"
-        self.script.parent.mkdir()
+        # Its name tells our servers from those of another run of the same test on this machine.
+        self.folder = folder / f"{folder.name}-{os.getpid()}"
+        self.script = self.folder / "bin" / "vllm"
+        self.script.parent.mkdir(parents=True)
         shutil.copy(SCRIPT, self.script)
-        self.model = f"made-up/{folder.name}"
+        self.model = f"made-up/{self.folder.name}"
         self._shells = []
 
     def command(self, *options, port=None):
@@ -77,3 +78,4 @@ class ServersHere:
             shell.wait(SECONDS)
             if shell.stdout is not None:
                 shell.stdout.close()
+        until(lambda: not self.found())  # What a shell had started is nobody's to wait for.

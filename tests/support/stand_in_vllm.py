@@ -13,7 +13,7 @@ import sys
 import time
 
 
-SECONDS = 120
+SECONDS = 1200
 PAGE = b"""\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 0.0
