@@ -50,7 +50,7 @@ def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path,
 
 
 WAITS_WHILE_WRITING = """
-import signal, sys
+import select, signal, sys
 from pathlib import Path
 from vllm_watch.support.whole_file import whole_file
 if sys.argv[2] == "ignored":
@@ -58,8 +58,10 @@ if sys.argv[2] == "ignored":
 with whole_file(Path(sys.argv[1])) as file:
     file.write(b"half")
     print("writing", flush=True)
-    sys.stdin.readline()
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
 """
+"""It waits in short pieces: Python handles a signal that comes just before a call after that call."""
 
 
 def half_written(output, how="usual"):

@@ -146,7 +146,7 @@ def test_signals_go_to_the_server(keep, tmp_path, number):
         "import signal, time\n"
         f"signal.signal({int(number)}, lambda *_: (print('asked'), time.sleep(0.2), print('ended'), exit(7)))\n"
         "print('ready')\n"
-        "time.sleep(60)\n"
+        "while True: time.sleep(0.1)\n"
     )
     running = keep(log, code)
     assert b"ready\n" == running.stdout.readline()
