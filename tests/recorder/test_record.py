@@ -531,7 +531,8 @@ class TestCommands:
         text = (
             "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
             "open('child', 'w').write(str(child.pid))\n"
-            "try:\n    while True: time.sleep(0.1)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(4)"
+            "try:\n    while True: time.sleep(0.1)\n"
+            "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(4)"
         )
         recorded.start(*self.script(recorded, text))
         child = int(until(lambda: (recorded.folder / "child").exists() and (recorded.folder / "child").read_text()))
