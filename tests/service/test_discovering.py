@@ -239,10 +239,10 @@ class TestCheck:
         file = tmp_path / "c.yml"
         file.write_text(f"servers: [{{name: a, log: {log}{url}}}, {{name: b, log: {link}{url}}}]\n")
         config = load_config(str(file))
-        before = [line.text for line in check(config)]
+        before = [line.text for line in check(config, is_verbose=True)]
         renamed = log.rename(f"{log}.2")
         log.touch()
-        after = [line for line in check(config) if line.is_wrong]
+        after = [line for line in check(config, is_verbose=True) if line.is_wrong]
 
         assert 2 == sum(".log: ok." in text for text in before)
         said = f"log {log}: FAILED. Its process {server.pid} writes its log to {renamed} and not here"
