@@ -76,6 +76,10 @@ def _status_of(action: Callable[[], int | None]) -> int:
         for line in str(error).split("\n"):
             click.echo(f"vllm-watch: {printable(line)}", err=True)
         return error.exit_code
+    except OSError as error:
+        places = [printable(str(each)) for each in (error.filename, error.filename2) if each is not None]
+        click.echo(f"vllm-watch: {': '.join([*places, error.strerror or str(error)])}", err=True)
+        return 1
     except click.ClickException as error:
         error.show()
         if isinstance(error, click.UsageError) and _is_bare_source(error):

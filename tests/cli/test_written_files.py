@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of `backfill`, `report`, `compare`, `advise` is there whole or not at all, its ending that of a format."""
+"""What commands write is there whole or not at all, never in place of what they read; its ending is of a format."""
 
 from __future__ import annotations
 
+import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,3 +161,97 @@ def test_a_wrong_ending_is_said_before_anything_is_read(tmp_path, command):
     assert (done.returncode, done.stdout) == (2, "")
     assert "no format has the ending .pdf" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log in a folder of its own, a link to it, and another name of it."""
+    file = tmp_path / "vllm.log"
+    shutil.copy(LOG, file)
+    (tmp_path / "link.json").symlink_to(file)
+    (tmp_path / "same.json").hardlink_to(file)
+    (tmp_path / "config.yml").write_text(f"servers: [{{name: a, log: {tmp_path!s}/*.log}}]\n")
+    return file
+
+
+@pytest.mark.parametrize("output", ["vllm.log", "link.json", "same.json"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "backfill --log vllm.log",
+        "backtest vllm.log",
+        "report --format html vllm.log",
+        "report .",
+        "compare --format html A=vllm.log B=other.json",
+        "advise --format html vllm.log",
+        "record --force --for 1s --log vllm.log",
+        "record --force --for 1s --log *.log",
+        "record --force --for 1s --config config.yml",
+    ],
+)
+def test_no_output_takes_the_place_of_an_input(monkeypatch, log, arguments, output):
+    """F3: by whatever name a log is given for the output, that is one sentence and exit 2, and the log is as before."""
+    monkeypatch.chdir(log.parent)
+    (log.parent / "other.json").write_text("{}")
+    before = log.read_bytes()
+    done = vllm_watch(*arguments.split(), "-o", output)
+
+    assert (done.returncode, done.stdout, log.read_bytes()) == (2, "", before)
+    assert re.fullmatch(rf"vllm-watch: -o {output}: \S+ is read and would be lost: give another file\n", done.stderr)
+
+
+@pytest.mark.parametrize("option", ["-o", "--save-capacity"])
+def test_no_part_of_a_recording_is_written_over(tmp_path, option):
+    """F3: a file of a recorded folder is an input, too, for each option that names an output."""
+    folder = tmp_path / "recording"
+    shutil.copytree(RECORDINGS["dp1"], folder)
+    file = folder / "vllm.log"
+    before = file.read_bytes()
+    done = vllm_watch("report", folder, option, file)
+
+    assert (done.returncode, file.read_bytes()) == (2, before)
+    assert done.stderr == f"vllm-watch: {option} {file}: {folder} is read and would be lost: give another file\n"
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "advise", "backtest", "backfill --recording", "once --log"])
+def test_a_name_that_is_too_long_is_one_sentence(command):
+    """F6: several names in one pair of quotes make a name that no file can have: exit 1, and no traceback."""
+    name = "a.log " * 60
+    done = vllm_watch(*command.split(), name, *([name] if command == "compare" else []))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"vllm-watch: (a\.log )+: .*File name too long\n", done.stderr)
+
+
+@pytest.mark.parametrize("command", ["report", "backfill --log", "once --log"])
+def test_a_file_that_cannot_be_read_is_one_sentence(command):
+    """F6: a disk error while a file is read is said with the file's name, and no traceback."""
+    done = vllm_watch(*command.split(), "/proc/self/mem")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "vllm-watch: /proc/self/mem: cannot be read: Input/output error\n"
+
+
+def test_ctrl_c_while_the_command_line_is_imported(tmp_path):
+    """F6: a Ctrl-C in the first tenths of a second is what it is later: one word, and no traceback."""
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_watch", "--help"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Aborted!\n")
+
+
+def test_a_log_in_a_folder_that_is_gone(tmp_path):
+    """F9: a path that is relative to a folder which was deleted is one sentence and exit 2."""
+    script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+    command = ["sh", "-c", script, "sh", tmp_path, *COMMAND, "run", "--log", "vllm.log", "--listen", "127.0.0.1:0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 2
+    assert done.stderr.endswith('vllm-watch: --log: "vllm.log" is relative to a folder that was deleted\n')

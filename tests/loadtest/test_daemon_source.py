@@ -53,7 +53,7 @@ def status(at):
     history = ChartHistory()
     for second, snapshot in snapshots_by_second().items():
         if second % 10 == 0 and snapshot.at <= at:
-            history.add(snapshot)
+            history.add(snapshot.at, snapshot)
     return json.dumps({"at": at, "servers": [{"name": NAME, "history": history.columns()}]}).encode()
 
 

@@ -124,7 +124,7 @@ def test_a_compressed_part_that_is_cut_off_is_said(tmp_path):
     path = tmp_path / "vllm.log.1.gz"
     path.write_bytes(gzip.compress(log_of("busy"))[:-2000])
 
-    with pytest.raises(FileError, match=r"vllm\.log\.1\.gz: reading failed"):
+    with pytest.raises(FileError, match=r"vllm\.log\.1\.gz: cannot be read"):
         read(path)
 
 

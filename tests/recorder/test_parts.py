@@ -24,23 +24,27 @@ from tests.support.recordings import recording
 from tests.support.waiting import until
 
 from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.commands.record import view_of
 from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.reading.log_reader import KeptLines, LogReader
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.recorder import running_command
+from vllm_watch.recorder import running_command, server_recorder
 from vllm_watch.recorder.benchmark_files import ResultFiles
 from vllm_watch.recorder.private_text import PrivateText
 from vllm_watch.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
 from vllm_watch.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
-from vllm_watch.recorder.server_recorder import GpuRecorder
+from vllm_watch.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import LogWritten, RecordedSources
 from vllm_watch.replay.recording_writer import RecordingWriter
 from vllm_watch.replay.replay import run_recording
+from vllm_watch.sources import file_queue
+from vllm_watch.sources.log_file import LogFile
 from vllm_watch.state.gpu_report import GpuProcess, GpuReading, ServerGpu
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -352,3 +356,74 @@ class TestReplay:
         assert "0.14.0" == last.version
         assert 0 == last.log.starts
         assert 3 == last.engines[0].gauges["requests_running"].value
+
+
+class TestFlood:
+    """A log that grows faster than private data is removed: what is recorded of it, and what is said of the rest."""
+
+    @pytest.fixture
+    def flood(self, session, tmp_path, monkeypatch):
+        """A log of which a turn reads a small part, and its recorder."""
+        monkeypatch.setattr(server_recorder, "MAX_READS", 1)
+        monkeypatch.setattr(LogFile.read, "__defaults__", (1000,))
+        monkeypatch.setattr(file_queue, "READ_SIZE", 1000)
+        log = tmp_path / "a.log"
+        log.touch()
+        made = LogRecorder(ServerConfig(name="a", log=str(log)), session, session.clock)
+        made.log = log
+        made.poll()
+        return made
+
+    def test_what_was_read_is_kept_at_once(self, flood, session):
+        """F5: a turn keeps a part of what is there; it does not first read all of it."""
+        flood.log.write_bytes(b"there\n" * 20_000)
+        has_more = flood.poll()
+
+        assert has_more
+        assert 0 < session.counts.servers["a"].lines < 2000
+
+    def test_the_end_takes_what_was_there_and_no_more(self, flood, session, monkeypatch):
+        """F5: what is written while the end reads is not recorded: else the end would never come."""
+        add = session.add_log
+
+        def add_and_write(*given, **options):
+            add(*given, **options)
+            with flood.log.open("ab") as log:
+                log.write(b"later\n" * 200)
+
+        flood.log.write_bytes(b"there\n" * 1000)
+        monkeypatch.setattr(session, "add_log", add_and_write)
+        flood.finish()
+
+        assert 1000 <= session.counts.servers["a"].lines < 1400
+        assert 0 == session.counts.servers["a"].unread
+
+    def test_what_is_left_out_at_the_end_is_said(self, flood, session, monkeypatch):
+        """F5: where the end takes too long, the bytes that are left are counted, and the recording has a gap there."""
+        monkeypatch.setattr(server_recorder, "FINISH_SECONDS", 0.0)
+        flood.log.write_bytes(b"there\n" * 1000)
+        flood.finish()
+        session.end("test")
+        *_, last = open_recording(session.path).events("a")
+        counted = session.counts.servers["a"]
+
+        assert (LogWritten(last.at, b"", is_history=False, is_after_gap=True), 6000) == (
+            last,
+            6 * counted.lines + counted.unread,
+        )
+        assert view_of(session, None)["servers"][0]["log_unread_bytes"] == counted.unread
+        assert any(f"{counted.unread} bytes" in text for text in view_of(session, None)["servers"][0]["problems"])
+
+    def test_a_log_that_hangs_is_said(self, session, monkeypatch):
+        """F5: a last turn that does not end is waited for only so long, and the log has the reason."""
+        monkeypatch.setattr(server_recorder, "END_SECONDS", 0.01)
+        release, hangs = threading.Event(), threading.Event()
+        thread = RecorderThread(
+            "log a", session, SystemClock(), interval=0.2, work=bool, finish=release.wait, hangs=hangs.set
+        )
+        thread.start()
+        thread.request_stop()
+        thread.join()
+        release.set()
+
+        assert hangs.is_set()

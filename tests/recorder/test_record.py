@@ -514,7 +514,15 @@ class TestCommands:
         )
         assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
         assert recorded.output.stat().st_size == found["bytes"]
-        assert {"name", "log_lines", "scrapes", "failed_scrapes", "gpu_readings", "problems"} == set(server)
+        assert {
+            "name",
+            "log_lines",
+            "log_unread_bytes",
+            "scrapes",
+            "failed_scrapes",
+            "gpu_readings",
+            "problems",
+        } == set(server)
         assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
         assert {"prompts", "request-ids", "keys", "addresses"} == set(found["removed"])
 

@@ -15,7 +15,7 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     (engine,) = snapshot.engines
     history = ChartHistory()
     for other in (engine, engine._replace(gauges={})):
-        history.add(snapshot._replace(engines=(engine, other)))
+        history.add(snapshot.at, snapshot._replace(engines=(engine, other)))
     columns = history.columns()
 
     assert columns["requests_running"] == [6.0, None]
@@ -30,6 +30,8 @@ def test_of_a_wide_bucket_the_bound_is_charted():
     history = ChartHistory()
     for bounds in ({p95: (160.0, 640.0)}, {p95: (512.0, 1024.0)}, {}):
         quantiles = {p95: Reading(616.0, snapshot.at, "metrics")}
-        history.add(snapshot._replace(engines=(engine._replace(quantiles=quantiles, quantile_bounds=bounds),)))
+        history.add(
+            snapshot.at, snapshot._replace(engines=(engine._replace(quantiles=quantiles, quantile_bounds=bounds),))
+        )
 
     assert history.columns()["ttft_p95"] == [160.0, 616.0, 616.0]

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import stat
@@ -18,6 +19,7 @@ import threading
 import time
 import urllib.request
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -328,6 +330,53 @@ class TestReload:
             status = running.ended()
 
         assert 0 == status
+
+
+class TestFirstMoments:
+    """What comes before the daemon has read its configuration is not lost."""
+
+    def test_a_reload_that_is_asked_for_at_once(self, tmp_path):
+        """A SIGHUP in the first moments of `run` does not end it: the configuration is read once more."""
+        (tmp_path / "vllm.log").touch()
+        config = configured(tmp_path, f"{{name: a, log: {tmp_path}/vllm.log}}")
+        with daemon([sys.executable, "-m", "vllm_watch", "run", "--config", config]) as running:
+            status = Path(f"/proc/{running.process.pid}/status")
+            until(lambda: int(re.search(r"SigBlk:\s*(\w+)", status.read_text())[1], 16) & 1, SECONDS)
+            running.process.send_signal(signal.SIGHUP)
+            running.until("config.reloaded")
+
+            assert (0, 1) == (running.ended(), running.count("service.started"))
+
+
+class TestFiles:
+    """The files that a process may have open are shared among its logs, its clients and itself."""
+
+    def test_more_logs_than_files_that_may_be_open(self, tmp_path):
+        """F1: with 100 logs and 64 descriptors it answers, and the logs without one say so."""
+        for number in range(100):
+            (tmp_path / f"{number}.log").touch()
+        config = configured(tmp_path, *(f"{{name: s{n}, log: {tmp_path}/{n}.log}}" for n in range(100)))
+        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
+        with daemon([*COMMAND, "--config", config], preexec_fn=limit) as running:
+            running.until("service.started")
+            (started,) = [entry for entry in running.entries if entry["event"] == "service.started"]
+            port = int(started["address"].rpartition(":")[2])
+            until(lambda: b'reason="read_error"' in _asked(port, "/metrics"), SECONDS)
+            _, files, _ = running.resources()
+            status = running.ended()
+
+        assert files < 48
+        assert (0, 0) == (status, sum("Traceback" in str(entry) for entry in running.entries))
+
+    def test_the_limit_is_raised(self, tmp_path):
+        """F1: the usual soft limit of 1024 files is not what the daemon keeps to, if the system allows more."""
+        (tmp_path / "vllm.log").touch()
+        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (256, 512))
+        command = [*COMMAND, "--log", tmp_path / "vllm.log", "--listen", "127.0.0.1:0"]
+        with daemon(command, preexec_fn=limit) as running:
+            running.until("service.started")
+
+            assert (512, 512) == resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
 
 
 class TestSurroundings:

@@ -667,7 +667,7 @@ class TestTimes:
         (engine,) = server["engines"]
         moments = [
             view["at"],
-            server["history"]["t"][-1],
+            *server["history"]["t"],
             server["sources"][0]["last_reading"],
             engine["gauges"]["requests_running"]["at"],
             page["source_last_reading_timestamp_seconds", "a", "log"],

@@ -11,6 +11,7 @@ import structlog
 
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.service.threads import ScrapeThread
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -166,3 +167,24 @@ def test_without_threads_the_loop_goes_on(monkeypatch):
 
 def _refuse(_thread):
     raise RuntimeError("can't start new thread")
+
+
+def test_threads_that_hang_are_awaited_together():
+    """The second of two threads that hang is waited for only for what is left of the time after the request."""
+    release, waited = threading.Event(), []
+
+    class Hanging(threading.Thread):
+        def join(self, timeout=None):
+            waited.append(timeout)
+            super().join(0.2)
+
+    threads = [ServiceThread(Hanging(target=release.wait, daemon=True), SystemClock()) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.request_stop()
+    for thread in threads:
+        thread.join()
+    release.set()
+
+    assert waited[1] <= waited[0] - 0.2

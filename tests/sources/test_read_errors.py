@@ -310,7 +310,11 @@ def test_the_positions_say_until_when_all_was_read(tmp_path, system):
     said = [server.log.positions().files]
     for number in (errno.EIO, None):
         clock.time += 60.0
-        system.fail("pread", number, paths[0]) if number else system.heal()
+        if number:
+            system.fail("pread", number, paths[0])
+            paths[0].write_bytes(stats_line(1) + stats_line(2))
+        else:
+            system.heal()
         server.log.poll()
         said.append(server.log.positions().files)
     server.close()

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.state.test_hostile_pages import shown
+from tests.state.test_kv_values import MOVED
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch_parsers.events import DiffusionDecoding
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -290,3 +294,28 @@ def test_the_totals_of_a_v0_engine_are_its_own():
         engine.counters[f"spec_decode_{kind}_tokens_total"].value for kind in ("accepted", "draft")
     )
     assert 5 == engine.facts["num_speculative_tokens"]
+
+
+def test_history_takes_no_count_back():
+    """F7: lines of a file that was found later change no counter of drafts, preemptions, transfers, requests."""
+    answered = b'INFO:     1.1.1.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'
+    lines = (rust(preemptions=", Preemptions: 3"), drafts(), MOVED, answered)
+    diffusion = TimedEvent(1000.0, DiffusionDecoding(None, 8.0, 4.0, 80, 20, 640))
+    server = Server(has_metrics=False).log(*lines)
+    server.state.apply_log(LogBatch((diffusion,), {}, 1, 0, server.now, 0))
+    before = counters(server)
+    server.log(*lines, is_history=True)
+
+    assert before == counters(server)
+    assert {
+        "spec_decode_draft_tokens_total",
+        "preemptions_total",
+        "kv_transfers_total",
+        "diffusion_denoising_steps_total",
+        "http_requests_total",
+    } <= {name for name, *_ in before}
+
+
+def counters(server):
+    """Return what has been counted."""
+    return {key: value for key, value in shown(server).items() if key[0].endswith("_total")}

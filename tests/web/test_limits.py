@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
+import os
 import socket
 import threading
+import time
 
 import pytest
 
+from structlog.testing import capture_logs
 from tests.support.patience import USUAL
 from tests.support.waiting import until
 
@@ -265,3 +270,41 @@ def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):
 
     assert client.ask("/-/ready").status == 200
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
+
+
+def test_clients_wait_for_a_free_descriptor(client, monkeypatch, caplog):
+    """F1: a client for whom no file can be opened is answered as soon as one can; one line says why it waited."""
+    monkeypatch.setattr(connections, "ACCEPT_AGAIN_SECONDS", 0.01)
+    _fail_to_accept(monkeypatch, times=3)
+    with capture_logs() as said:
+        status = client.ask("/-/ready").status
+
+    assert (200, ["web.accept_failed"]) == (status, [entry["event"] for entry in said])
+    assert not caplog.records
+
+
+def test_nobody_asks_in_vain_again_and_again(web, client, monkeypatch):
+    """F1: while no file can be opened for a client the loop rests, though a connection is there all the time."""
+    monkeypatch.setattr(connections, "ACCEPT_AGAIN_SECONDS", 3600)
+    tried = _fail_to_accept(monkeypatch, times=math.inf)
+    with client.connect():
+        until(lambda: tried)
+        for _ in range(2):
+            started = time.monotonic()
+            until(lambda since=started: web.heartbeat.age() < time.monotonic() - since)
+
+    assert 1 == len(tried)
+
+
+def _fail_to_accept(monkeypatch, times):
+    """Let accepting fail so many times for want of descriptors; return what grows with each try."""
+    accept, tried = socket.socket.accept, []
+
+    def fail(listener):
+        tried.append(listener)
+        if len(tried) > times:
+            return accept(listener)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket.socket, "accept", fail)
+    return tried

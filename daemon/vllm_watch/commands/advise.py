@@ -14,6 +14,7 @@ from vllm_watch.advice.model import Advised
 from vllm_watch.advice.subject import Given
 from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.options import (
+    check_output,
     objective_option,
     output_option,
     progress_bar,
@@ -96,6 +97,7 @@ def command(
     time; or a running vllm-watch. Files of one configuration count together, and those of another one are compared with
     them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.
     """
+    check_output(output, sources)
     target = PrometheusOptions(**prometheus)
     query = _daemon_query(daemon, watched, target)
     asked = prometheus_query(target) if query is None else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.commands.options import output_option, progress_bar, seconds_of
+from vllm_watch.commands.options import check_output, output_option, progress_bar, seconds_of
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
@@ -45,6 +45,7 @@ def command(recording: str | None, logs: tuple[str, ...], step: str, output: str
     """
     if bool(recording) == bool(logs):
         raise UsageError("give either --recording DIR or FILE, or --log PATH")
+    check_output(output, (recording, *logs))
     with progress_bar("backfill") as progress:
         samples = write_backfill(recording, logs, seconds_of("--step", step), output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)

@@ -24,7 +24,14 @@ from vllm_watch.backtest.subject import Subject
 from vllm_watch.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
 from vllm_watch.backtest.thresholds import read_thresholds, shipped_thresholds
 from vllm_watch.catalog.severities import SEVERITIES, severity_rank
-from vllm_watch.commands.options import objective_option, output_option, progress_bar, seconds_of, zone_option
+from vllm_watch.commands.options import (
+    check_output,
+    objective_option,
+    output_option,
+    progress_bar,
+    seconds_of,
+    zone_option,
+)
 from vllm_watch.commands.output_formats import text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
@@ -127,10 +134,10 @@ def command(
     """
     Tell which alerts would have fired over old data, and when.
 
-    The data are those of a recording, an old log or a Prometheus.
-    A SOURCE is a server's log (a rotated one by its own path) or a recording; each is judged by itself. The rules are
-    evaluated by promtool, which comes with Prometheus.
+    The data are those of a recording, an old log or a Prometheus. A SOURCE is a server's log (a rotated one by its own
+    path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
     """
+    check_output(output, (*sources, *thresholds, *rules))
     asked_range = prometheus_range(PrometheusOptions(**prometheus))
     if not sources and asked_range is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")

@@ -14,7 +14,14 @@ import click
 
 from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import cost_of, objective_option, output_option, progress_bar, zone_option
+from vllm_watch.commands.options import (
+    check_output,
+    cost_of,
+    objective_option,
+    output_option,
+    progress_bar,
+    zone_option,
+)
 from vllm_watch.commands.output_formats import comparison_format, text_width
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.commands.report import read_options
@@ -103,6 +110,7 @@ def command(
     where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
+    check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
     prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
     options = side_options(named, read_options(objective, zone), prometheus, costs)

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import os
+import stat
 import sys
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -137,6 +141,41 @@ def cost_of(text: str) -> float:
     if not 0 < price < math.inf:
         raise UsageError(f"--cost-per-hour: expected a number above 0 such as 2.4, got {quote(text)}")
     return price
+
+
+def check_output(output: str | None, inputs: Iterable[str | None], option: str = "-o") -> None:
+    """
+    Check that an output is none of the files that are read, also by another name of it: writing would destroy that.
+
+    Args:
+        output: A file that need not be there, or `None` for standard output.
+        inputs: Files, folders, globs, and what names no file.
+        option: How the output is given.
+
+    Raises:
+        UsageError: It is one of them, or in one of the folders.
+    """
+    written = None if output is None else _identity(output)
+    if written is not None:
+        for name in filter(None, inputs):
+            if any(_identity(path) == written for path in _files_of(name)):
+                raise UsageError(f"{option} {output}: {name} is read and would be lost: give another file")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what all names of a file have in common; `None` if there is no such file."""
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _files_of(name: str) -> Iterator[str]:
+    for path in (name, *glob.iglob(name)):  # noqa: PTH207 - Of a whole path, absolute or not.
+        yield path
+        for folder, _, files in os.walk(path):
+            yield from (str(Path(folder, file)) for file in files)
 
 
 @contextmanager

@@ -20,7 +20,14 @@ import click
 import msgspec
 
 from vllm_watch.catalog.reasons import GPU, LOG, METRICS, explain
-from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option, seconds_of
+from vllm_watch.commands.options import (
+    check_output,
+    config_option,
+    log_option,
+    metrics_option,
+    plain_format_option,
+    seconds_of,
+)
 from vllm_watch.commands.watched import Selection, configured_now, discovered, with_command_lines
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.gpu.reader import GpuReader, has_module
@@ -29,7 +36,7 @@ from vllm_watch.recorder.benchmark_redaction import redact_benchmark
 from vllm_watch.recorder.private_text import KINDS, Kind, PrivateText
 from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
 from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
-from vllm_watch.recorder.server_recorder import GpuRecorder, RecorderThread, recorder_threads
+from vllm_watch.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.replay.recording_lines import Sources
 from vllm_watch.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.support.clock import SystemClock
@@ -158,6 +165,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
     if options.argv:
         check_command(options.argv)
     config = _config(selection, options)
+    check_output(options.output, (selection.config_file, *(server.log for server in config.servers)))
     file = create_file(Path(options.output), force=options.force)
     clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
     private = PrivateText(options.kept)
@@ -179,8 +187,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
                 _wait(session, options.seconds, stop)
         finally:
             gpus.request_stop()
-            for thread in threads:
-                thread.end()
+            end_together(threads)
             gpus.join()
             session.end(_reason(options, status, stop))
     if options.form == "json":
@@ -358,6 +365,7 @@ def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
             {
                 "name": name,
                 "log_lines": server.lines,
+                "log_unread_bytes": server.unread,
                 "scrapes": server.scrapes,
                 "failed_scrapes": server.failed_scrapes,
                 "gpu_readings": server.gpu_readings,
@@ -381,6 +389,8 @@ def _problems(server: ServerCounts) -> Iterator[str]:
     log, metrics, gpu = server.log_reason, server.scrape_reason, server.gpu_reason
     if log is not None and log != "ok" and log in LOG:
         yield f"log: {explain('log', log)}"
+    if server.unread:
+        yield f"log: {server.unread} bytes at its end are missing: it grew faster than private data could be removed"
     if not server.scrapes and metrics is not None and metrics in METRICS:
         yield f"metrics: {explain('metrics', metrics)}"
     if not server.gpu_readings and gpu is not None and GPU[gpu].kind not in {"ok", "quiet"}:
@@ -401,7 +411,7 @@ def _check(session: RecordingSession, options: RecordOptions, status: int | None
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
     if not _has_something(session):
-        raise FileError(f"{session.path}: nothing was recorded: no log line was written, and no scrape succeeded")
+        raise FileError(f"{session.path}: nothing was recorded: no log line was read, and no scrape succeeded")
 
 
 def _say(text: str) -> None:

@@ -14,6 +14,7 @@ import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import (
+    check_output,
     cost_of,
     cost_option,
     objective_option,
@@ -90,6 +91,8 @@ def command(
     bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
     together: what the client measured, and what the server did meanwhile.
     """
+    check_output(output, sources)
+    check_output(capacity_file, sources, "--save-capacity")
     where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
     query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:

@@ -12,6 +12,7 @@ import msgspec
 
 from vllm_watch.config.model import Config, MetricsConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.prometheus_section import parse_prometheus_url
+from vllm_watch.config.quoting import quote
 from vllm_watch.config.texts import DEFAULT_NAME, as_name, check_listen, check_path, host_and_port, parse_url
 from vllm_watch.support.errors import UsageError
 
@@ -51,10 +52,18 @@ def _option(option: str, text: str, parse: Callable[[str], Value]) -> Value:
 
 
 def _server_of_options(log: str | None, url: str | None) -> ServerConfig:
-    path = None if log is None else str(Path(_option("--log", log, check_path)).absolute())
+    path = None if log is None else _option("--log", log, _absolute)
     metrics = None if url is None else MetricsConfig(url=_option("--metrics", url, parse_url))
     name = host_and_port(metrics.url) if metrics is not None else Path(path or "").stem
     return ServerConfig(name=as_name(name), log=path, metrics=metrics)
+
+
+def _absolute(text: str) -> str:
+    path = check_path(text)
+    try:
+        return str(Path(path).absolute())
+    except FileNotFoundError:
+        raise ValueError(f"{quote(path)} is relative to a folder that was deleted") from None
 
 
 def _with_unique_names(servers: Iterable[ServerConfig]) -> Iterable[ServerConfig]:

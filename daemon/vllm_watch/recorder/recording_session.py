@@ -35,6 +35,8 @@ class ServerCounts:
     """What was recorded of one server, and the reason why its source failed last, if it did."""
 
     lines: int = 0
+    unread: int = 0
+    """Bytes that the log held at the end and that are not recorded."""
     scrapes: int = 0
     failed_scrapes: int = 0
     gpu_readings: int = 0
@@ -134,6 +136,15 @@ class RecordingSession:
 
         if data:
             self._write(add)
+
+    def add_gap(self, server: str, unread: int) -> None:
+        """Add that a log held so many bytes more."""
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_log(self.seconds, server, b"", is_after_gap=True)
+            self.counts.servers[server].unread = unread
+
+        self._write(add)
 
     def add_history(self, server: str, at: float, data: bytes) -> None:
         """Add lines that were written before; `at` is when, by the clock."""

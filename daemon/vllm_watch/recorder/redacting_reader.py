@@ -40,8 +40,11 @@ class RedactingReader(LogReader):
         return other
 
     def read(self, lines: Sequence[bytes], times: LineTimes) -> LogBatch:
-        """Read lines and keep what is left of them."""
+        """Read lines and keep what is left of them; what they report is of use only where they are history."""
         kept = self._redacted(self.as_written(lines))
+        if isinstance(times, ArrivalTimes):
+            size = sum(map(len, lines)) + len(lines)
+            return LogBatch((), {}, len(lines), size, times.at(""), 0, kept=kept)
         return super().read(lines, times)._replace(kept=kept)
 
     def start_file(self) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import zlib
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -186,19 +187,15 @@ class FinishedLog:
             return
         with closing(blocks):
             for number in range(count):
-                try:
+                with _said_of(self._path):
                     parsed = blocks.take(number)
-                except OSError as error:
-                    raise FileError(f"{self._path}: reading failed: {error}") from error
                 yield parsed
                 if self._read < (number + 1) * READ_SIZE:
                     return  # The file was cut meanwhile, and this is its end.
 
     def _next_block(self, file: IO[bytes]) -> bytes:
-        try:
+        with _said_of(self._path):
             data = os.pread(file.fileno(), READ_SIZE, self._read)
-        except OSError as error:
-            raise FileError(f"{self._path}: reading failed: {error}") from error
         self._read += len(data)
         return data
 
@@ -259,28 +256,32 @@ def _blocks(path: str) -> Iterator[bytes]:
 
 
 def _blocks_of(file: IO[bytes], path: str, start: int) -> Iterator[bytes]:
-    try:
+    with _said_of(path):
         file.seek(start)
         while block := file.read(READ_SIZE):
             yield block
-    except (OSError, EOFError) as error:
-        raise FileError(f"{path}: reading failed: {error}") from error
 
 
 def _open(path: str) -> IO[bytes]:
-    try:
+    with _said_of(path):
         if path.endswith(".gz"):
             return cast("IO[bytes]", gzip.open(path, "rb"))
         return Path(path).open("rb")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _status(path: str) -> os.stat_result:
-    try:
+    with _said_of(path):
         return Path(path).stat()
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+@contextmanager
+def _said_of(path: str) -> Iterator[None]:
+    """Say of which file an error is."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        words = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise FileError(f"{path}: cannot be read: {words}") from error
 
 
 def _printed_times(path: str, modified: float, first: bytes, printed: str) -> PrintedTimes:
@@ -295,7 +296,7 @@ def _parts(path: str) -> Iterator[bytes]:
     if path.endswith(".gz"):
         yield from _blocks(path)
         return
-    with _open(path) as file:
+    with _open(path) as file, _said_of(path):
         for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
@@ -312,7 +313,7 @@ def _ends(path: str) -> tuple[bytes, bytes]:
 
 
 def _first_and_last_block(path: str) -> Iterator[bytes]:
-    with _open(path) as file:
+    with _open(path) as file, _said_of(path):
         yield file.read(_END_SIZE)
         file.seek(max(_status(path).st_size - _END_SIZE, file.tell()))
         yield file.read(_END_SIZE)

@@ -139,7 +139,7 @@ class Fleet:
             self._history_due = now + HISTORY_STEP
             known = {snapshot.name: snapshot for snapshot in self.snapshots()}
             shown = [server for server in self.servers if server.name in known]
-            self.each(lambda server: server.history.add(known[server.name]), shown)
+            self.each(lambda server: server.history.add(now, known[server.name]), shown)
 
     def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
         self._catch_up()

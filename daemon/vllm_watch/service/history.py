@@ -36,19 +36,25 @@ class ChartHistory:
         self._rows = array("d")
         """Moment after moment; NaN is a value that is not known."""
 
-    def add(self, snapshot: ServerSnapshot) -> None:
-        """Add the values of one moment."""
+    def add(self, at: float, snapshot: ServerSnapshot) -> None:
+        """Add the values of one moment, which is by a clock that nobody sets."""
         gauges = [_over_engines(snapshot, name) for name in _GAUGES]
         slowest = [value for engine in snapshot.engines if (value := _first_token(engine)) is not None]
-        values = (snapshot.at, *gauges, max(slowest, default=None))
+        values = (at, *gauges, max(slowest, default=None))
         rows = self._rows[-(_POINTS - 1) * len(_NAMES) :]
         rows.extend([math.nan if value is None else value for value in values])
         self._rows = rows  # At once: another thread may be reading.
 
-    def columns(self) -> dict[str, list[float | None]]:
-        """Return the values by name, oldest first, with their times (seconds since the epoch) as `t`."""
+    def columns(self, ahead: float = 0.0) -> dict[str, list[float | None]]:
+        """
+        Return the values by name, oldest first, with their times as `t`.
+
+        Args:
+            ahead: Seconds by which the clock that is shown is ahead of that of `add`.
+        """
         rows = self._rows.tolist()
         columns = {name: rows[number :: len(_NAMES)] for number, name in enumerate(_NAMES)}
+        columns["t"] = [at + ahead for at in columns["t"]]
         return {name: [None if math.isnan(value) else value for value in column] for name, column in columns.items()}
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import threading
 
 from vllm_watch.support.clock import Clock
-from vllm_watch.support.heartbeat import Heartbeat
+from vllm_watch.support.heartbeat import Heartbeat, running_seconds
 
 
 STOP_SECONDS = 1.5
-"""How long `join` waits; a thread that hangs ends with the process."""
+"""How long after `request_stop` a thread is waited for; one that hangs ends with the process."""
 
 
 class ServiceThread:
@@ -30,6 +30,7 @@ class ServiceThread:
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
+        self._wait_until = 0.0
 
     @property
     def name(self) -> str:
@@ -49,10 +50,11 @@ class ServiceThread:
 
     def request_stop(self) -> None:
         """Make it end soon; this does not wait for the end."""
+        self._wait_until = running_seconds() + STOP_SECONDS
         self._stop.set()
         self._wake.set()
 
     def join(self) -> None:
-        """Wait for its end, but not for long."""
+        """Wait for its end, but not for long: the time counts from `request_stop`."""
         if self.is_started:
-            self.thread.join(STOP_SECONDS)
+            self.thread.join(max(self._wait_until - running_seconds(), 0))

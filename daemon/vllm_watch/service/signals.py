@@ -52,6 +52,7 @@ def handle_signals(controlled: Controlled, *, reloads: bool) -> Iterator[None]:
     if reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         handlers[signal.SIGHUP] = reload if reloads else stop
     old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # It may have come already, and waited.
     try:
         yield
     finally:

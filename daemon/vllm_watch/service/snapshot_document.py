@@ -17,7 +17,7 @@ from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.prometheus_alerts import Alerts, alerts_view
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.support.clock import Clock, seconds_ahead, wall_time
+from vllm_watch.support.clock import Clock, seconds_ahead
 
 
 def fleet_document(
@@ -29,23 +29,31 @@ def fleet_document(
     Where the servers are not watched now but replayed, it says so, and how fast.
     """
     known = {snapshot.name: snapshot for snapshot in fleet.snapshots()}
+    ahead = seconds_ahead(clock)
 
     def show(server: ServerMonitor) -> msgspec.Raw:
         with_hour = hours is None or server.name in hours
-        return server_document(known[server.name], server.history if with_hour else None)
+        return server_document(known[server.name], server.history if with_hour else None, ahead)
 
     servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
-    shown = {} if alerts is None else alerts_view(alerts, known, seconds_ahead(clock))
+    shown = {} if alerts is None else alerts_view(alerts, known, ahead)
     if clock.replay_speed is not None:
         shown["replay"] = {"speed": clock.replay_speed}
-    return document(wall_time(clock, clock.now()), servers, shown)
+    return document(clock.now() + ahead, servers, shown)
 
 
-def server_document(snapshot: ServerSnapshot, hour: ChartHistory | None) -> msgspec.Raw:
-    """Return one server, encoded by itself, so that one that cannot be encoded hides no other."""
+def server_document(snapshot: ServerSnapshot, hour: ChartHistory | None, ahead: float = 0.0) -> msgspec.Raw:
+    """
+    Return one server, encoded by itself, so that one that cannot be encoded hides no other.
+
+    Args:
+        snapshot: The server.
+        hour: Its last hour, if that is wanted.
+        ahead: Seconds by which the snapshot's clock is ahead of the hour's.
+    """
     view = server_view(snapshot)
     if hour is not None:
-        view["history"] = hour.columns()
+        view["history"] = hour.columns(ahead)
         view["events"] = event_views(snapshot.events)
     return msgspec.Raw(msgspec.json.encode(view))
 

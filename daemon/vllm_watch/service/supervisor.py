@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 
 from collections.abc import Callable
@@ -296,6 +297,7 @@ def run_service(
         listening: Is called with the port once the daemon listens.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    _raise_file_limit()
     supervisor = Supervisor(config, clock, load=load, follower=follower)
     with handle_signals(supervisor, reloads=load is not None or follower is not None):
         supervisor.start()
@@ -305,3 +307,10 @@ def run_service(
             supervisor.run()
         finally:
             supervisor.stop()
+
+
+def _raise_file_limit() -> None:
+    """Have as many files open as the system allows: each log, client and request needs one."""
+    with suppress(OSError, ValueError):  # The unit allows no change, and macOS less than it says.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

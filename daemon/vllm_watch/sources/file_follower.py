@@ -17,7 +17,7 @@ from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_queue import FileQueue
 from vllm_watch.sources.log_file import LogFile
-from vllm_watch.sources.open_file import FileId
+from vllm_watch.sources.open_file import FileId, FileState
 from vllm_watch.sources.queued_file import QueuedFile
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint, Resumption
@@ -143,6 +143,22 @@ class FileFollower:
     def is_over(self, now: float) -> bool:
         """Tell whether the path has named nothing that can be opened for long enough to give it up."""
         return self._unseen_since is not None and now - max(self._unseen_since, self._grown_at) >= ROTATE_WAIT
+
+    def is_idle(self, now: float, state: FileState) -> bool:
+        """
+        Tell whether the file need not be open: all of it was read, to the end of a line, and nothing came for a while.
+
+        Args:
+            now: The time.
+            state: The state of the path's file before the last poll.
+        """
+        return (
+            self.has_read_all
+            and [log.file_id for log in self.logs] == [state.file_id]
+            and self.position is not None
+            and 0 < self.position.offset == state.size
+            and now - self._grown_at >= ROTATE_WAIT
+        )
 
     def resume_point(self) -> ResumePoint | None:
         """Return where to resume when the path names something again."""

@@ -14,6 +14,7 @@ import math
 import os
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -22,7 +23,7 @@ from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition, may_name
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.log_file import LogFile
-from vllm_watch.sources.open_file import FileId, NotRegularError
+from vllm_watch.sources.open_file import FileId, FileState, NotRegularError, file_state
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint
 from vllm_watch.sources.rotated_names import is_compressed, is_rotated_of
@@ -56,9 +57,19 @@ _HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
 """Reasons why a file that exists cannot be opened: what it holds once it can be was written before."""
 
 
+class _Idle(NamedTuple):
+    """A match of a glob that is closed, for nothing was written for a while: as it was at the last poll, all read."""
+
+    state: FileState
+    real_path: str
+    point: ResumePoint
+
+
 class LogTailer:
     """
     Follows one path or glob.
+
+    Of a glob's matches the newest is open, and those that are being written; at the others each poll looks.
 
     Args:
         pattern: The path, or a glob whose matches are all logs of the server.
@@ -67,25 +78,31 @@ class LogTailer:
         stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
         make_reader: Returns a reader of the lines of one path.
+        max_reads: Pieces read in one poll.
 
     Attributes:
         watch_mode: How changes of the files are noticed, `None` if that is not said; the caller sets it.
         has_more: Whether the last poll stopped before the end of what was there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - The last one goes by its name.
         self,
         pattern: str,
         positions: Sequence[FilePosition] = (),
         stopped_at: float = 0.0,
         wall: Callable[[float], float] = float,
         make_reader: Callable[[], LogReader] = LogReader,
+        *,
+        max_reads: int = MAX_READS,
     ) -> None:
         self.watch_mode: WatchMode | None = None
         self.has_more = False
         self._pattern = pattern
+        self.pattern = os.path.abspath(pattern)
+        """The absolute path or glob that is followed."""
         self._wall = wall
         self._make_reader = make_reader
+        self._max_reads = max_reads
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followers: dict[str, FileFollower] = {}
         self._stopped_at = stopped_at
@@ -98,20 +115,18 @@ class LogTailer:
         self._ignored: frozenset[str] = frozenset()
         self._selected_again: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
+        self._idle: dict[str, _Idle] = {}
+        self._newest: str | None = None
         self._counts = ReadCounts()
         self._has_polled = False
         self._reason: LogReason = "not_found"
         self._logged_errors: set[int | None] = set()
 
     @property
-    def pattern(self) -> str:
-        """The absolute path or glob that is followed."""
-        return os.path.abspath(self._pattern)
-
-    @property
     def watched_paths(self) -> tuple[str, ...]:
         """The path or glob, and the real paths of its files: changes of these are to be polled."""
-        return (self.pattern, *{follower.real_path for follower in self._followers.values()} - {self.pattern})
+        real_paths = {follower.real_path for follower in self._followers.values()}
+        return (self.pattern, *(real_paths | {idle.real_path for idle in self._idle.values()}) - {self.pattern})
 
     def move(self, pattern: str, now: float) -> None:
         """
@@ -124,8 +139,10 @@ class LogTailer:
         self._moved |= {
             log.file_id: ResumePoint(log.position(path), self._wall(now), is_same_run=True) for path, log in open_files
         }
+        self._moved |= {idle.state.file_id: idle.point for idle in self._idle.values()}
         self.close()
         self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
+        self.pattern = os.path.abspath(pattern)
         self._ignored, self._selected_again, self._hidden = frozenset(), frozenset(), set()
         self._has_polled, self._started_since = False, now - MOVE_SECONDS
 
@@ -151,6 +168,8 @@ class LogTailer:
         found: dict[str, FilePosition] = {}
         for path, point in self._resume_points.items():
             found[path] = point.position._replace(read_until=point.stopped_at)
+        for path, idle in self._idle.items():
+            found[path] = idle.point.position
         for path, follower in self._followers.items():
             position = follower.position
             if position is not None:
@@ -160,7 +179,7 @@ class LogTailer:
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up, lag = False, 0
+        is_up, lag = bool(self._idle), 0
         logs: list[LogFile] = []
         for follower in self._followers.values():
             is_up |= not follower.is_failing
@@ -174,23 +193,30 @@ class LogTailer:
         for follower in self._followers.values():
             follower.close()
         self._followers.clear()
+        self._idle.clear()
 
     def _paths(self) -> list[str]:
         """Return what of the glob to follow now: the matches that were written last, the oldest first."""
         found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
-        logs = {*found, *self._followers, *self._resume_points}
+        logs = {*found, *self._followers, *self._idle, *self._resume_points}
         # A rotated file belongs to its log, which is followed for a while after its name is gone.
         matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
         for path in self._followers.keys() & (set(found) - set(matches[-MAX_FILES:])):
             self._forget(path)
         self._hidden &= set(found)
+        for path in self._idle.keys() - set(matches[-MAX_FILES:]):
+            self._keep(path, self._idle.pop(path).point)
         self._selected_again = self._ignored.intersection(matches[-MAX_FILES:])
         self._ignored = frozenset(matches[:-MAX_FILES])
+        self._newest = matches[-1] if matches else None
         return matches[-MAX_FILES:]
 
     def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
-        """Poll one of `number` files."""
+        """Poll one of `number` files; of a glob's idle ones, whether it has changed."""
         polled_at = self._wall(now)
+        state = _state(path) if self._is_glob else None
+        if self._is_still_idle(path, state, polled_at):
+            return []
         batches: list[LogBatch] = []
         follower = self._followers.get(path)
         try:
@@ -204,7 +230,7 @@ class LogTailer:
             if self._reason in _HIDDEN:
                 self._hidden.add(path)
             return []
-        batches += follower.poll(now, max(MAX_READS // number, 1))
+        batches += follower.poll(now, max(self._max_reads // number, 1))
         if follower.has_read_all:
             follower.read_until = polled_at
         if follower.position is not None:
@@ -212,9 +238,29 @@ class LogTailer:
         if follower.problem is not None:
             self._note(follower.problem, is_counted=follower.is_failing)
         self.has_more |= follower.has_more
+        self._let_go(path, state, now, polled_at)
+        return batches
+
+    def _is_still_idle(self, path: str, state: FileState | None, polled_at: float) -> bool:
+        """Tell whether a match is closed and has not changed; from now on it is followed again if it has."""
+        idle = self._idle.pop(path, None)
+        if idle is None:
+            return False
+        if idle.state == state:
+            self._idle[path] = idle._replace(point=idle.point._replace(stopped_at=polled_at))
+            return True
+        self._keep(path, idle.point)
+        return False
+
+    def _let_go(self, path: str, state: FileState | None, now: float, polled_at: float) -> None:
+        """Stop following a path that has named nothing for long, and close a match that is not being written."""
+        follower = self._followers[path]
         if follower.is_over(now):
             self._forget(path)
-        return batches
+        elif state is not None and path != self._newest and follower.is_idle(now, state):
+            real_path, point = follower.real_path, self._close(path)
+            if point is not None:
+                self._idle[path] = _Idle(state, real_path, point._replace(stopped_at=polled_at))
 
     def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
         """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
@@ -262,13 +308,22 @@ class LogTailer:
 
     def _forget(self, path: str) -> None:
         """Stop following a path, and keep where its file was read to, in case it appears again."""
+        point = self._close(path)
+        if point is not None:
+            self._keep(path, point)
+
+    def _close(self, path: str) -> ResumePoint | None:
+        """Close the files of a path; return where to resume."""
         follower = self._followers.pop(path)
         point = follower.resume_point()
         follower.close()
-        if point is not None:
-            self._resume_points[path] = point
-            while len(self._resume_points) > MAX_POSITIONS:
-                del self._resume_points[next(iter(self._resume_points))]
+        return point
+
+    def _keep(self, path: str, point: ResumePoint) -> None:
+        """Keep where to resume; of too many paths, for the last ones."""
+        self._resume_points[path] = point
+        while len(self._resume_points) > MAX_POSITIONS:
+            del self._resume_points[next(iter(self._resume_points))]
 
 
 def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
@@ -277,6 +332,14 @@ def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
 
 def _reason(error: OSError) -> LogReason:
     return _REASONS.get(error.errno or 0, "read_error")
+
+
+def _state(path: str) -> FileState | None:
+    """Return what differs once a path names another file or its file was changed; `None` if it names none."""
+    try:
+        return file_state(os.stat(path))
+    except OSError:
+        return None
 
 
 def _modified(path: str) -> float:

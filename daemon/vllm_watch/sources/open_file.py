@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 
 from typing import NamedTuple
@@ -24,6 +25,15 @@ class FileId(NamedTuple):
 
     device: int
     inode: int
+
+
+class FileState(NamedTuple):
+    """What differs once a file is another one or was changed, but for two changes within one tick."""
+
+    file_id: FileId
+    size: int
+    modified: int
+    changed: int
 
 
 class OpenFile:
@@ -66,10 +76,9 @@ class OpenFile:
         """Return when the file was last written, in seconds since the epoch."""
         return os.fstat(self._fd).st_mtime
 
-    def state(self) -> tuple[int, ...]:
-        """Return what differs once the file is another one or was changed, but for two changes within one tick."""
-        status = os.fstat(self._fd)
-        return (*self.file_id, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    def state(self) -> FileState:
+        """Return the file's state now."""
+        return file_state(os.fstat(self._fd))
 
     def is_unlinked(self) -> bool:
         """Tell whether the file has no name any more: it takes room on the disk for as long as it is open."""
@@ -98,10 +107,26 @@ class OpenFile:
         return max(end, offset)
 
 
+def file_state(status: os.stat_result) -> FileState:
+    """Return a file's state by what the operating system says of it."""
+    return FileState(FileId(status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _check_number(fd: int, path: str) -> None:
+    """Check that a log leaves half of the files that may be open to clients, scrapes and the checkpoint."""
+    try:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    except OSError:  # The system call is not allowed.
+        return
+    if limit != resource.RLIM_INFINITY and fd >= limit // 2:  # The lowest free number: as many files are open.
+        raise OSError(errno.EMFILE, "half of the limit of open files (LimitNOFILE) is not for logs", path)
+
+
 def _open(path: str) -> tuple[int, FileId]:
     # O_NONBLOCK: opening a pipe would wait for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
+        _check_number(fd, path)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegularError(f"{path} is not a regular file")

@@ -101,7 +101,7 @@ class Resumption:
             batches = self._resume_in(same[0].log, point, now, max_search)
             self._counts.rotations += len(wanted)
             return batches
-        if not point.is_same_run:
+        if not point.is_same_run or present.log.has_inode_of(position):
             self._count_missing(position, opened, present.log)
         return []
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.sources.checkpoint import Loaded
+from vllm_watch.sources.file_follower import MAX_READS
 from vllm_watch.sources.journal_tailer import JournalTailer
 from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch.support.clock import Clock
@@ -17,7 +18,12 @@ Tailer = LogTailer | JournalTailer
 
 
 def tailer_of(
-    config: ServerConfig, before: Loaded, clock: Clock, make_reader: Callable[[], LogReader] = LogReader
+    config: ServerConfig,
+    before: Loaded,
+    clock: Clock,
+    make_reader: Callable[[], LogReader] = LogReader,
+    *,
+    max_reads: int = MAX_READS,
 ) -> Tailer:
     """
     Return what follows a server's log.
@@ -27,6 +33,7 @@ def tailer_of(
         before: How far an earlier run has read it.
         clock: The time.
         make_reader: Returns a reader of the lines.
+        max_reads: Pieces of a file that are read in one poll.
     """
     if config.journal is not None:
         cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
@@ -34,4 +41,5 @@ def tailer_of(
         return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
     if config.log is None:
         raise ValueError(f"server {config.name} has no log")
-    return LogTailer(config.log, before.positions.files, before.written, clock.wall, make_reader)
+    files = before.positions.files
+    return LogTailer(config.log, files, before.written, clock.wall, make_reader, max_reads=max_reads)

@@ -13,7 +13,7 @@ import math
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.log_file import LogFile
-from vllm_watch.sources.open_file import FileId
+from vllm_watch.sources.open_file import FileId, FileState
 from vllm_watch.sources.queued_file import QueuedFile
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.rotation import RotatedFile, RotatedFiles
@@ -36,7 +36,7 @@ class Truncations:
     def __init__(self, rotated: RotatedFiles, counts: ReadCounts) -> None:
         self._rotated = rotated
         self._counts = counts
-        self._seen: tuple[int, ...] = ()
+        self._seen: FileState | None = None
         """The state of a file of which nothing was read, when copies of it were looked for last."""
         self._listed_at = -math.inf
 
@@ -74,7 +74,7 @@ class Truncations:
         state = log.state()
         if state == self._seen and now < self._listed_at + LIST_SECONDS:
             return []
-        self._seen = ()  # If listing fails it is tried again.
+        self._seen = None  # If listing fails it is tried again.
         found = self.copies(log, known, position, now)
         self._seen, self._listed_at = state, now
         return found

@@ -27,7 +27,3 @@ class KvTotals:
     def of_engine(self, engine: str) -> Mapping[KvKey, float]:
         """Return what an engine's lines add up to."""
         return self._engines.get(engine, {})
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._engines.clear()

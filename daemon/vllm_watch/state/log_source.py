@@ -76,10 +76,10 @@ class LogSource:
             self._forget_present()
         self._note_lines(batch)
         if batch.is_history:
-            life, notices = self.life.counts(), self.totals.notice_counts()
+            life, totals, self.totals = self.life.counts(), self.totals, LogTotals()
             self._apply_lines(batch)
             self.life.restore_counts(life)
-            self.totals.restore_counts(notices)
+            self.totals = totals
         else:
             self._apply_lines(batch)
             self.totals.continuation_lines += batch.continuation_lines
@@ -147,8 +147,7 @@ class LogSource:
         for request, count in batch.requests.items():
             if request.status == _OK and request.path in INFERENCE_HANDLERS and not self.has_served:
                 self.first_served_at = batch.end
-            if not batch.is_history:
-                self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
+            self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
 
     def _apply(self, timed: TimedEvent, *, is_dated: bool) -> None:
         """Take in one event; `is_dated` is whether its time is known."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.state.http_labels import ANY_OTHER
@@ -15,15 +14,6 @@ from vllm_watch_parsers.events import AdapterChangeKind, DiffusionDecoding, Engi
 
 MAX_UNKNOWN_FIELDS = 20
 MAX_REQUEST_KEYS = 512
-
-
-class NoticeCounts(NamedTuple):
-    """What is counted about the lines themselves and taken back where they are history."""
-
-    out_of_range: Counter[str]
-    unparsed: int
-    dropped: int
-    adapter_changes: Counter[AdapterChangeKind]
 
 
 class LogTotals:
@@ -92,16 +82,3 @@ class LogTotals:
             new = (line.committed_tokens or 0, line.denoising_steps or 0, line.canvas_positions or 0)
             tokens, steps, positions = map(sum, zip(self.diffusion.get(engine, (0, 0, 0)), new, strict=True))
             self.diffusion[engine] = (tokens, steps, positions)
-
-    def notice_counts(self) -> NoticeCounts:
-        """Return a copy of what is taken back where lines are history."""
-        return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped, self.adapter_changes.copy())
-
-    def restore_counts(self, counts: NoticeCounts) -> None:
-        """Take back what was counted since, and all tokens, preemptions and transfers."""
-        self.out_of_range, self.unparsed, self.dropped, self.adapter_changes = counts
-        self.draft_tokens.clear()
-        self.preemptions.clear()
-        self.emitted_tokens.clear()
-        self.diffusion.clear()
-        self.kv.clear()

@@ -50,7 +50,8 @@ class _ServerReplay:
             self._state.engine_states(self._started + self._looked)
             if self._looked >= self._charted + HISTORY_STEP:
                 self._charted = self._looked
-                self._hour.add(self._state.snapshot(self._started + self._looked))
+                at = self._started + self._looked
+                self._hour.add(at, self._state.snapshot(at))
         self._apply_until(seconds)
 
     def document(self, seconds: float, hours: Collection[str] | None) -> msgspec.Raw:

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import structlog
 
 from tornado.httputil import HTTPServerRequest
-from tornado.ioloop import IOLoop, PeriodicCallback
+from tornado.ioloop import IOLoop
 
 from vllm_watch.config.web import WebConfig
 from vllm_watch.support.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ from vllm_watch.web.routes import LONG_PATHS, Router
 from vllm_watch.web.sockets import bind, is_loopback
 
 
-_BEAT_MILLISECONDS = 1000
+_BEAT_SECONDS = 1.0
 _START_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
@@ -146,15 +146,11 @@ class WebServer:
             lambda request: self._handle(request, authenticator, maker), lambda: self.config.get().tls
         )
         server.add_sockets(sockets)
-
-        def beat() -> None:
-            maker.submit(self.heartbeat.beat)  # Both threads must be alive for it.
-
-        beating = PeriodicCallback(beat, _BEAT_MILLISECONDS)
-        beating.start()
         started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
-        await stopping.wait()
-        beating.stop()
+        while not stopping.is_set():
+            maker.submit(self.heartbeat.beat)  # Both threads must be alive for it.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _BEAT_SECONDS)
         server.stop()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(server.close_all_connections(), _CLOSE_SECONDS)
