@@ -17,7 +17,7 @@ QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 .PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate chart
 
 .venv/installed: pyproject.toml
-	@echo "Installing vllm-watch into .venv: this takes up to a minute, once."
+	@echo "Installing into .venv: this takes up to a minute, once."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@

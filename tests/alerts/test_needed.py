@@ -80,5 +80,9 @@ def test_texts_of_alerts_ask_for_nothing_else():
         for name in recorded & set(re.findall(r"engine:[\w:]+", text))
     }
 
-    assert asked == {("VllmSlowerThanItWas", "engine:vllm_watch_slower_ratio:median")}
+    assert asked == {
+        ("VllmSlowerThanItWas", "engine:vllm_watch_slower_ratio:median"),
+        ("VllmCapacityExhausted", "engine:vllm_watch_batch_full_ratio:max1m"),
+        ("VllmCapacityExhausted", "engine:vllm_watch_kv_cache_usage_ratio:avg1m"),
+    }
     assert not [(alert, name) for alert, name in asked if name not in names(needed(groups, [alert_query(alert)]))]

@@ -55,7 +55,7 @@ def test_a_server_that_vanished_is_unknown(prometheus):
     """A server that its daemon, still a target, showed within the hour and does not any more is in the table."""
     shown = states(prometheus, prometheus.spans["dp1"])
     assert "unknown" == shown["day", DAEMON_ADDRESS]
-    assert "idle" == shown["dp1", DAEMON_ADDRESS]
+    assert "serving" == shown["dp1", DAEMON_ADDRESS]
 
 
 def test_every_server_is_counted_by_one_state(prometheus):
@@ -99,8 +99,8 @@ def test_for_is_since_the_state_changed(prometheus, seconds):
     start, _ = prometheus.spans["fleet"]
     span = Span(start, start + seconds)
     found = column(prometheus, span, "For")
-    # One is idle, and one that is just there starts, at every scrape: since when is not known.
-    unknown = {"prefill", "adapters"} if seconds == 550 else {"prefill"}
+    # One is idle, and one that is just there starts, at every scrape so far: since when is not known.
+    unknown = {320: {"prefill"}, 550: {"prefill", "adapters"}, 700: set()}[seconds]
     assert set(found) == {key for key in states(prometheus, span) if key[0] not in unknown}
     short = column(prometheus, Span(span.end - 4 * STEP, span.end), "For")
     for (name, address), shown in found.items():

@@ -26,11 +26,12 @@ def test_a_recording_is_in_its_span_and_nowhere_else(prometheus, name):
 
 @pytest.mark.parametrize("name", ["day", "stall", "rejections"])
 def test_alerts_are_those_of_the_replay(prometheus, name):
-    """ALERTS says of a recording what the replay of its incident says."""
+    """ALERTS says of a recording what the replay of its incident says, but of GPUs, which are made up here."""
     span = prometheus.spans[name]
     expr = f'ALERTS{{alertstate="firing",server="{name}"}}'
     names = {series.labels["alertname"] for series in Api(prometheus.url).range(expr, span.start, span.end, 15)}
-    assert {alert.alert for alert in fired([RECORDINGS[name]], has_slo=True)[name]} == names
+    shown = {alert for alert in names if not alert.startswith("Gpu")}
+    assert {alert.alert for alert in fired([RECORDINGS[name]], has_slo=True)[name]} == shown
 
 
 def test_the_daemon_tells_of_itself(prometheus):

@@ -246,13 +246,14 @@ class TestCommand:
 
     def test_what_it_says(self, here):
         """A block for each server: its process, its address, its log, what it was started with, and what to change."""
-        server = here.start(f"{here.command('--max-num-seqs', '24', '--disable-log-stats')} > vllm.log 2>&1")
+        port = free_port()  # The usual one may be that of a real server.
+        server = here.start(f"{here.command('--max-num-seqs', '24', '--disable-log-stats', port=port)} > vllm.log 2>&1")
         result = discover()
-        block = result.stdout.split(f"{here.folder.name}:8000:\n")[1]
+        block = result.stdout.split(f"{here.folder.name}:{port}:\n")[1]
 
         assert 1 == result.returncode
         assert f"process {server.pid} of " in block
-        assert "metrics: http://127.0.0.1:8000/metrics" in block
+        assert f"metrics: http://127.0.0.1:{port}/metrics" in block
         assert f"log: {here.folder}/vllm.log" in block
         assert "at most 24 running requests" in block
         assert "TO CHANGE: Its log was opened with >" in block
