@@ -139,6 +139,7 @@ def test_summer_time_shifts_nothing(tmp_path, change):
     [
         ("Europe/Berlin", utc(2026, 10, 25, 1)),
         ("America/New_York", utc(2026, 11, 1, 6)),
+        ("Europe/Dublin", utc(2026, 10, 25, 1)),
         ("Australia/Lord_Howe", utc(2026, 4, 4, 15)),
         ("Pacific/Chatham", utc(2026, 4, 4, 14)),
     ],

@@ -163,7 +163,7 @@ def test_a_start_that_was_rotated_away(machine):
 
 
 def test_a_log_that_was_lost_leaves_it_open(machine):
-    """Where lines may be missing, one of them may have been a start: nothing that was known is shown."""
+    """Where lines may be missing, one of them may have been a start: nothing that was known is shown, then or later."""
     machine.watch.write("a", checkpoint="state.json")
     log = machine.watch.folder / "a.log"
     log.unlink()
@@ -171,8 +171,11 @@ def test_a_log_that_was_lost_leaves_it_open(machine):
     machine.start().stop()
     log.unlink()
     machine.watch.log("a", STATS)
-    machine.start()
+    service = machine.start()
+    assert machine.limit() is None
 
+    service.stop()
+    machine.start()
     assert machine.limit() is None
 
 

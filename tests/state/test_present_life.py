@@ -54,7 +54,7 @@ class TestKept:
         before = started(max_num_seqs=4)
         server = after_restart(before)
         assert limit(server) is None
-        server.state.life.confirm_log(LOG)
+        server.state.life.resume_log(LOG, goes_on=True)
         server.log(line(running=1))
         was, now = (each.state.snapshot(each.now) for each in (before, server))
 
@@ -71,9 +71,22 @@ class TestKept:
     def test_another_log_proves_nothing(self):
         """A configuration that gives the server another log leaves open whether it was started again."""
         server = after_restart(started(max_num_seqs=4))
-        server.state.life.confirm_log("/var/log/other.log")
+        server.state.life.resume_log("/var/log/other.log", goes_on=True)
 
         assert limit(server) is None
+
+    def test_a_log_with_missing_lines(self):
+        """Lines that one run has missed are missing for the next one, too: only the process may still tell."""
+        before = started(max_num_seqs=4)
+        before.scrape(page(start=1000.0))
+        missed = after_restart(before)
+        missed.state.life.resume_log(LOG, goes_on=False)
+        server = after_restart(missed)
+        server.state.life.resume_log(LOG, goes_on=True)
+        assert limit(server) is None
+        server.scrape(page(start=1000.0))
+
+        assert 4 == limit(server)
 
     @pytest.mark.parametrize(("start", "expected"), [(1000.0, 4), (1000.5, 4), (1200.0, None)])
     def test_the_process_that_metrics_report(self, start, expected):
@@ -98,7 +111,7 @@ class TestKept:
         before = started(max_num_seqs=4)
         before.scrape(page(start=1000.0))
         server = after_restart(runs(before, 7))
-        server.state.life.confirm_log(LOG)
+        server.state.life.resume_log(LOG, goes_on=True)
         assert 4 == limit(server)
         if how == "log":
             server.log(version())

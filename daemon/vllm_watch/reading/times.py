@@ -170,7 +170,7 @@ class PrintedTimes:
             return _without_zone(year, parsed)
         first, second = _passes(year, parsed)
         is_second = (
-            first < self._latest - _FALL if math.isfinite(self._latest) else second <= self._last < second + _HOUR
+            first < self._latest - _FALL if math.isfinite(self._latest) else 0 <= self._last - second < second - first
         )
         return second if is_second else first
 
@@ -207,7 +207,7 @@ def _passes(year: int, printed: _Printed) -> tuple[float, float]:
     """Return the two moments at which this machine's clock shows a time: most often they are the same."""
     first, second = _local(year, printed, is_summer=1), _local(year, printed, is_summer=0)
     if _is_summer(first) and not _is_summer(second):
-        return first, second
+        return min(first, second), max(first, second)  # In Dublin and Casablanca it is winter that is "summer time".
     only = _local(year, printed)
     return only, only
 

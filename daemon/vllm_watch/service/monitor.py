@@ -214,8 +214,8 @@ class ServerMonitor:
 
     def _take_log(self, batches: Sequence[LogBatch], status: LogStatus) -> None:
         with self._lock:
-            if self.log is not None and self.log.goes_on:
-                self._state.life.confirm_log(self.log.key)
+            if self.log is not None and self.log.goes_on is not None:
+                self._state.life.resume_log(self.log.key, goes_on=self.log.goes_on)
             for batch in batches:
                 self._state.apply_log(batch)
             self._state.apply_log_status(status)

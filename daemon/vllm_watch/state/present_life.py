@@ -162,10 +162,20 @@ class PresentLife:
         self._before = kept
         self._process_start, self._process = kept.process_start, kept.process
 
-    def confirm_log(self, log: str) -> None:
-        """Take in that this log goes on where the earlier run stopped reading, before its next lines are taken in."""
-        if self._before is not None and self._before.log == log:
+    def resume_log(self, log: str, *, goes_on: bool) -> None:
+        """
+        Take in whether this log goes on where the earlier run stopped reading, before its next lines are taken in.
+
+        If lines are missing, what is read later proves nothing to the next run either.
+        """
+        if self._before is None or self._before.log != log:
+            return
+        if goes_on:
             self._take_back()
+        elif self._before.process_start is None and self._before.process is None:
+            self._before = None
+        else:
+            self._before = msgspec.structs.replace(self._before, log=None)
 
     def kept(self, server: str, log: str | None) -> KeptFacts | None:
         """Return what is known of a server with a log, for a checkpoint; `None` if nothing is."""
