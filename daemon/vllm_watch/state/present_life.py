@@ -34,10 +34,11 @@ Start = tuple[_Number, _Number]
 
 
 class RunningServer(NamedTuple):
-    """A server's process on this machine, and what its command line says."""
+    """A server's process on this machine, what its command line says, and the file that it writes its log into now."""
 
     start: Start
     command: CommandFacts
+    log: str | None = None
 
 
 class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
