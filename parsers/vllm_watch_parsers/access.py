@@ -9,7 +9,6 @@ from vllm_watch_parsers.events import AccessRequest
 
 
 ACCESS_START = b"INFO:     "
-ACCESS_BLANKS = ACCESS_START.count(b" ")
 PEER_END = b' - "'
 """The text between the peer, which has no blank, and the request."""
 
@@ -33,14 +32,11 @@ def request_text(line: bytes) -> bytes:
 
     Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): without a blank.
 
-    Args:
-        line: A line that starts with `ACCESS_START`.
-
     Returns:
-        The text from the method on, or nothing if there is no such text.
+        The text from the method on, or nothing if it is no access line.
     """
-    peer, _, text = line.partition(PEER_END)
-    return text if peer.count(b" ") == ACCESS_BLANKS else b""
+    head = ACCESS_HEAD.match(line)
+    return b"" if head is None else line[head.end() :]
 
 
 def parse_request(text: bytes) -> AccessRequest | None:

@@ -8,10 +8,6 @@ from typing import NamedTuple
 from vllm_watch_parsers.flags import Flags
 
 
-MOST_OF_A_SIZE = 10**12
-"""No size of a server is larger: what is, is a slip."""
-
-
 class CommandFacts(NamedTuple):
     """
     Facts from a server's command line, for what its log does not have.

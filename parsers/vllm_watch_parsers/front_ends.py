@@ -12,7 +12,7 @@ Here one mapping turns them into vLLM's own, so that nothing else knows of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
@@ -33,7 +33,6 @@ from vllm_watch_parsers.metric_names import (
 EngineKind = Literal["vllm", "ray_vllm", "kserve_vllm"]
 """Whose names a page of vLLM's series bears."""
 
-ENGINE_KINDS: tuple[EngineKind, ...] = get_args(EngineKind)
 _PREFERRED: tuple[EngineKind, ...] = ("vllm", "kserve_vllm", "ray_vllm")
 
 PageProblem = Literal["ray_engines_mixed", "several_servers"]

@@ -22,8 +22,8 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.commands.backfill import write_backfill
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.recording_lines import CommandLine
 from vllm_watch.replay.recording_writer import RecordingWriter
+from vllm_watch.state.command_line import CommandLine
 
 
 STALL = str(RECORDINGS["stall"])

@@ -29,7 +29,7 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands import check, run
+from vllm_watch.commands import run, server_check
 from vllm_watch.commands.watched import Selection
 from vllm_watch.support.errors import UsageError
 
@@ -631,7 +631,7 @@ class TestCheckOfTheJournal:
         config = tmp_path / "config.yml"
         config.write_text("servers: [{name: a, log: {journal: vllm.service}}]\n")
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}" if does is not None else str(tmp_path))
-        monkeypatch.setattr(check, "ANSWER_SECONDS", 0.1 if "no entry" in words else SECONDS)
+        monkeypatch.setattr(server_check, "ANSWER_SECONDS", 0.1 if "no entry" in words else SECONDS)
         result = call_here("check", "--config", str(config))
 
         assert f"log of unit vllm.service: {'ok' if status == 0 else 'FAILED'}" in result.stdout

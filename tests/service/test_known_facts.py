@@ -11,6 +11,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import until
 
+from vllm_watch.commands import server_check
 from vllm_watch.commands.check import check
 from vllm_watch.config.config_file import load_config
 from vllm_watch.discovery.watched_processes import WatchedProcesses
@@ -73,12 +74,9 @@ def machine(tmp_path, monkeypatch):
     made = []
     with StandIn(lambda _: [answer(page(running=4, waiting=9, start=made[0].started_at))]) as http:
         made.append(Machine(tmp_path, http))
-        for module in (thread_group, check.__globals__):
+        for module in (thread_group, server_check):
             table = lambda: WatchedProcesses(made[0].tree.proc, hostname="here")  # noqa: E731
-            if isinstance(module, dict):
-                monkeypatch.setitem(module, "WatchedProcesses", table)
-            else:
-                monkeypatch.setattr(module, "WatchedProcesses", table)
+            monkeypatch.setattr(module, "WatchedProcesses", table)
         yield made[0]
         if made[0].watch.service is not None:
             made[0].watch.service.stop()

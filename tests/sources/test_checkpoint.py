@@ -40,10 +40,11 @@ from vllm_watch.sources.checkpoint import (
     Positions,
     ServerChange,
 )
+from vllm_watch.state.command_line import CommandLine
 from vllm_watch.state.configuration import ConfigChange, FlagChange, KeptFlags
 from vllm_watch.state.facts import EngineFacts, Facts
 from vllm_watch.state.gpu_use import KnownUse
-from vllm_watch.state.present_life import KeptCommand, KeptFacts
+from vllm_watch.state.present_life import KeptFacts
 
 
 NOW = 1_795_000_000.0
@@ -492,7 +493,9 @@ known_facts = st.builds(
         _ranked=st.sets(flag_texts, max_size=2),
     ),
     st.builds(KeptFlags, some_flags, st.dictionaries(st.sampled_from(["lines", "arguments"]), some_flags)),
-    st.builds(KeptCommand, st.none() | some_flags, st.none() | flag_texts, log_stats_disabled=st.booleans()),
+    st.builds(
+        CommandLine, flags=st.none() | some_flags, model=st.none() | flag_texts, log_stats_disabled=st.booleans()
+    ),
 )
 positions_of_any_kind = st.builds(
     Positions,
@@ -541,7 +544,7 @@ def test_gpus_that_cannot_be_are_rejected(path, gpus):
         {"flags": {"places": {"arguments": {"dtype": "a b"}}}},
         {"flags": {"places": {"arguments": {f"flag-{n}": "1" for n in range(200)}}}},
         {"flags": {"places": {"elsewhere": {}}}},
-        {"command": {"model_name": "\n"}},
+        {"command": {"model_name": 1}},
         {"secret": "sk-1"},
     ],
     ids=str,

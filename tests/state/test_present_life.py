@@ -135,7 +135,7 @@ class TestKept:
 
     def test_what_could_not_be_loaded_is_not_kept(self):
         """A fact that no server can have must not cost the positions of the logs."""
-        server = runs(Server(), 7, CommandFacts(flags=(("dtype", "a value that is no label"),)))
+        server = runs(started(max_num_seqs=4), -1)
 
         assert kept(server) is None
 

@@ -48,8 +48,8 @@ class Subject(NamedTuple):
 
     `flags` are by vLLM's names without dashes: one that is not there is not known, whatever its default is. `facts` are
     numbers by the names of the series without their prefix, those of all engines together. `is_given` is whether a flag
-    that is not there was not given. `work` is the time in which
-    it worked. `shared_prompt_ratio` is which part of the prompts is the same in many of them.
+    that is not there was not given. `work` is the time in which it worked. `shared_prompt` is what the prompts have in
+    common.
     """
 
     name: str

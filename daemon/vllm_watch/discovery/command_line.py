@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from vllm_watch_parsers.command_facts import MOST_OF_A_SIZE, CommandFacts
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.flags import OPTIONS, SWITCH_OPTIONS, Flags, given_flags
 from vllm_watch_parsers.startup import known_name
 
@@ -70,6 +70,8 @@ _FLAGS = (
 _API_KEY = "api-key"
 _SIZE = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,6}))?([kKmMgG])?")
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+_LARGEST_SIZE = 10**12
+"""What is larger is a slip."""
 
 
 class ServeCommand(NamedTuple):
@@ -287,7 +289,7 @@ def _size(text: str | None) -> int | None:
         return None
     whole, decimals, unit = found.groups()
     size = int(float(f"{whole}.{decimals or 0}") * _FACTORS.get(unit, 1))
-    return size if 0 < size <= MOST_OF_A_SIZE else None
+    return size if 0 < size <= _LARGEST_SIZE else None
 
 
 def _plain_number(text: str) -> str:

@@ -12,7 +12,6 @@ import threading
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.config.model import ServerConfig
@@ -53,14 +52,12 @@ class Running(NamedTuple):
     """
     The processes of watched servers, by the servers' names, as the process table had them at a moment.
 
-    `why` tells why a server may have a process that is not among them. `logs` are the files that they write their logs
-    into now.
+    `why` tells why a server may have a process that is not among them.
     """
 
     at: float
     servers: Mapping[str, RunningServer]
     why: str
-    logs: Mapping[str, str] = MappingProxyType({})
 
 
 class WatchedProcesses:
@@ -106,11 +103,10 @@ class WatchedProcesses:
             if anew or self._is_due(servers, now):
                 self._list(servers, now)
             found = {
-                name: RunningServer((each.server.pid, each.server.started), each.server.command.facts)
-                for name, each in self._found.items()
+                name: RunningServer((server.pid, server.started), server.command.facts, server.log)
+                for name, (server, _) in self._found.items()
             }
-            logs = {name: each.server.log for name, each in self._found.items() if each.server.log is not None}
-            return Running(self._listed_at, found, self._why(), logs)
+            return Running(self._listed_at, found, self._why())
 
     def users(self, servers: Sequence[ServerConfig], report: GpuReport, now: float) -> GpuUsers:
         """Return the servers with their processes that are on a GPU by a reading, and the processes that have ended."""

@@ -3,8 +3,8 @@ r"""
 The lines of a recording in one file: JSON, one value a line, xz-compressed. Reader and writer share this module.
 
 The first line is the `Header`, also with what each server's command line said: its log may have lost its start to a
-rotation. Each other is one `Line`: ``t`` is in seconds since the start and never decreases, but
-is negative for history. What a line says, its other keys tell:
+rotation. Each other is one `Line`: ``t`` is in seconds since the start and never decreases, but is negative for
+history. What a line says, its other keys tell:
 
     {"t", "server", "log": "…\n"}        complete lines of the log, as they came
     {"t", "server", "gap": true, "log"}  the same, after lines that were not read
@@ -37,10 +37,9 @@ import msgspec
 
 from vllm_watch.catalog.gpu_codes import GpuState
 from vllm_watch.catalog.reasons import GpuReason
+from vllm_watch.state.command_line import CommandLine
 from vllm_watch.state.gpu_report import HowKnown
 from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import given_flags
-from vllm_watch_parsers.startup import known_name
 
 
 FORMAT = 1
@@ -57,35 +56,12 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-_DAYS, le=_DAYS)]
 UnixSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 ServerName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-
-
 Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAYS)]
-
-
-class CommandLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server's command line said when the recording was started (`CommandFacts`); `flags` are a closed list."""
-
-    model_name: str = ""
-    has_several_api_servers: bool = False
-    log_stats_disabled: bool = False
-    flags: Mapping[str, str] | None = None
-    model: str | None = None
-
-    @property
-    def facts(self) -> CommandFacts:
-        """The same for a server's state, spelt as it may become labels."""
-        flags = None if self.flags is None else given_flags(self.flags.items())
-        names = {"model_name": known_name(self.model_name) or "", "model": known_name(self.model)}
-        return CommandFacts(**{**msgspec.structs.asdict(self), **names, "flags": flags})
 
 
 def command_line(facts: CommandFacts, clean: Callable[[str], str]) -> CommandLine | None:
     """Return what is recorded of a command line, its texts without what is private; `None` if there is none."""
-    if facts.flags is None:
-        return None
-    flags = {name: clean(value) for name, value in facts.flags}
-    model = None if facts.model is None else clean(facts.model)
-    return CommandLine(**{**facts._asdict(), "model_name": clean(facts.model_name), "flags": flags, "model": model})
+    return None if facts.flags is None else CommandLine.of(facts, clean)
 
 
 class Sources(msgspec.Struct, frozen=True, omit_defaults=True):

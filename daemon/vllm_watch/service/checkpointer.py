@@ -11,8 +11,7 @@ from vllm_watch.config.model import Config
 from vllm_watch.exposition.self_metrics import CheckpointStatus
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import NOTHING_BEFORE
-from vllm_watch.sources.checkpoint import CheckpointFile, Loaded, Positions, ServerChange
-from vllm_watch.state.present_life import KeptFacts
+from vllm_watch.sources.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.support.clock import Clock
 
 
@@ -20,9 +19,6 @@ log = structlog.get_logger("vllm_watch.service")
 
 MAX_UNWATCHED = 256
 """Of how many logs that are not watched any more the positions are kept."""
-
-Facts = Callable[[], tuple[KeptFacts, ...]]
-"""Returns what is known of each server."""
 
 
 class Checkpointer:
@@ -53,37 +49,29 @@ class Checkpointer:
         """Keep those positions that belong to no server of a configuration."""
         self._unwatched = _unwatched(positions.positions.dated(positions.written), config)
 
-    def positions(self, logs: Collection[LogMonitor], changes: Iterable[ServerChange], facts: Facts = tuple) -> Loaded:
+    def positions(self, logs: Collection[LogMonitor], known: Callable[[], Positions]) -> Loaded:
         """
         Return how far these logs and the unwatched ones have been read, as a checkpoint of this moment.
 
         Args:
             logs: The logs that are watched.
-            changes: The last change of each server's flags.
-            facts: Returns what is known of each server.
+            known: Returns what is known of the servers beside the positions.
         """
         # The time first: the positions may be of a later poll, never of an earlier one.
         read_until = self._read_until(logs)
         watched = Positions().beside(each.positions() for each in logs)
         # A log that was renamed is not to be read again under its former path.
         positions = self._unwatched.without(watched.files).beside([watched])
-        known = positions._replace(changes=tuple(changes), kernel_cursor=self.kernel_cursor, gpus=self.gpus)
-        # The facts last: lines that are read again may correct them, lines that are not must be in them.
-        return Loaded(known._replace(facts=facts()), "ok", read_until)
+        # What is known last: lines that are read again may correct it, lines that are not must be in it.
+        now = known()._replace(files=positions.files, journals=positions.journals)
+        return Loaded(now._replace(kernel_cursor=self.kernel_cursor, gpus=self.gpus), "ok", read_until)
 
-    def save(
-        self,
-        logs: Collection[LogMonitor],
-        changes: Iterable[ServerChange] = (),
-        facts: Facts = tuple,
-        *,
-        force: bool = False,
-    ) -> None:
+    def save(self, logs: Collection[LogMonitor], known: Callable[[], Positions], *, force: bool = False) -> None:
         """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""
         if self._file is None or not (force or _all_polled(logs)):
             return
         last_error = self._file.last_error
-        now = self.positions(logs, changes, facts)
+        now = self.positions(logs, known)
         self._file.save(now.positions, self._wall_now(), read_until=now.written, force=force)
         if self._file.last_error not in {"", last_error}:
             log.warning("checkpoint.failed", path=self._path, error=self._file.last_error)

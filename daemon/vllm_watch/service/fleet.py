@@ -20,8 +20,7 @@ from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.sharing import Shared, shared_seconds
 from vllm_watch.service.state_changes import StateChanges
-from vllm_watch.sources.checkpoint import ServerChange
-from vllm_watch.state.present_life import KeptFacts
+from vllm_watch.sources.checkpoint import Positions, ServerChange
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -83,7 +82,7 @@ class Fleet:
         kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
         for name in known.keys() - kept:
             known[name].close()  # First: its successor would read again what it reads later.
-        before = self._checkpointer.positions(self.logs, self.config_changes(), self.facts)
+        before = self._checkpointer.positions(self.logs, self.known)
         new = tuple(
             known[each.name] if each.name in kept else ServerMonitor(each, self._clock, before)
             for each in config.servers
@@ -91,13 +90,11 @@ class Fleet:
         self._checkpointer.keep_unwatched(before, config)
         self.config, self.servers = config, new
 
-    def config_changes(self) -> list[ServerChange]:
-        """Return the last change of each server's flags, of those that are known."""
-        return [ServerChange(server.name, change) for server in self.servers if (change := server.kept()[0])]
-
-    def facts(self) -> tuple[KeptFacts, ...]:
-        """Return what is known of each server, for the checkpoint."""
-        return tuple(facts for facts in self.each(lambda server: server.kept()[1]) if facts is not None)
+    def known(self) -> Positions:
+        """Return what is known of each server, for the checkpoint: the last change of its flags, and its facts."""
+        kept = self.each(lambda server: (server.name, *server.kept()))
+        changes = tuple(ServerChange(name, change) for name, change, _ in kept if change is not None)
+        return Positions(changes=changes, facts=tuple(facts for _, _, facts in kept if facts is not None))
 
     def each(
         self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None
@@ -130,7 +127,7 @@ class Fleet:
         # Nothing is known yet of a server whose sources were not read; what was known before a reload is kept for it.
         ready = [server for server in self.servers if server.is_ready]
         self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
-        self._config_changes.log(self.config_changes())
+        self._config_changes.log(self.known().changes)
 
     def record_history(self) -> None:
         """Keep the present values for the charts, if the last ones are old enough."""

@@ -194,7 +194,7 @@ class Supervisor:
 
     def _save_positions(self, *, force: bool = False) -> None:
         self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
-        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), self.fleet.facts, force=force)
+        self.checkpointer.save(self.fleet.logs, self.fleet.known, force=force)
 
     def _watch(self, config: Config) -> None:
         """Watch the servers of a new configuration and the pods, and ask its Prometheus."""

@@ -18,8 +18,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from vllm_watch.state.command_line import CommandLine
 from vllm_watch.state.configuration import FlagSource, KeptFlags
-from vllm_watch.state.facts import Facts, Text
+from vllm_watch.state.facts import Facts
 from vllm_watch.state.server_process import is_same_start
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -33,40 +34,11 @@ Start = tuple[_Number, _Number]
 
 
 class RunningServer(NamedTuple):
-    """A server's process on this machine, and what its command line says."""
+    """A server's process on this machine, what its command line says, and the file that it writes its log into now."""
 
     start: Start
     command: CommandFacts
-
-
-class KeptCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A server's command line as a checkpoint keeps it: `CommandFacts`."""
-
-    flags: Annotated[dict[Text, Text], msgspec.Meta(max_length=128)] | None = None
-    model: Text | None = None
-    model_name: Text | None = None
-    has_several_api_servers: bool = False
-    log_stats_disabled: bool = False
-
-    @classmethod
-    def of(cls, command: CommandFacts) -> KeptCommand:
-        """Return a command line for a checkpoint."""
-        flags = None if command.flags is None else dict(command.flags)
-        return cls(
-            flags,
-            command.model,
-            command.model_name or None,
-            command.has_several_api_servers,
-            command.log_stats_disabled,
-        )
-
-    @property
-    def facts(self) -> CommandFacts:
-        """The command line's facts."""
-        flags = None if self.flags is None else tuple(sorted(self.flags.items()))
-        return CommandFacts(
-            self.model_name or "", self.has_several_api_servers, self.log_stats_disabled, flags, self.model
-        )
+    log: str | None = None
 
 
 class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,7 +55,7 @@ class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     process: Start | None = None
     facts: Facts | None = None
     flags: KeptFlags = KeptFlags()
-    command: KeptCommand = KeptCommand()
+    command: CommandLine = CommandLine()
 
 
 class PresentLife:
@@ -197,13 +169,13 @@ class PresentLife:
             self._process,
             None if source is None else source.facts,
             KeptFlags() if source is None else self._sources.flags.kept(),
-            KeptCommand.of(self._sources.command),
+            CommandLine.of(self._sources.command),
         )
         try:
             copy = msgspec.convert(msgspec.to_builtins(known), KeptFacts)
         except msgspec.ValidationError:
             return None
-        is_empty = (copy.facts or Facts(), copy.flags, copy.command) == (Facts(), KeptFlags(), KeptCommand())
+        is_empty = (copy.facts or Facts(), copy.flags, copy.command) == (Facts(), KeptFlags(), CommandLine())
         return None if is_empty else copy
 
     def _start(self, source: FlagSource, at: float) -> None:

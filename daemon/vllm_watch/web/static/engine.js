@@ -17,6 +17,7 @@ import {
   UNKNOWN,
 } from "./format.js";
 import {
+  engineWord,
   fact,
   gauge,
   isWide,
@@ -25,8 +26,6 @@ import {
   quantileAtLeast,
   quantileBounds,
   quantileIsBelow,
-  engineWord,
-  stateOf,
 } from "./snapshot.js";
 import { KV_FULL_RATIO } from "./thresholds.js";
 import { STAGES, TARGETS } from "./words.js";
