@@ -84,7 +84,7 @@ def test_what_a_start_has_changed_is_said():
     found = text_of(snapshot, configuration=snapshot.configuration._replace(change=change), version=None)
 
     assert f"Changed by the last start with other flags: {change.text}." in found
-    assert "note No start of the server in the log: version, capacity" in " ".join(found.split())
+    assert "note No start of the server in the log: its version is unknown" in " ".join(found.split())
 
 
 def test_failures_of_the_log_are_warnings():

@@ -9,7 +9,8 @@ from vllm_watch.catalog.reasons import SourceName
 
 
 NO_START = (
-    "no start of the server in the log: version, capacity and limits are unknown until one is written to this file."
+    "no start of the server in the log: its version is unknown until one is written to this file, and so are the "
+    "capacity and the limits that no other source tells."
 )
 
 UNKNOWN_WITHOUT: Mapping[SourceName, str] = {
