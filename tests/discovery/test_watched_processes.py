@@ -12,7 +12,6 @@ from tests.support.proc_tree import ProcTree
 
 from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.discovery.watched_processes import LIST_SECONDS, WatchedProcesses
-from vllm_watch.state.present_life import RunningServer
 
 
 NOW = 5000.0
@@ -215,7 +214,7 @@ class TestRunning:
         found = machine.found.running((A,), NOW)
 
         assert {"a"} == found.servers.keys()
-        assert (100, 100) == found.servers["a"].start
+        assert (100, 100) == found.servers["a"].process
         assert ("Qwen/Qwen3-8B", ()) == (found.servers["a"].command.model, found.servers["a"].command.flags)
 
     def test_a_server_elsewhere_costs_nothing(self, machine, monkeypatch):
@@ -236,7 +235,6 @@ class TestRunning:
 
         assert NOW + 3 + LIST_SECONDS == again.at
         assert {"a", "b"} == again.servers.keys()
-        assert isinstance(again.servers["b"], RunningServer)
 
     def test_why_a_process_is_not_known(self, machine, monkeypatch):
         """Processes that are hidden or may not be read are no failure, and the reason is said."""

@@ -21,7 +21,7 @@ from vllm_watch.discovery.servers import DiscoveredServer, find_servers, process
 from vllm_watch.discovery.whose_server import Here, server_of
 from vllm_watch.state.gpu_report import GpuReport
 from vllm_watch.state.gpu_use import GpuUser, GpuUsers
-from vllm_watch.state.present_life import RunningServer
+from vllm_watch.state.present_life import RunningServer, ServerProcess
 from vllm_watch.support.clock import steady_seconds
 from vllm_watch.support.errors import DiscoveryError
 
@@ -103,7 +103,7 @@ class WatchedProcesses:
             if anew or self._is_due(servers, now):
                 self._list(servers, now)
             found = {
-                name: RunningServer((server.pid, server.started), server.command.facts, server.log)
+                name: RunningServer(ServerProcess(server.pid, server.started), server.command.facts, server.log)
                 for name, (server, _) in self._found.items()
             }
             return Running(self._listed_at, found, self._why())

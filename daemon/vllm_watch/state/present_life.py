@@ -29,14 +29,19 @@ from vllm_watch_parsers.command_facts import CommandFacts
 SOURCES: tuple[FlagSource, ...] = ("log", "metrics", "command line")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Start = tuple[_Number, _Number]
-"""The number of a server's process and when that was started, in clock ticks since the boot."""
+
+
+class ServerProcess(NamedTuple):
+    """A server's process: its number, and when it was started, in clock ticks since the boot."""
+
+    pid: _Number
+    started: _Number
 
 
 class RunningServer(NamedTuple):
     """A server's process on this machine, what its command line says, and the file that it writes its log into now."""
 
-    start: Start
+    process: ServerProcess
     command: CommandFacts
     log: str | None = None
 
@@ -52,7 +57,7 @@ class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     server: str
     log: str | None = None
     process_start: Annotated[float, msgspec.Meta(ge=0, le=2**63)] | None = None
-    process: Start | None = None
+    process: ServerProcess | None = None
     facts: Facts | None = None
     flags: KeptFlags = KeptFlags()
     command: CommandLine = CommandLine()
@@ -75,7 +80,7 @@ class PresentLife:
         self._process_start: float | None = None
         self._former_start: float | None = None
         """The start of the process that answered when another source reported a new life."""
-        self._process: Start | None = None
+        self._process: ServerProcess | None = None
         self._looked_at = self._began_at = -math.inf
         """When the process table was read last, and when the start of the present life was reported."""
         self._before: KeptFacts | None = None
@@ -118,12 +123,12 @@ class PresentLife:
         self._looked_at = at
         if running is None or at < self._began_at:
             return
-        if self._process is not None and running.start != self._process:
+        if self._process is not None and running.process != self._process:
             self._start("command line", at)
         elif self._process is not None:
             self._take_back()
         is_new = "command line" not in self._heard or running.command != self._sources.command
-        self._process, self._is_command_kept = running.start, False
+        self._process, self._is_command_kept = running.process, False
         self._heard.add("command line")
         if is_new:
             self._sources.command = running.command
