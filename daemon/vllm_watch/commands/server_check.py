@@ -158,8 +158,8 @@ def _check_source(checked: CheckedServer, source: SourceSnapshot, *, is_one: boo
     text = explain(source.source, source.reason)
     if source.source == "log" and writer is not None:
         word = "FAILED"
-        text = f"Its process {writer.process.pid} writes its log to {writer.log}, not here: vLLM keeps a file open "
-        text += "that was renamed. Start it again, and rotate with copytruncate."
+        text = f"Its process {writer.process.pid} writes its log to {writer.log} and not here: vLLM keeps a file "
+        text += "open that was renamed. Start it again, and rotate with copytruncate."
     name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
     yield ReportLine(f"  {name}: {word}. {text}", word == "FAILED")
     if source.source == "gpu":
