@@ -432,6 +432,21 @@ class TestCheck:
 
         assert (1, True) == (result.returncode, "engine 0: down" in result.stdout)
 
+    def test_a_server_that_was_stopped(self, tmp_path, closed_port):
+        """Nothing listens where a server was stopped in order: the source has no fault, but answers nothing."""
+        log = tmp_path / "vllm.log"
+        log.write_text(
+            "(APIServer pid=1) INFO:     Application startup complete.\n"
+            "(APIServer pid=1) INFO:     Shutting down\n"
+            "(APIServer pid=1) INFO:     Finished server process [1]\n"
+        )
+        url = f"http://127.0.0.1:{closed_port}/metrics"
+        result = vllm_watch("check", "--log", log, "--metrics", url)
+
+        says = "not read. Nothing listens at this address: the server was stopped in order."
+        assert (1, True) == (result.returncode, f"/metrics {url}: {says}" in result.stdout)
+        assert "FAILED" not in result.stdout
+
     def test_bad_sources(self, tmp_path, closed_port):
         """Sources that cannot be read are named with what to do, and the exit status is 1."""
         url = f"http://127.0.0.1:{closed_port}/metrics"

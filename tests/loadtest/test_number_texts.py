@@ -45,8 +45,8 @@ def test_a_bound_is_shown_as_it_was_chosen(value, text):
     ("low", "high", "text"),
     [
         (250.0, 500.0, "250 to 500"),
-        (500.0, None, "more than 500"),
-        (None, 250.0, "up to 250"),
+        (500.0, None, ">500"),
+        (None, 250.0, "<250"),
         (50.0, 50.0, "50"),
         (None, None, "\N{EN DASH}"),
     ],

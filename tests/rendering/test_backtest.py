@@ -55,6 +55,8 @@ def test_what_fired_is_listed_by_severity():
     assert "  VllmQueueGrowing   before 15:00:00   the end           –\n" in text  # noqa: RUF001
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
+    lasting = (alert("A", "", 0, None), alert("A", "", 30, None))
+    assert "fire: A (2 times).\n" in backtest_text([result(FIRST._replace(pending=lasting))], BERLIN)
     assert words(text).endswith("unknown Not judged: 2 alerts, for other reasons. With --verbose each is named.")
 
 

@@ -218,7 +218,7 @@ def test_sides_are_drawn_over_each_other():
     legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
 
     assert ["Differences with their 95 % intervals", "The sides over time"] == titles[:2]
-    assert "Time to first token: share of the values at or below" in titles
+    assert "Time to first token (TTFT): share of the values at or below" in titles
     assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[1]
     assert ["draft2", "draft4"] == legends[2]
 

@@ -39,7 +39,7 @@ def test_a_real_load_test_is_rendered():
     assert not NOT_SAID.search(report_text(report) + report_markdown(report) + root.text)
     assert max(map(len, report_text(report).splitlines())) <= 80
     assert {"ttft_ms", "tpot_ms"} <= set(json.loads(report_json(report))["runs"][0]["result"])
-    assert ["The run over time", "Time to first token: share of the values at or below"] == titles[:2]
+    assert ["The run over time", "Time to first token (TTFT): share of the values at or below"] == titles[:2]
 
 
 def test_a_real_curve_is_rendered():

@@ -225,7 +225,7 @@ def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, h
 
     assert len(page.encode()) < limit
     assert columns * 5 < drawn < columns * 14 or drawn == columns == 0
-    assert has_tables == ("Time to first token (ms)" in page)
+    assert has_tables == ("Time to first token (TTFT), ms" in page)
     assert has_tables == ("too many runs" not in page)
     assert "run 2</th>" in page
 
@@ -296,7 +296,7 @@ def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):
     """A single run has no table of runs to fall back on: its tables are shown."""
     monkeypatch.setattr(report_module, "MAX_BYTES", 10)
 
-    assert "Time to first token (ms)" in report_html(reports.report())
+    assert "Time to first token (TTFT), ms" in report_html(reports.report())
 
 
 def test_a_peak_of_one_scrape_is_seen():
@@ -342,7 +342,7 @@ def test_values_above_all_buckets_are_said():
     """What the drawing of latencies has no place for is a sentence below it."""
     spread = {"ttft_ms": Distribution(bounds=(10.0, 1000.0), counts=(1, 7, 3))}
 
-    assert "Time to first token: values above 1 s: 3." in report_html(reports.report(distributions=spread))
+    assert "Time to first token (TTFT): values above 1 s: 3." in report_html(reports.report(distributions=spread))
 
 
 def test_a_curve_is_labelled_with_its_loads():

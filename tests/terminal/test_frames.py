@@ -114,13 +114,17 @@ def test_a_server_that_was_stopped_is_no_alarm():
     """An orderly stop has a quiet word, and stands below the servers that need somebody."""
     document = fleet("down", "stalled", "saturated", "down")
     stopped, died = document["servers"][3], document["servers"][0]
-    stopped["name"] = "ended"
+    stopped["name"], died["name"] = "ended", "crashed"
     stopped["engines"][0]["cause"], died["engines"][0]["cause"] = {"reason": "stopped"}, {"reason": "killed"}
+    stopped["sources"] = died["sources"] = [{"source": "metrics", "up": False, "reason": "refused"}]
     servers = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
 
-    assert ["down", "stalled", "saturated", "ended"] == [each.name for each in servers]
+    assert ["crashed", "stalled", "saturated", "ended"] == [each.name for each in servers]
     assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80, Cells()).text
     assert ("stopped", "sleeping") == state_word("down", "stopped")
+    assert ["FAILED", "not read"] == [each.sources[0].standing for each in (servers[0], servers[3])]
+    wrong = [any(found.text.startswith("/metrics") for found in each.findings) for each in (servers[0], servers[3])]
+    assert [True, False] == wrong
 
 
 def test_all_states_are_tried():

@@ -730,18 +730,23 @@ CheckpointReason = Literal[
 """Whether the checkpoint was used at the start, or why not."""
 
 
-def needs_attention(source: str, reason: str, *, is_up: bool) -> bool:
+def needs_attention(source: str, reason: str, *, is_up: bool, is_stopped: bool = False) -> bool:
     """
     Whether somebody has to look at a source.
 
-    A driver need not be there: a machine may have other GPUs or none, or a server may use none.
+    A driver need not be there: a machine may have other GPUs or none, or a server may use none. Where a server
+    was stopped in order nothing listens.
     """
+    if is_stopped and reason == "refused":
+        return False
     known = BY_SOURCE["gpu"].get(reason) if source == "gpu" else None
     return not is_up and (known is None or known.kind != "quiet")
 
 
-def explain(source: SourceName, reason: str) -> str:
-    """Return what a reason means, as a sentence or two."""
+def explain(source: SourceName, reason: str, *, is_stopped: bool = False) -> str:
+    """Return what a reason means, as a sentence or two; a server `is_stopped` that was stopped in order."""
+    if is_stopped and reason == "refused":
+        return "Nothing listens at this address: the server was stopped in order."
     return BY_SOURCE[source][reason].text
 
 
@@ -755,9 +760,9 @@ not ok: it is read, and what it says is a failure. not read: it cannot be read, 
 WRONG: frozenset[Standing] = frozenset({"not ok", "FAILED"})
 
 
-def standing(source: str, reason: str, *, is_up: bool) -> Standing:
+def standing(source: str, reason: str, *, is_up: bool, is_stopped: bool = False) -> Standing:
     """Return how a source is, by its reason."""
-    if needs_attention(source, reason, is_up=is_up):
+    if needs_attention(source, reason, is_up=is_up, is_stopped=is_stopped):
         return "FAILED"
     if not is_up:
         return "not read"

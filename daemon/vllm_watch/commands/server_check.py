@@ -154,8 +154,8 @@ def _read_log(server: ServerMonitor) -> None:
 def _check_source(checked: CheckedServer, source: SourceSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
     config, snapshot, writer = checked.config, checked.snapshot, checked.writer
     where = _address(config, source.source) if is_one else ""
-    word: str = standing(source.source, source.reason, is_up=source.is_up)
-    text = explain(source.source, source.reason)
+    word: str = standing(source.source, source.reason, is_up=source.is_up, is_stopped=snapshot.is_stopped)
+    text = explain(source.source, source.reason, is_stopped=snapshot.is_stopped)
     if source.source == "log" and writer is not None:
         word = "FAILED"
         text = f"Its process {writer.process.pid} writes its log to {writer.log} and not here: vLLM keeps a file "

@@ -13,6 +13,7 @@ import msgspec
 
 from msgspec import Struct
 
+from vllm_watch.catalog.causes import common
 from vllm_watch.support.errors import WrongDaemonError
 
 
@@ -49,6 +50,11 @@ class ServerDocument(Struct):
     events: list[EventDocument] | None = None
     gpus: list[GpuDocument] = []
     gpu_errors: list[GpuErrorDocument] = []
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped in order, with all its engines."""
+        return common(None if engine.cause is None else engine.cause.reason for engine in self.engines) == "stopped"
 
     def hour(self, names: Sequence[str]) -> list[tuple[float, list[float | None]]]:
         """Return the last hour as far as it is there: each moment with the values of these columns, oldest first."""

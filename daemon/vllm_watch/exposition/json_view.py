@@ -45,7 +45,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "labels": dict(server.labels),
         "links": dict(server.links),
         "cost_per_hour": server.cost_per_hour,
-        "sources": [_source_view(source) for source in server.sources],
+        "sources": [_source_view(source, is_stopped=server.is_stopped) for source in server.sources],
         "engines": [_engine_view(engine) for engine in server.engines],
         "http_requests": [
             {"method": key.method, "handler": key.handler, "code": key.code, "count": count}
@@ -70,13 +70,13 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
     return {name: value for name, value in view.items() if value is not None}
 
 
-def _source_view(source: SourceSnapshot) -> dict[str, Any]:
+def _source_view(source: SourceSnapshot, *, is_stopped: bool) -> dict[str, Any]:
     view = {
         "source": source.source,
         "up": source.is_up,
         "reason": source.reason,
-        "explanation": explain(source.source, source.reason),
-        "standing": standing(source.source, source.reason, is_up=source.is_up),
+        "explanation": explain(source.source, source.reason, is_stopped=is_stopped),
+        "standing": standing(source.source, source.reason, is_up=source.is_up, is_stopped=is_stopped),
         "last_reading": source.last_reading,
     }
     return view if source.engine_kind is None else {**view, "engine_kind": source.engine_kind}

@@ -18,10 +18,10 @@ class MetricTitle(NamedTuple):
 
 LATENCY_LABELS: Mapping[LatencyName, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2el_ms": "E2EL"}
 LATENCY_NAMES: Mapping[LatencyName, str] = {
-    "ttft_ms": "Time to first token",
-    "tpot_ms": "Time per output token",
-    "itl_ms": "Inter-token latency",
-    "e2el_ms": "End-to-end latency",
+    "ttft_ms": "Time to first token (TTFT)",
+    "tpot_ms": "Time per output token (TPOT)",
+    "itl_ms": "Inter-token latency (ITL)",
+    "e2el_ms": "End-to-end latency (E2EL)",
 }
 STATISTIC_LABELS: Mapping[str, str] = {
     "mean": "mean",

@@ -104,13 +104,13 @@ def limit(value: float) -> str:
 
 
 def spread(low: float | None, high: float | None, scale: float = 1.0) -> str:
-    """Return an interval: ``250 to 500``, ``more than 500``, ``up to 250``; a dash if both ends are open."""
+    """Return an interval: ``250 to 500``, ``>500``, ``<250``; a dash if both ends are open."""
     if low is not None and high is not None:
         texts = limit(low * scale), limit(high * scale)
         return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
     if low is not None:
-        return f"more than {limit(low * scale)}"
-    return MISSING if high is None else f"up to {limit(high * scale)}"
+        return f">{limit(low * scale)}"
+    return MISSING if high is None else f"<{limit(high * scale)}"
 
 
 def bounded(bounds: Bounds, scale: float = 1.0) -> str:

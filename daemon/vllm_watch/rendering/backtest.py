@@ -233,7 +233,8 @@ def _pending(alerts: Sequence[Alert], times: _Times) -> str:
     if len(alerts) == 1:
         return times.span(alerts[0])
     longest = max((alert.end - alert.start for alert in alerts if alert.end is not None), default=None)
-    return f"({len(alerts)} times, up to {duration(longest)})"
+    lasted = "" if longest is None else f", up to {duration(longest)}"
+    return f"({len(alerts)} times{lasted})"
 
 
 def _row(alert: Alert) -> dict[str, Any]:

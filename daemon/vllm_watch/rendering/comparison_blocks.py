@@ -215,7 +215,7 @@ def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     rest = [row for row in rows if not row.is_headline]
     yield _RATES, [row for row in rest if row.metric.partition(".")[0] not in (*LATENCIES, *ENERGIES, *COSTS)]
     for name in LATENCIES:
-        yield f"{LATENCY_NAMES[name]} (ms)", [row for row in rest if row.metric.startswith(f"{name}.")]
+        yield f"{LATENCY_NAMES[name]}, ms", [row for row in rest if row.metric.startswith(f"{name}.")]
     yield _ENERGY, [row for row in rest if row.metric in ENERGIES]
     yield _COST, [row for row in rest if row.metric in COSTS]
 

@@ -30,8 +30,8 @@ _ENERGY = "Energy"
 _OF_GPUS = "Energy is that of the GPUs alone: CPUs, fans and cooling are not in it."
 _COST = "Cost"
 _WHOLE_COST = "Cost: each line is the whole cost, by another count of tokens. The lines do not add up."
-_TOO_FEW = "“At least” and “too few”: this percentile is not known, for there are too few values."
-_BUCKETS = "“250 to 500”: the percentile is between these bounds of a bucket."
+_BUCKETS = "“250 to 500”: the percentile is between these bounds of a bucket; “>500”, “<250”: only one is known."
+_TOO_FEW = "“Too few values”: nothing is known of this percentile."
 
 
 def result_columns(run: Run) -> tuple[tuple[Column, Result], ...]:
@@ -60,8 +60,8 @@ def result_block(run: Run) -> Table:
 def percentile_notes(groups: Sequence[Group]) -> tuple[str, ...]:
     """Return what explains the percentiles of a table that are no numbers, as `percentile` writes them."""
     shown = {cell for group in groups for row in group.rows for cell in row[1:]}
-    buckets = any(" to " in cell or cell.startswith("more than") for cell in shown)
-    too_few = any(cell.startswith(("at least", "too few")) for cell in shown)
+    buckets = any(" to " in cell or cell.startswith((">", "<")) for cell in shown)
+    too_few = "too few values" in shown
     return (*((_BUCKETS,) if buckets else ()), *((_TOO_FEW,) if too_few else ()))
 
 
@@ -86,7 +86,7 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
         return MISSING
     bounds = latency.bounds.get(quantile)
     if quantile in latency.too_few:
-        return f"at least {limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
+        return f">{limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
     if bounds is not None and (bounds.low, bounds.high) != (None, None):
         return bounded(Bounds(low=bounds.low or None, high=bounds.high))
     value: float | None = getattr(latency, quantile)
@@ -111,7 +111,7 @@ def _latency_group(name: LatencyName, results: list[Result]) -> Group:
     ]
     known = [row for row in rows if set(row[1:]) - {MISSING}]
     extra = [row for row in extra if set(row[1:]) - {MISSING}]
-    return Group(f"{LATENCY_NAMES[name]} (ms)", tuple([*rows, *extra] if known else []))
+    return Group(f"{LATENCY_NAMES[name]}, ms", tuple([*rows, *extra] if known else []))
 
 
 def _of(name: LatencyName, show: Callable[[Latency], str]) -> Callable[[Result], str]:

@@ -306,8 +306,9 @@ def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
     """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
         name = SOURCE_NAMES[source.source]
-        text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason)}"
-        yield Statement(_TONES[standing(source.source, source.reason, is_up=source.is_up)], text)
+        text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason, is_stopped=snapshot.is_stopped)}"
+        how = standing(source.source, source.reason, is_up=source.is_up, is_stopped=snapshot.is_stopped)
+        yield Statement(_TONES[how], text)
     for finding in server_findings(snapshot):
         text = f"{finding.text[0].upper()}{finding.text[1:].rstrip('.')}."
         yield Statement("warning" if finding.weight == "wrong" else "note", text)

@@ -108,7 +108,7 @@ def _batch_limits(phase: Phase) -> str:
     if phase.result.batch_size is None:
         return MISSING
     found = [quantile_bounds(phase.result.batch_size, at) for at in _BATCH_QUANTILES.values()]
-    texts = [f"> {limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
+    texts = [f">{limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
     return MISSING if found[0] == Bounds() else " / ".join(texts)
 
 

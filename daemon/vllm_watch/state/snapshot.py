@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from vllm_watch.catalog.causes import Cause
+from vllm_watch.catalog.causes import Cause, common
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.catalog.states import EngineState
@@ -282,6 +282,11 @@ class ServerSnapshot(NamedTuple):
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
     of_server: Mapping[ServerSeries, Reading | HistogramReading] = MappingProxyType({})
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped in order, with all its engines."""
+        return common(engine.cause for engine in self.engines) == "stopped"
 
     @property
     def role(self) -> str:

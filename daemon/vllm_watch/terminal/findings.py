@@ -51,7 +51,7 @@ def _alert(alert: AlertDocument, instance: str | None) -> Finding:
 
 def _failures(server: ServerDocument) -> Iterator[Finding]:
     for source in server.sources:
-        if needs_attention(source.source, source.reason, is_up=source.up):
+        if needs_attention(source.source, source.reason, is_up=source.up, is_stopped=server.is_stopped):
             name = cast("SourceName", source.source)  # One of a newer daemon is called by its code.
             yield Finding("wrong", f"{SOURCE_NAMES.get(name, name)}: {source.explanation or source.reason}")
 

@@ -106,7 +106,9 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
         max_running_requests=_sum([engine.max_running_requests for engine in engines]),
         kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
         engines=engines,
-        sources=tuple(_source(each) for each in server.sources if each.source in BY_SOURCE),
+        sources=tuple(
+            _source(each, is_stopped=server.is_stopped) for each in server.sources if each.source in BY_SOURCE
+        ),
         findings=server_findings(server, [engine.state for engine in engines], document.alerts),
         events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
         hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
@@ -183,7 +185,7 @@ def _capacity(by_basis: Mapping[str, CapacityDocument]) -> CapacityView:
     return CapacityView(best.tokens_per_second, best.low, best.high, best.meaning)
 
 
-def _source(source: SourceDocument) -> SourceView:
+def _source(source: SourceDocument, *, is_stopped: bool) -> SourceView:
     name = cast("SourceName", source.source)
     known = BY_SOURCE[name].get(source.reason)
     return SourceView(
@@ -191,7 +193,7 @@ def _source(source: SourceDocument) -> SourceView:
         source.up,
         known.short if known else source.explanation,
         source.last_reading,
-        standing(name, source.reason, is_up=source.up),
+        standing(name, source.reason, is_up=source.up, is_stopped=is_stopped),
     )
 
 

@@ -278,9 +278,9 @@ function newLatencyCell({ value, below, bounds }, inSeconds, target) {
 
 // Returns a latency with a sign for one that is only known to be below or above a bound, or only roughly.
 function latencyText(value, below, bounds, inSeconds) {
-  if (below !== null) return `< ${latency(below, inSeconds)}`;
-  if (isWide(bounds)) return `> ${latency(value, inSeconds)}`;
-  return bounds === null ? latency(value, inSeconds) : `~ ${latency(value, inSeconds, 2)}`;
+  if (below !== null) return `<${latency(below, inSeconds)}`;
+  if (isWide(bounds)) return `>${latency(value, inSeconds)}`;
+  return bounds === null ? latency(value, inSeconds) : `~${latency(value, inSeconds, 2)}`;
 }
 
 function boundsTitle(bounds) {

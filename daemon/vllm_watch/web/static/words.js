@@ -6,7 +6,7 @@ export const STAGES = [
   ["time_to_first_token", "TTFT", "Time to first token"],
   ["inter_token", "ITL", "Inter-token latency: from one token to the next"],
   ["time_per_output_token", "TPOT", "Time per output token, mean over a request"],
-  ["e2e", "E2EL", "The whole request, end to end"],
+  ["e2e", "E2EL", "End-to-end latency: the whole request"],
   ["queue", "Queue", "Waiting to be scheduled"],
   ["prefill", "Prefill", "From being scheduled to the first token"],
   ["decode", "Decode", "From the first token to the last"],
