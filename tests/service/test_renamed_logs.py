@@ -197,8 +197,7 @@ def test_a_server_that_is_started_anew_with_another_log(machine):
         machine.write(START.replace("0.14.0", "0.15.0"), other)
         for name in ("stat", "cmdline"):
             (machine.tree.root / "10" / name).unlink()
-        machine.tree.add(11, f"vllm serve m --port {machine.port}")
-        machine.tree.output(11, other)
+        machine.tree.add(11, f"vllm serve m --port {machine.port}", output=other)
         machine.look(lambda: machine.follows(other) and lines_of(machine.counts()) == 6)
         page = machine.counts()
 

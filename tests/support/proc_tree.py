@@ -25,12 +25,22 @@ class ProcTree:
         self.write("self/mounts", f"proc {root} proc rw,nosuid 0 0\n")
         self.add(1, "/sbin/init", name="systemd", parent=0)
 
-    def add(self, pid, line, *, parent=1, started=None, name="python", cgroup="0::/\n", network=1, **environment):
-        """Add a process whose command line is split at blanks."""
+    def add(
+        self,
+        pid,
+        line,
+        *,
+        parent=1,
+        started=None,
+        name="python",
+        cgroup="0::/\n",
+        network=1,
+        output="/dev/null",
+        **environment,
+    ):
+        """Add a process whose command line is split at blanks: whoever looks meanwhile sees all of it or none."""
         words = line.split()
         fields = " ".join(["S", str(parent), *["0"] * 17, str(started or pid), "0"])
-        self.write(f"{pid}/stat", f"{pid} ({name}) {fields}\n")
-        self.write(f"{pid}/cmdline", "\0".join(words) + ("\0" if words else ""))
         self.write(f"{pid}/cgroup", cgroup)
         self.write(f"{pid}/environ", "".join(f"{key}={value}\0" for key, value in environment.items()))
         self.write(f"{pid}/net/tcp", "header\n")
@@ -38,7 +48,10 @@ class ProcTree:
         self.link(f"{pid}/ns/net", f"net:[{network}]")
         self.link(f"{pid}/root", "/")
         self.link(f"{pid}/cwd", "/")
-        self.output(pid, "/dev/null", descriptors=(0, 1, 2))
+        self.output(pid, "/dev/null", descriptors=(0,))
+        self.output(pid, output)
+        self.write(f"{pid}/cmdline", "\0".join(words) + ("\0" if words else ""))
+        self.write(f"{pid}/stat", f"{pid} ({name}) {fields}\n")
         return pid
 
     def output(self, pid, target, *, descriptors=(1, 2), flags=os.O_WRONLY | os.O_APPEND):
