@@ -50,7 +50,7 @@ test-all: .venv/developing  ## The same with whole samples: tests/README.md says
 coverage: .venv/developing  ## How much of the pure core the quick tests reach: 95 % of parsers and of state, branch by branch
 	$(BIN)/coverage run -m pytest -q --hypothesis-profile=quick -m 'not slow' tests/completeness tests/parsers tests/reading tests/state $(ARGS)
 	$(BIN)/coverage report --include 'parsers/*' --fail-under 95
-	$(BIN)/coverage report --include 'daemon/vllm_watch/state/*' --fail-under 95
+	$(BIN)/coverage report --include 'daemon/vllm_watch/daemon/state/*' --fail-under 95
 
 lint: .venv/developing  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -68,8 +68,8 @@ release-check: .venv/developing  ## What must hold for a release only: no Englis
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
 generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
-	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
-	$(BIN)/python -m vllm_watch.config.reference > daemon/CONFIGURATION.md
+	$(BIN)/python -m vllm_watch.daemon.exposition.metrics_reference > daemon/METRICS.md
+	$(BIN)/python -m vllm_watch.daemon.config.reference > daemon/CONFIGURATION.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py

@@ -21,16 +21,16 @@ from gpu_rules import rendered_gpu_rules
 from needs import needs
 from xid_table import RUNBOOK, with_tables
 
-from vllm_watch.backtest.rule_set import shipped_sources
-from vllm_watch.backtest.thresholds import named_in, shipped_thresholds
-from vllm_watch.backtest.thresholds import rendered as rendered_rules
+from vllm_watch.analysis.backtest.rule_set import shipped_sources
+from vllm_watch.analysis.backtest.thresholds import named_in, shipped_thresholds
+from vllm_watch.analysis.backtest.thresholds import rendered as rendered_rules
 
 
 HERE = Path(__file__).parent
-NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
-FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "first_steps.json"
-STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
-TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "terminal" / "thresholds.py"
+NEEDS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "alert_needs.json"
+FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "first_steps.json"
+STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "web" / "static" / "thresholds.js"
+TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "cli" / "terminal" / "thresholds.py"
 IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.support.clock import ScaledClock, SystemClock, steady_seconds
+from vllm_watch.daemon.support.clock import ScaledClock, SystemClock, steady_seconds
 
 
 class Machine:

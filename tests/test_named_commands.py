@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.yaml_files import load_all_yaml
 
-from vllm_watch.cli import cli
-from vllm_watch.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import cli
+from vllm_watch.daemon.support.lazy_commands import LazyCommand
 
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ TEXTS = [
         "daemon/[!R]*.md",
         "tests/*README.md",
         "daemon/vllm_watch/**/*.py",
-        "daemon/vllm_watch/web/static/*",
+        "daemon/vllm_watch/daemon/web/static/*",
         "deploy/*/**/*",
         "deploy/*.[!m]*",
     )

@@ -16,7 +16,7 @@ import pytest
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from tests.support.waiting import SECONDS
 
-from vllm_watch.support.printable import ascii_json, printable
+from vllm_watch.daemon.support.printable import ascii_json, printable
 
 
 pytestmark = pytest.mark.slow
@@ -26,10 +26,10 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\u2066\u200b\r\x7f\x00\u2028\
 ESCAPED = "\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202eevil\\u2066\\u200b\\r\\x7f\\x00\\u2028\\ud800"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-MAIN = "from vllm_watch.cli import main; main()"
+MAIN = "from vllm_watch.cli.command_line import main; main()"
 SAYS = """
 import logging, structlog, sys
-from vllm_watch.support.logging_setup import configure_log
+from vllm_watch.daemon.support.logging_setup import configure_log
 configure_log()
 hostile = {hostile!r}
 log = structlog.get_logger("x")

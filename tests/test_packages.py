@@ -16,40 +16,36 @@ import vllm_watch_parsers
 
 PARSERS = Path(vllm_watch_parsers.__file__).parent
 DAEMON = Path(vllm_watch.__file__).parent
-LAYERS = (
-    "catalog",
-    "support",
-    "statistics",
-    "capacity",
-    "config",
-    "reading",
-    "state",
-    "sources",
-    "gpu",
-    "prometheus",
-    "discovery",
-    "exposition",
-    "replay",
-    "recorder",
-    "loadtest",
-    "backtest",
-    "comparison",
-    "advice",
-    "rendering",
-    "web",
-    "service",
-    "grafana",
-    "terminal",
-    "commands",
-    "cli",
-    "__main__",
-)
-"""The daemon's packages, `cli.py` and `__main__.py`: each imports only those before it."""
+WINGS = {
+    "daemon": (
+        "catalog",
+        "support",
+        "statistics",
+        "capacity",
+        "config",
+        "reading",
+        "state",
+        "sources",
+        "gpu",
+        "prometheus",
+        "discovery",
+        "exposition",
+        "web",
+        "service",
+    ),
+    "analysis": ("replay", "recorder", "loadtest", "backtest", "comparison", "advice", "rendering"),
+    "cli": ("grafana", "terminal", "commands", "command_line"),
+}
+"""The three wings, and what is in each: wings and their packages import only those before them."""
+LAYERS = (*(f"{wing}.{name}" for wing, names in WINGS.items() for name in names), "__main__")
 MAX_METHODS = 20
 MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [DAEMON, PARSERS, *(ROOT / name for name in ("alerts", "dashboards", "deploy"))]
-PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "advice", "rendering")
+PURE_PACKAGES = (
+    *(f"daemon/{name}" for name in ("capacity", "state", "reading", "statistics")),
+    *(f"analysis/{name}" for name in ("comparison", "advice", "rendering")),
+)
 READERS_OF_LOAD_TESTS = {
     "daemon_source",
     "log_history",
@@ -73,10 +69,10 @@ PURE = sorted(
     [
         *PARSERS.glob("*.py"),
         *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py")),
-        DAEMON / "prometheus" / "answers.py",
-        *(path for path in (DAEMON / "loadtest").glob("*.py") if path.stem not in READERS_OF_LOAD_TESTS),
-        *(path for path in (DAEMON / "backtest").glob("*.py") if path.stem not in READERS_OF_BACKTESTS),
-        *(path for path in (DAEMON / "terminal").glob("*.py") if path.stem not in IMPURE_OF_THE_TERMINAL),
+        DAEMON / "daemon" / "prometheus" / "answers.py",
+        *(path for path in (DAEMON / "analysis" / "loadtest").glob("*.py") if path.stem not in READERS_OF_LOAD_TESTS),
+        *(path for path in (DAEMON / "analysis" / "backtest").glob("*.py") if path.stem not in READERS_OF_BACKTESTS),
+        *(path for path in (DAEMON / "cli" / "terminal").glob("*.py") if path.stem not in IMPURE_OF_THE_TERMINAL),
     ]
 )
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}
@@ -119,8 +115,8 @@ def arrows():
 
 
 def layer(module):
-    """Return the package that a module is in, or its own name if it is in none."""
-    return module.split(".")[1]
+    """Return the wing and the package that a module is in, such as ``daemon.state``."""
+    return ".".join(module.split(".")[1:3])
 
 
 def reached(graph, start):
@@ -133,10 +129,20 @@ def reached(graph, start):
     return seen
 
 
-def test_only_the_command_line_is_outside_the_packages():
-    """Beside the packages there are the command line and `__init__.py` only, and every package has its place."""
-    assert {"cli", "__init__", "__main__"} == {path.stem for path in DAEMON.glob("*.py")}
-    assert set(LAYERS) == {layer(module) for module in modules() if module != "vllm_watch"}
+def test_the_tree_shows_three_wings():
+    """Beside the wings there are `__init__.py` and `__main__.py` only, and every package has its place in a wing."""
+    assert {"__init__", "__main__"} == {path.stem for path in DAEMON.glob("*.py")}
+    assert set(LAYERS) == {layer(module) for module in modules()} - {"", *WINGS}
+
+
+def test_the_daemon_needs_neither_analysis_nor_commands():
+    """What runs beside the server imports nothing of what answers questions afterwards, or of what a person types."""
+    graph = arrows()
+    outside = {
+        name: {each for each in named if not each.startswith("vllm_watch.daemon")} for name, named in graph.items()
+    }
+
+    assert {} == {name: named for name, named in outside.items() if named and name.startswith("vllm_watch.daemon.")}
 
 
 def test_no_import_points_up():

@@ -7,7 +7,7 @@ import re
 
 from pathlib import Path
 
-from vllm_watch.replay.open_recording import is_recording
+from vllm_watch.analysis.replay.open_recording import is_recording
 
 
 TESTS = Path(__file__).parent

@@ -16,7 +16,7 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # `service.signals` lets it through.
     try:
-        from vllm_watch.cli import main as run_command_line  # noqa: PLC0415  # It takes tenths of a second.
+        from vllm_watch.cli.command_line import main as run_command_line  # noqa: PLC0415  # It takes tenths of a second.
 
         run_command_line()
     except KeyboardInterrupt:

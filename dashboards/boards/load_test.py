@@ -40,7 +40,7 @@ from boards.kit.preemptions import PREEMPTED, preemptions
 from boards.kit.quotients import by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.state.window import STAGES
+from vllm_watch.daemon.state.window import STAGES
 
 
 UID = "vllm-watch-load-test"

@@ -35,7 +35,7 @@ from boards.kit.panels import (
 from boards.kit.quotients import Quotient, by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number, thresholds
-from vllm_watch.catalog.states import EngineState
+from vllm_watch.daemon.catalog.states import EngineState
 
 
 UID = "vllm-watch-spec-decode"

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import click
 
-from vllm_watch import __version__, cli
-from vllm_watch.support.lazy_commands import LazyCommand
+from vllm_watch import __version__
+from vllm_watch.cli import command_line as cli
+from vllm_watch.daemon.support.lazy_commands import LazyCommand
 
 
 HERE = Path(__file__).parent

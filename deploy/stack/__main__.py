@@ -23,10 +23,10 @@ from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATC
 from deploy.stack.stack import USUAL_PORTS, run
 from deploy.stack.watched import Options
 
-from vllm_watch.commands.options import PLAYBACK_SPEED
-from vllm_watch.support.errors import VllmWatchError
-from vllm_watch.support.printable import printable
-from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
+from vllm_watch.cli.commands.options import PLAYBACK_SPEED
+from vllm_watch.daemon.support.errors import VllmWatchError
+from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.standard_streams import ReaderGoneError, guard_standard_streams
 
 
 _PORT = click.IntRange(1, 65535)

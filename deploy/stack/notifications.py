@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from deploy.stack.tree import ROOT
 
-from vllm_watch.loadtest.number_texts import duration
-from vllm_watch.support.printable import printable
+from vllm_watch.analysis.loadtest.number_texts import duration
+from vllm_watch.daemon.support.printable import printable
 
 
 RESOLVED = "RESOLVED"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from vllm_watch.support.errors import UsageError
+from vllm_watch.daemon.support.errors import UsageError
 
 
 HOST = "127.0.0.1"

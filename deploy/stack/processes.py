@@ -21,8 +21,8 @@ from typing import NamedTuple
 from deploy.stack.http_get import get
 from deploy.stack.ports import HOST
 
-from vllm_watch.support.errors import ToolError
-from vllm_watch.support.printable import printable
+from vllm_watch.daemon.support.errors import ToolError
+from vllm_watch.daemon.support.printable import printable
 
 
 GUARD = Path(__file__).with_name("guard.py")

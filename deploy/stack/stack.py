@@ -25,7 +25,7 @@ from deploy.stack.receiver import receiver
 from deploy.stack.signals import EndedError, pause
 from deploy.stack.watched import Options, watched
 
-from vllm_watch.support.errors import ToolError
+from vllm_watch.daemon.support.errors import ToolError
 
 
 USUAL_PORTS: Mapping[str, int] = {VLLM_WATCH: 9468, PROMETHEUS: 9090, ALERTMANAGER: 9093, GRAFANA: 3000}

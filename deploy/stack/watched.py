@@ -13,14 +13,14 @@ import yaml
 
 from deploy.stack.ports import HOST
 
-from vllm_watch.commands.options import PLAYBACK_SPEED
-from vllm_watch.commands.recorded import opened
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.options import config_from_options
-from vllm_watch.loadtest.number_texts import duration
-from vllm_watch.replay.recording import BUNDLED, server_name
-from vllm_watch.support.errors import UsageError
-from vllm_watch.support.printable import printable
+from vllm_watch.analysis.loadtest.number_texts import duration
+from vllm_watch.analysis.replay.recording import BUNDLED, server_name
+from vllm_watch.cli.commands.options import PLAYBACK_SPEED
+from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.support.printable import printable
 
 
 _OF_THE_SERVICE = ("checkpoint",)
@@ -64,7 +64,7 @@ class Watched(NamedTuple):
     def command(self, port: int, prometheus: str) -> list[str]:
         """Return the command that serves on a port of loopback; `prometheus` is the URL of the one beside it."""
         where = ["--listen", f"{HOST}:{port}", "--prometheus", prometheus]
-        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, *where]
+        return [sys.executable, "-m", "vllm_watch", *self.arguments, *where]
 
 
 def watched(options: Options, folder: Path) -> Watched:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from tests.advice.made_up import Part, load, server
 from tests.support.load_tests import latency, run
 
-from vllm_watch.advice import measured
-from vllm_watch.advice.subject import subjects
+from vllm_watch.analysis.advice import measured
+from vllm_watch.analysis.advice.subject import subjects
 
 
 FLAG = "max-num-seqs"

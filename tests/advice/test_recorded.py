@@ -14,12 +14,12 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import ROOT
 from tests.support.shared import shared
 
-from vllm_watch.advice.advise import advise
-from vllm_watch.advice.subject import Given
-from vllm_watch.loadtest.joining import join
-from vllm_watch.loadtest.model import Report
-from vllm_watch.loadtest.objective import parse_objective
-from vllm_watch.loadtest.sources import read_sources
+from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.advice.subject import Given
+from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.sources import read_sources
 
 
 pytestmark = pytest.mark.slow

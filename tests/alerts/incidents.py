@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.alerts.replay import Fired, fired, name_of
 from tests.support.recordings import ROOT
 
-from vllm_watch.replay.recording import BUNDLED
+from vllm_watch.analysis.replay.recording import BUNDLED
 
 
 RECORDINGS = ROOT / "recordings"

@@ -17,15 +17,15 @@ from tests.alerts.needed import needed
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.backtest.evaluation import FIRING, NOTHING, STALE, Answers, Evaluation, Labels, evaluate
-from vllm_watch.backtest.fired import Fired, intervals
-from vllm_watch.backtest.promtool import promtool
-from vllm_watch.backtest.rule_set import Group
-from vllm_watch.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import Recording
-from vllm_watch.replay.replay import run_recording
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.backtest.evaluation import FIRING, NOTHING, STALE, Answers, Evaluation, Labels, evaluate
+from vllm_watch.analysis.backtest.fired import Fired, intervals
+from vllm_watch.analysis.backtest.promtool import promtool
+from vllm_watch.analysis.backtest.rule_set import Group
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
+from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 
 __all__ = ["NOTHING", "STALE", "Answers", "Fired", "of_the_daemon"]

@@ -13,7 +13,7 @@ from tests.alerts.replay import EVALUATION, evaluated_together, replayed
 from tests.support.recordings import ROOT as TESTS
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.replay.recording import BUNDLED
+from vllm_watch.analysis.replay.recording import BUNDLED
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]

@@ -37,9 +37,9 @@ from tests.support.monitoring import (
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.demo import StandIn
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import LogWritten
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import LogWritten
+from vllm_watch.cli.commands.demo import StandIn
 
 
 STALL = Path(__file__).parents[1] / "recordings" / "stall"
@@ -152,7 +152,7 @@ def daemon_command(folder, log, playback, listen):
         "  stall_after: 5s\n"
         "  slo: chat\n"
     )
-    return [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+    return [sys.executable, "-m", "vllm_watch", "run", "--config", str(config)]
 
 
 @pytest.fixture(scope="module")

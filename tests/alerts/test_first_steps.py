@@ -9,10 +9,10 @@ import first_steps as reader
 import msgspec
 import pytest
 
-from vllm_watch.backtest.thresholds import shipped_thresholds
-from vllm_watch.catalog.causes import CAUSES
-from vllm_watch.catalog.first_steps import FirstSteps, first_steps
-from vllm_watch.catalog.states import STATES
+from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
+from vllm_watch.daemon.catalog.causes import CAUSES
+from vllm_watch.daemon.catalog.first_steps import FirstSteps, first_steps
+from vllm_watch.daemon.catalog.states import STATES
 
 
 EVERY = [(state, cause) for state in first_steps() for cause in (None, *CAUSES.get(state, ()))]

@@ -21,8 +21,8 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.catalog import gpu_codes
-from vllm_watch.catalog.series import GPUS
+from vllm_watch.daemon.catalog import gpu_codes
+from vllm_watch.daemon.catalog.series import GPUS
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
 
 

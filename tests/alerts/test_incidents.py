@@ -11,9 +11,9 @@ from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, descri
 from tests.alerts.replay import fired, replayed, series_of
 from tests.support.samples import is_whole, sample
 
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import BUNDLED, MetricsRead
-from vllm_watch.state.server import ServerSettings
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import BUNDLED, MetricsRead
+from vllm_watch.daemon.state.server import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]

@@ -16,14 +16,14 @@ from tests.support.gpus import GIB, gpu
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import snapshots
 
-from vllm_watch.catalog.alert_needs import alert_needs
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.commands.check import check
-from vllm_watch.commands.silent_alerts import silent_alerts
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.replay.recording import BUNDLED
-from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.analysis.replay.recording import BUNDLED
+from vllm_watch.cli.commands.check import check
+from vllm_watch.cli.commands.silent_alerts import silent_alerts
+from vllm_watch.daemon.catalog.alert_needs import alert_needs
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 ROOT = Path(__file__).parents[2]

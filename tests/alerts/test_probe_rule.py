@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.catalog.reasons import NOT_JUDGED
+from vllm_watch.daemon.catalog.reasons import NOT_JUDGED
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"

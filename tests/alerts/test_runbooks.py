@@ -26,10 +26,10 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.catalog.event_texts import FAILURE_RUNBOOKS
-from vllm_watch.catalog.severities import severity_rank
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.replay.recording import BUNDLED
+from vllm_watch.analysis.replay.recording import BUNDLED
+from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS
+from vllm_watch.daemon.catalog.severities import severity_rank
+from vllm_watch.daemon.exposition.json_view import server_view
 
 
 ROOT = ALERTS.parent

@@ -9,8 +9,8 @@ from tests.alerts.replay import STEP, evaluated_together, series_of
 from tests.support.recordings import ROOT
 from tests.support.shared import shared
 
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.state.server import ServerSettings
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.daemon.state.server import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]

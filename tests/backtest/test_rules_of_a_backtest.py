@@ -9,23 +9,23 @@ import pytest
 from tests.alerts.needed import needed
 from tests.alerts.shapes import selectors
 
-from vllm_watch.backtest.durations import duration_seconds
-from vllm_watch.backtest.expressions import (
+from vllm_watch.analysis.backtest.durations import duration_seconds
+from vllm_watch.analysis.backtest.expressions import (
     ANY_NAME,
     look_back,
     offset_back,
     reads_calendar,
     selected_names,
 )
-from vllm_watch.backtest.judgement import not_judged
-from vllm_watch.backtest.promtool import promtool
-from vllm_watch.backtest.rule_check import check_rules
-from vllm_watch.backtest.rule_set import rule_set, shipped_rules, users_rules
-from vllm_watch.backtest.series_grid import SeriesGrid
-from vllm_watch.backtest.subject import Subject
-from vllm_watch.backtest.thresholds import read_thresholds, rendered, shipped_thresholds
-from vllm_watch.catalog.alert_needs import alert_needs
-from vllm_watch.support.errors import ConfigError
+from vllm_watch.analysis.backtest.judgement import not_judged
+from vllm_watch.analysis.backtest.promtool import promtool
+from vllm_watch.analysis.backtest.rule_check import check_rules
+from vllm_watch.analysis.backtest.rule_set import rule_set, shipped_rules, users_rules
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid
+from vllm_watch.analysis.backtest.subject import Subject
+from vllm_watch.analysis.backtest.thresholds import read_thresholds, rendered, shipped_thresholds
+from vllm_watch.daemon.catalog.alert_needs import alert_needs
+from vllm_watch.daemon.support.errors import ConfigError
 
 
 SHIPPED = shipped_thresholds()

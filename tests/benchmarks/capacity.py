@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from tests.benchmarks.figures import Figure
 from tests.capacity.accuracy import ENGINES, Judged, judge_recording, judge_simulated, recordings
 
-from vllm_watch.capacity.curve import NoCurve
+from vllm_watch.daemon.capacity.curve import NoCurve
 
 
 GOAL = 15.0

@@ -15,7 +15,7 @@ from tests.support.recordings import recording
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from vllm_watch.replay.recording import LogWritten, MetricsRead
+from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
 
 
 FIRST_SECOND = 180.0

@@ -30,8 +30,8 @@ READINGS = 12
 
 READER = f"""
 import sys, time
-from vllm_watch.gpu.reader import GpuReader
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.gpu.reader import GpuReader
+from vllm_watch.daemon.support.clock import SystemClock
 reader = GpuReader(SystemClock())
 for _ in range({READINGS + 2}):
     report = reader.report()

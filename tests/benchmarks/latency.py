@@ -18,9 +18,9 @@ import structlog
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import Writer
 
-from vllm_watch.config.options import config_from_options
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 LINES = 100

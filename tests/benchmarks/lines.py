@@ -18,8 +18,8 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import PROMETHEUS, Server, Writer, daemon, has_mtail, mtail
 from tests.support.recordings import recording
 
-from vllm_watch.commands.demo import StandIn
-from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.cli.commands.demo import StandIn
 
 
 GOALS = {0: None, 20: 0.5, 100: 1.0, 500: 2.0, 5000: 8.0}

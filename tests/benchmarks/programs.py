@@ -21,7 +21,7 @@ from tests.benchmarks.process import processor_seconds, resident_mebibytes
 from tests.support.ports import free_port
 
 
-VLLM_WATCH = [sys.executable, "-m", "vllm_watch.cli"]
+VLLM_WATCH = [sys.executable, "-m", "vllm_watch"]
 MTAIL_PROGRAMS = Path(__file__).parent
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0

@@ -82,7 +82,7 @@ def _interval(at: int, chosen: random.Random) -> bytes:
 def _read(log: Path) -> tuple[float, float, float]:
     """Return the seconds that reading took, those of a core, and the most memory in MiB."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "vllm_watch.cli", "report", str(log), "-o", os.devnull, "--format", "json"]
+    command = [sys.executable, "-m", "vllm_watch", "report", str(log), "-o", os.devnull, "--format", "json"]
     process = subprocess.Popen(command)
     used = wait_for(process)
     return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024

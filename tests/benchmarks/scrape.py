@@ -21,12 +21,12 @@ from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.sources.http_client import TlsOptions
-from vllm_watch.sources.metrics_fetch import Fetcher
-from vllm_watch.sources.scraper import Scraper, ScrapeTarget
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.sources.http_client import TlsOptions
+from vllm_watch.daemon.sources.metrics_fetch import Fetcher
+from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 

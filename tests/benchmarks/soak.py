@@ -25,7 +25,7 @@ from tests.benchmarks.programs import Server, daemon
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording
 
-from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import MetricsRead
 
 
 MINUTES = float(os.environ.get("VLLM_WATCH_SOAK_MINUTES", "20"))

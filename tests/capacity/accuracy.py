@@ -15,12 +15,12 @@ from tests.capacity.simulated import Engine, samples
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import ROOT
 
-from vllm_watch.capacity.curve import Curve, NoCurve
-from vllm_watch.capacity.tracker import CapacityTracker
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import BUNDLED
-from vllm_watch.replay.replay import run_recording
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import BUNDLED
+from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.daemon.capacity.curve import Curve, NoCurve
+from vllm_watch.daemon.capacity.tracker import CapacityTracker
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 
 STEP = 5.0

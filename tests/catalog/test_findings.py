@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.catalog.finding_texts import NO_START, NOTHING_READ
-from vllm_watch.catalog.findings import Finding, Known, KnownGpu, findings
-from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GPU_THROTTLING
-from vllm_watch.catalog.gpu_texts import (
+from vllm_watch.daemon.catalog.finding_texts import NO_START, NOTHING_READ
+from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
+from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GPU_THROTTLING
+from vllm_watch.daemon.catalog.gpu_texts import (
     ACTION_PROBLEMS,
     ACTION_WORDS,
     NORMAL_THROTTLING,

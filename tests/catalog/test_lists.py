@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from vllm_watch.catalog.alert_needs import alert_needs
-from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
-from vllm_watch.catalog.causes import DOWN, SATURATED, DownCause, SaturationCause
-from vllm_watch.catalog.reasons import (
+from vllm_watch.daemon.catalog.alert_needs import alert_needs
+from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
+from vllm_watch.daemon.catalog.causes import DOWN, SATURATED, DownCause, SaturationCause
+from vllm_watch.daemon.catalog.reasons import (
     BY_SOURCE,
     LOG,
     METRICS,
@@ -25,10 +25,10 @@ from vllm_watch.catalog.reasons import (
     ReasonKind,
     StallReason,
 )
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.catalog.severities import SEVERITIES
-from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
-from vllm_watch.exposition.samples import _TAIL_SERIES
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.catalog.severities import SEVERITIES
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
+from vllm_watch.daemon.exposition.samples import _TAIL_SERIES
 
 
 ROOT = Path(__file__).parents[2]

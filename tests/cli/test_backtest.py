@@ -19,11 +19,11 @@ from tests.support.recording_files import as_file, header
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.backfill import write_backfill
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.recording_writer import RecordingWriter
-from vllm_watch.state.command_line import CommandLine
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.cli.commands.backfill import write_backfill
+from vllm_watch.daemon.state.command_line import CommandLine
 
 
 STALL = str(RECORDINGS["stall"])

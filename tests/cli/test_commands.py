@@ -29,9 +29,9 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands import run, server_check
-from vllm_watch.commands.watched import Selection
-from vllm_watch.support.errors import UsageError
+from vllm_watch.cli.commands import run, server_check
+from vllm_watch.cli.commands.watched import Selection
+from vllm_watch.daemon.support.errors import UsageError
 
 
 pytestmark = pytest.mark.slow
@@ -607,7 +607,7 @@ class TestStandardOutput:
     def test_an_abort(self):
         """A question without an answer ends the command with exit 1, as click does."""
         code = (
-            "import click; from vllm_watch import cli\n"
+            "import click; from vllm_watch.cli import command_line as cli\n"
             "cli.cli.add_command(click.Command('ask', callback=lambda: click.confirm('Sure?', abort=True)))\n"
             "cli.main(['ask'])"
         )

@@ -16,8 +16,8 @@ from tests.support.command_line import vllm_watch
 from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
 
-from vllm_watch.loadtest.recording_history import read_recording
-from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.replay.open_recording import open_recording
 
 
 START = 1_795_183_200.0  # 2026-11-20T14:00:00Z

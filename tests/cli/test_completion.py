@@ -18,8 +18,8 @@ from tests.support.alarm import ends_within
 from tests.support.command_line import vllm_watch
 from tests.support.waiting import SECONDS
 
-from vllm_watch.cli import cli
-from vllm_watch.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import cli
+from vllm_watch.daemon.support.lazy_commands import LazyCommand
 
 
 OF_FILES = re.compile(r"FILE|PATH|DIR|SOURCE|COMMAND|A B")
@@ -91,7 +91,7 @@ def folder(tmp_path):
     """A folder with the program, a log, and the settings of the shells; no settings of this machine are read."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "vllm-watch"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm_watch.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm_watch "$@"\n')
     program.chmod(0o755)
     (tmp_path / "run one.log").touch()
     (tmp_path / "bashrc").write_text(SETTINGS["bash"])

@@ -10,10 +10,10 @@ import pytest
 from tests.support.clocks import HandClock
 from tests.support.recordings import recording
 
-from vllm_watch.commands.demo import Player
-from vllm_watch.replay.recording import with_start_moved
-from vllm_watch.state.scrape_source import scrape_result
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.replay.recording import with_start_moved
+from vllm_watch.cli.commands.demo import Player
+from vllm_watch.daemon.state.scrape_source import scrape_result
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import read_metrics
 
 

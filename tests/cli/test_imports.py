@@ -15,7 +15,7 @@ from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS
 from tests.support.wheels import COMMANDS_ONLY
 
-from vllm_watch.cli import cli
+from vllm_watch.cli.command_line import cli
 
 
 LOG = str(RECORDINGS["day"] / "vllm.log")
@@ -23,7 +23,7 @@ LOG = str(RECORDINGS["day"] / "vllm.log")
 CODE = """
 import json, sys
 before = set(sys.modules)
-from vllm_watch.cli import main
+from vllm_watch.cli.command_line import main
 try:
     main(sys.argv[1:])
 except SystemExit as ended:
@@ -47,7 +47,7 @@ def others(modules):
 
 def packages(modules):
     """Return which packages of the daemon are among modules."""
-    return {name.split(".")[1] for name in modules if name.startswith("vllm_watch.")}
+    return {name.split(".")[2] for name in modules if name.startswith("vllm_watch.") and name.count(".") > 1}
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
@@ -56,7 +56,7 @@ def test_what_names_no_command_imports_none(arguments):
     modules = imported(*arguments)
 
     assert others(modules) == {"click"}
-    assert packages(modules) == {"cli", "support"}
+    assert packages(modules) == {"command_line", "support"}
 
 
 def test_once_imports_no_server_and_no_client():
@@ -65,7 +65,7 @@ def test_once_imports_no_server_and_no_client():
 
     assert others(modules) <= {"click", "msgspec", "prometheus_client", "typing_extensions"}
     assert packages(modules) == {
-        "capacity", "catalog", "cli", "commands", "config", "exposition", "reading", "replay", "state", "statistics",
+        "capacity", "catalog", "command_line", "commands", "config", "exposition", "reading", "replay", "state", "statistics",
         "support",
     }  # fmt: skip
     assert "asyncio" not in modules

@@ -9,12 +9,12 @@ import pytest
 
 from tests.parsers.kernel_lines import message_of
 
-from vllm_watch.catalog.reasons import KERNEL_LOG
-from vllm_watch.commands import check as check_command
-from vllm_watch.commands import kernel_log_check
-from vllm_watch.commands.check import check, view_of
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.state.xid_events import KernelLine
+from vllm_watch.cli.commands import check as check_command
+from vllm_watch.cli.commands import kernel_log_check
+from vllm_watch.cli.commands.check import check, view_of
+from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.state.xid_events import KernelLine
 
 
 AT = 1_790_000_000.0

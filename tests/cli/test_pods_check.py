@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.kubernetes_api import FORBIDDEN, KubernetesApi, pod
 
-from vllm_watch.commands.check import check, view_of
-from vllm_watch.commands.watched import Selection, configured_now
-from vllm_watch.config.config_file import load_config
-from vllm_watch.service import pods_thread
-from vllm_watch.support.errors import DiscoveryError
+from vllm_watch.cli.commands.check import check, view_of
+from vllm_watch.cli.commands.watched import Selection, configured_now
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.service import pods_thread
+from vllm_watch.daemon.support.errors import DiscoveryError
 
 
 @pytest.fixture

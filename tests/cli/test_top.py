@@ -23,11 +23,11 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.terminal.documents import MOMENTS, fleet
 
-from vllm_watch.catalog.states import STATES
-from vllm_watch.commands import top_sources
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.cli.commands import top_sources
+from vllm_watch.daemon.catalog.states import STATES
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 DAY = str(RECORDINGS["day"])
@@ -226,7 +226,7 @@ def test_formats_are_of_one_screen():
 WITHOUT_TEXTUAL = """
 import sys
 sys.modules["textual"] = None
-from vllm_watch.cli import main
+from vllm_watch.cli.command_line import main
 main(sys.argv[1:])
 """
 

@@ -17,13 +17,13 @@ from tests.support.command_line import vllm_watch
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS
 
-from vllm_watch.commands.backfill import write_backfill
-from vllm_watch.commands.output_formats import comparison_format, report_format
-from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.cli.commands.backfill import write_backfill
+from vllm_watch.cli.commands.output_formats import comparison_format, report_format
+from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+COMMAND = [sys.executable, "-m", "vllm_watch"]
 LOG = str(RECORDINGS["dp1"] / "vllm.log")
 
 
@@ -55,7 +55,7 @@ def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path,
 WAITS_WHILE_WRITING = """
 import select, signal, sys
 from pathlib import Path
-from vllm_watch.support.whole_file import whole_file
+from vllm_watch.daemon.support.whole_file import whole_file
 if sys.argv[2] == "ignored":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with whole_file(Path(sys.argv[1])) as file:

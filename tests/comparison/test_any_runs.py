@@ -10,9 +10,9 @@ from hypothesis import Phase as Step
 from hypothesis import strategies as st
 from tests.support.samples import sample
 
-from vllm_watch.comparison.compare import compare_sides
-from vllm_watch.comparison.model import Side
-from vllm_watch.loadtest.model import (
+from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.loadtest.model import (
     LATENCIES,
     Bounds,
     Goodput,
@@ -25,9 +25,9 @@ from vllm_watch.loadtest.model import (
     ServerUse,
     Steady,
 )
-from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
-from vllm_watch.rendering.comparisons_html import comparisons_html
-from vllm_watch.rendering.json_output import comparisons_json
+from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
+from vllm_watch.analysis.rendering.json_output import comparisons_json
 
 
 def maybe(values):

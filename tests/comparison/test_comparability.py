@@ -10,10 +10,19 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
-from vllm_watch.comparison.compare import compare_pair
-from vllm_watch.comparison.model import ConfigDifference, Side
-from vllm_watch.loadtest.cost import priced
-from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, RateGrowth, Result, ServerUse, Steady
+from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.model import ConfigDifference, Side
+from vllm_watch.analysis.loadtest.cost import priced
+from vllm_watch.analysis.loadtest.model import (
+    Capacity,
+    Goodput,
+    Objective,
+    Phase,
+    RateGrowth,
+    Result,
+    ServerUse,
+    Steady,
+)
 
 
 def changed(found, **changes):

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from vllm_watch.comparison.metrics import FAMILY, HEADLINE_WEIGHT
-from vllm_watch.comparison.model import Verdict
-from vllm_watch.rendering.comparison_blocks import VERDICTS
-from vllm_watch.statistics.ratio import detectable_difference
+from vllm_watch.analysis.comparison.metrics import FAMILY, HEADLINE_WEIGHT
+from vllm_watch.analysis.comparison.model import Verdict
+from vllm_watch.analysis.rendering.comparison_blocks import VERDICTS
+from vllm_watch.daemon.statistics.ratio import detectable_difference
 
 
 TEXT = (Path(__file__).parents[2] / "daemon" / "COMPARING.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.comparison.side_argument import parse_sides
-from vllm_watch.support.errors import UsageError
+from vllm_watch.analysis.comparison.side_argument import parse_sides
+from vllm_watch.daemon.support.errors import UsageError
 
 
 NOW = 1_795_190_400.0  # 2026-11-20T16:00:00Z

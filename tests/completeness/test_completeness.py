@@ -18,12 +18,12 @@ from tests.parsers.releases import CORPUS
 from tests.support.further_pages import FURTHER
 from tests.support.recordings import recording
 
-from vllm_watch.exposition.samples import HistogramSample, server_samples
-from vllm_watch.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.daemon.exposition.samples import HistogramSample, server_samples
+from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
     AchievedWork,

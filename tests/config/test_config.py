@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.alarm import computes_at_most
 
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import (
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import (
     SLO_PRESETS,
     CapacityConfig,
     Config,
@@ -30,10 +30,10 @@ from vllm_watch.config.model import (
     SloConfig,
     TlsConfig,
 )
-from vllm_watch.config.options import config_from_options, with_listen, with_prometheus
-from vllm_watch.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
-from vllm_watch.config.yaml_node import MAX_BYTES
-from vllm_watch.support.errors import MAX_MISTAKES, ConfigError, UsageError
+from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
+from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
+from vllm_watch.daemon.config.yaml_node import MAX_BYTES
+from vllm_watch.daemon.support.errors import MAX_MISTAKES, ConfigError, UsageError
 
 
 HERE = Path(__file__).parent

@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.config.config_file import CONFIGURATION, load_config
-from vllm_watch.config.reference import document
-from vllm_watch.config.web import WEB_CONFIGURATION
-from vllm_watch.config.yaml_node import read_yaml
-from vllm_watch.support.errors import ConfigError
+from vllm_watch.daemon.config.config_file import CONFIGURATION, load_config
+from vllm_watch.daemon.config.reference import document
+from vllm_watch.daemon.config.web import WEB_CONFIGURATION
+from vllm_watch.daemon.config.yaml_node import read_yaml
+from vllm_watch.daemon.support.errors import ConfigError
 
 
 ROOT = Path(__file__).parents[2]

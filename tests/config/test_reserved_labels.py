@@ -9,10 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.exposition import exported
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.server_section import RESERVED_LABELS
-from vllm_watch.support.errors import ConfigError
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.server_section import RESERVED_LABELS
+from vllm_watch.daemon.support.errors import ConfigError
 
 
 def config_with(tmp_path, label):

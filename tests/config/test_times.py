@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from vllm_watch.config.times import TimeRange, parse_from_to, parse_time, parse_time_range
-from vllm_watch.support.errors import UsageError
+from vllm_watch.daemon.config.times import TimeRange, parse_from_to, parse_time, parse_time_range
+from vllm_watch.daemon.support.errors import UsageError
 
 
 NOW = 1_795_190_400.0  # 2026-11-20T16:00:00Z

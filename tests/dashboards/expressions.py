@@ -24,7 +24,7 @@ from tests.alerts.replay import RULES
 from tests.alerts.shapes import LABEL_VALUES, TARGET, Judge, Shape, shown_series
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.catalog.series import SERIES
+from vllm_watch.daemon.catalog.series import SERIES
 
 
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"

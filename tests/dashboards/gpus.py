@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from tests.alerts.replay import STEP
 from tests.support.gpus import WHOLE
 
-from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.exposition.line_starts import label_text
+from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.exposition.line_starts import label_text
 
 
 GPUS: Mapping[str, tuple[str, ...]] = {

@@ -45,10 +45,10 @@ from tests.support.shared import new_folder
 from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.catalog.series import DAEMON
-from vllm_watch.exposition.line_starts import label_text
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import Recording
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
+from vllm_watch.daemon.catalog.series import DAEMON
+from vllm_watch.daemon.exposition.line_starts import label_text
 
 
 RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}
@@ -300,7 +300,7 @@ def daemon_page(folder: Path) -> Page:
     config.write_text(
         yaml.safe_dump({"listen": listen, "checkpoint": str(folder / "checkpoint.json"), "servers": servers})
     )
-    command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+    command = [sys.executable, "-m", "vllm_watch", "run", "--config", str(config)]
     with process(command, folder / "daemon.log", f"http://{listen}/-/ready"):
         began = time.time()
         text, at = get_text(f"http://{listen}/metrics"), time.time()

@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 from tests.support.recordings import ROOT
 from tests.support.waiting import SECONDS
 
-from vllm_watch.replay.recording_file import RecordingFile
+from vllm_watch.analysis.replay.recording_file import RecordingFile
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("prometheus", "promtool")]
@@ -70,7 +70,7 @@ def moved(path, seconds):
 def backfilled_into(data, recording):
     """Do what COMMANDS.md says: OpenMetrics of the recording, and blocks of that in the Prometheus' data."""
     text = recording.with_suffix(".om")
-    command = [sys.executable, "-m", "vllm_watch.cli", "backfill", "--recording", recording, "-o", text]
+    command = [sys.executable, "-m", "vllm_watch", "backfill", "--recording", recording, "-o", text]
     command += ["--step", f"{STEP}s"]
     subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
     blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, data]

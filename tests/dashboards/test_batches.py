@@ -18,7 +18,7 @@ from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import shown
 
-from vllm_watch.state.step_times import _class_of as step_class
+from vllm_watch.daemon.state.step_times import _class_of as step_class
 
 
 UID = "vllm-watch-capacity"

@@ -21,7 +21,7 @@ from boards.build import BOARDS, built
 from boards.kit import alerts, palette, texts
 from boards.kit.panels import STATE_COLORS
 from boards.kit.texts import FOLDER, Texts, english_texts, read_file
-from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
 
 @pytest.mark.parametrize("path", sorted(path.name for path in (FOLDER / "en").iterdir()))

@@ -13,7 +13,7 @@ from tests.dashboards.proof import failures
 from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import words
 
-from vllm_watch.catalog.states import BEST_TO_WORST
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 
 
 FLEET = dashboard("vllm-watch-fleet")

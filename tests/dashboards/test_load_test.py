@@ -15,7 +15,7 @@ from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
 from tests.support.recordings import recording
 
-from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import MetricsRead
 
 
 UID = "vllm-watch-load-test"

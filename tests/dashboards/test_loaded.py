@@ -9,7 +9,7 @@ from tests.alerts.replay import fired
 from tests.dashboards.api import Api
 from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, TESTED, WATCHED_TWICE, DataError, fill
 
-from vllm_watch.catalog.series import DAEMON
+from vllm_watch.daemon.catalog.series import DAEMON
 
 
 AFTER = 20

@@ -12,7 +12,7 @@ from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import shown, words
 
-from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.daemon.catalog.reasons import BY_SOURCE
 
 
 pytestmark = pytest.mark.needs_tool("prometheus", "promtool")

@@ -19,7 +19,7 @@ from tests.support.yaml_files import load_yaml
 
 import vllm_watch
 
-from vllm_watch.config.config_file import load_config
+from vllm_watch.daemon.config.config_file import load_config
 
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
@@ -138,7 +138,7 @@ _POD = """
 set -e
 ip link set lo up
 trap 'kill $(jobs -p)' EXIT
-"$PYTHON" -m vllm_watch.cli run --config "$CONFIG" --listen 0.0.0.0:9468 &
+"$PYTHON" -m vllm_watch run --config "$CONFIG" --listen 0.0.0.0:9468 &
 {programs}
 "$PYTHON" - <<'END'
 import json, time, urllib.request

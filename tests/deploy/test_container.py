@@ -69,7 +69,7 @@ def test_the_context_has_all_that_the_package_is_made_of(tmp_path):
 
     whole = wheel_files(ROOT, tmp_path / "whole")
     assert len(whole) > 100
-    documents = ("comparison/COMPARING", "advice/ADVISING")
+    documents = ("analysis/comparison/COMPARING", "analysis/advice/ADVISING")
     assert whole >= {f"vllm_watch/{name}.md" for name in documents}
     assert whole == wheel_files(context, tmp_path / "part")
 
@@ -151,7 +151,7 @@ def test_the_command_is_healthy_on_a_read_only_root(folder):
     ran = subprocess.run(
         [
             *("unshare", "-m", "-n", "sh", "-c", _CONTAINER, "sh", str(state), check),
-            *(*as_nobody(empty), sys.executable, "-m", "vllm_watch.cli", *command),
+            *(*as_nobody(empty), sys.executable, "-m", "vllm_watch", *command),
         ],
         env={
             **inherited(),

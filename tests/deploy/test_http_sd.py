@@ -15,11 +15,11 @@ from tests.support.monitoring import PROMETHEUS, get_json, process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import MetricsConfig, ServerConfig
-from vllm_watch.exposition.http_sd import target_groups
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.exposition.http_sd import target_groups
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 JOB = Path(__file__).parents[2] / "deploy" / "prometheus" / "vllm-targets.yml"

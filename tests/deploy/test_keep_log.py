@@ -238,7 +238,7 @@ def test_whoever_follows_the_file_loses_nothing(keep, tmp_path):
     """The daemon counts each line once, through renames under its eyes."""
     log, port = tmp_path / "vllm.log", free_port()
     command = ["run", "--log", str(log), "--listen", f"127.0.0.1:{port}"]
-    daemon = [sys.executable, "-m", "vllm_watch.cli", *command]
+    daemon = [sys.executable, "-m", "vllm_watch", *command]
     go = str(tmp_path / "go-")
     code = (
         "import os, time\nfor n in range(30_000):\n    print(f'{n:099d}')\n"

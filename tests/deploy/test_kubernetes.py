@@ -21,7 +21,7 @@ from tests.support.yaml_files import load_all_yaml, load_yaml
 
 import vllm_watch
 
-from vllm_watch.config.config_file import load_config
+from vllm_watch.daemon.config.config_file import load_config
 
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from tests.support.waiting import SECONDS
 
 import vllm_watch
 
-from vllm_watch.cli import cli
-from vllm_watch.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import cli
+from vllm_watch.daemon.support.lazy_commands import LazyCommand
 
 
 PAGE = Path(__file__).parents[2] / "deploy" / "manual" / "vllm-watch.1"
@@ -50,7 +50,7 @@ def test_it_has_its_sections():
 
 def test_it_has_each_variable_that_top_reads():
     """What a terminal can show is read from the environment: each such variable is in the list."""
-    package = Path(vllm_watch.__file__).parent
+    package = Path(vllm_watch.__file__).parent / "cli"
     modules = [*(package / "terminal").glob("*.py"), package / "commands" / "top.py"]
     read = {name for path in modules for name in re.findall(r'environ(?:ment)?\.get\("(\w+)"', path.read_text())}
     listed = PAGE.read_text().partition('.SH "ENVIRONMENT"')[2].partition(".SH ")[0].replace(r"\fB", "")

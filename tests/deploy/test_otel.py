@@ -12,7 +12,7 @@ import yaml
 
 from tests.support.waiting import SECONDS
 
-from vllm_watch.config.texts import DEFAULT_LISTEN
+from vllm_watch.daemon.config.texts import DEFAULT_LISTEN
 
 
 FILE = Path(__file__).parents[2] / "deploy" / "otel" / "collector.yml"

@@ -190,7 +190,7 @@ def servers(folder):
     daemon, central, agent, rules = (f"127.0.0.1:{free_port()}" for _ in range(4))
     yield (
         "daemon",
-        [sys.executable, "-m", "vllm_watch.cli", "demo", "--speed", "20", "--listen", daemon],
+        [sys.executable, "-m", "vllm_watch", "demo", "--speed", "20", "--listen", daemon],
         (daemon, "/-/ready"),
     )
     yield (

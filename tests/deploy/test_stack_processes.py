@@ -119,7 +119,7 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
     stack = start(
         *("make", "--old-file=.venv/installed", f"BIN={Path(sys.executable).parent}", "stack"),
         "ARGS=",  # A make that runs the tests hands its own on.
-        *(f"RECORDING={tree / 'daemon/vllm_watch/replay/recordings/day'}", f"SPEED={SPEED}"),
+        *(f"RECORDING={tree / 'daemon/vllm_watch/analysis/replay/recordings/day'}", f"SPEED={SPEED}"),
         cwd=tree,
         path=os.environ["PATH"],
         PYTHONPATH=f"{tree / 'daemon'}:{tree / 'parsers'}",
@@ -234,7 +234,7 @@ def test_a_program_that_dies_ends_everything(start):
     """Half a stack shows half of what it should: it is said which program is gone."""
     stack = start()
     stack.wait_for("Ctrl-C ends everything.")
-    (pid,) = stack.pids("vllm_watch.cli")
+    (pid,) = stack.pids("vllm_watch")
 
     os.kill(pid, signal.SIGKILL)
 

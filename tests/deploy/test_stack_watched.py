@@ -13,11 +13,11 @@ from deploy.stack.ports import Wanted, reserved_ports
 from deploy.stack.watched import Options, watched
 from tests.support.ports import free_port
 
-from vllm_watch.commands import run
-from vllm_watch.commands.watched import Selection
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import PrometheusConfig
-from vllm_watch.support.errors import UsageError, VllmWatchError
+from vllm_watch.cli.commands import run
+from vllm_watch.cli.commands.watched import Selection
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import PrometheusConfig
+from vllm_watch.daemon.support.errors import UsageError, VllmWatchError
 
 
 PROMETHEUS = "http://127.0.0.1:9090"
@@ -40,7 +40,7 @@ def test_by_default_the_recorded_server_of_the_package(tmp_path):
     again = "10 min again and again, each time as another start (VllmRestartLoop tells of it)"
     assert what.text == f"the recorded server day, {again}, at 10 times its speed"
     prometheus = ["--prometheus", PROMETHEUS]
-    assert what.command(1234, PROMETHEUS)[1:] == ["-m", "vllm_watch.cli", *what.arguments, *LISTEN, *prometheus]
+    assert what.command(1234, PROMETHEUS)[1:] == ["-m", "vllm_watch", *what.arguments, *LISTEN, *prometheus]
 
 
 def test_a_real_server_is_watched_in_real_time(tmp_path):

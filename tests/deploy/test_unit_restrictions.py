@@ -76,13 +76,13 @@ def restricted(said, folder):
 def process_metrics(text, folder):
     """Return the process metrics, by name, of a daemon that runs as a unit of this text says."""
     before = restricted(settings(text), folder)
-    trial = [*before, sys.executable, "-c", "import vllm_watch.cli"]
+    trial = [*before, sys.executable, "-c", "import vllm_watch.cli.command_line"]
     if subprocess.run(trial, cwd="/", capture_output=True, check=False, timeout=SECONDS).returncode != 0:
         pytest.skip("this machine does not let a process be restricted so")
     (folder / "empty").rmdir()
     (folder / "vllm.log").touch()
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-B", "-m", "vllm_watch.cli", "run", "--log", str(folder / "vllm.log")]
+    command = [sys.executable, "-B", "-m", "vllm_watch", "run", "--log", str(folder / "vllm.log")]
     started = [*restricted(settings(text), folder), *command, "--listen", address]
     with process(started, folder / "own.log", f"http://{address}/-/ready"):
         families = text_string_to_metric_families(get_text(f"http://{address}/metrics"))

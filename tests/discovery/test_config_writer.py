@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.gpus import gpu, uuid
 
-from vllm_watch.commands.discover import lines_of, view_of
-from vllm_watch.config.config_file import load_config
-from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.config_writer import configuration_of
-from vllm_watch.discovery.servers import DiscoveredServer, Discovery
-from vllm_watch.state.gpu_report import ServerGpu
-from vllm_watch.state.gpu_use import GpuUse
-from vllm_watch.support.report import ReportLine
+from vllm_watch.cli.commands.discover import lines_of, view_of
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.discovery.command_line import ServeCommand
+from vllm_watch.daemon.discovery.config_writer import configuration_of
+from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.support.report import ReportLine
 
 
 def named(name="qwen", **given_values):

@@ -16,10 +16,10 @@ from tests.support.http_servers import StandIn
 from tests.support.kubernetes_api import BUSY, FORBIDDEN, TOKEN, UNWELL, KubernetesApi, pod, status
 from tests.support.waiting import SECONDS
 
-from vllm_watch.config.model import KubernetesConfig
-from vllm_watch.discovery import pod_list
-from vllm_watch.discovery.pods import Pod, PodContainer, PodPort
-from vllm_watch.discovery.pods_error import PodsError
+from vllm_watch.daemon.config.model import KubernetesConfig
+from vllm_watch.daemon.discovery import pod_list
+from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
+from vllm_watch.daemon.discovery.pods_error import PodsError
 
 
 @pytest.fixture

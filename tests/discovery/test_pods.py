@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_watch.catalog.pod_states import POD_STATES
-from vllm_watch.config.model import Config, KubernetesConfig, LinksConfig, MetricsConfig, ServerConfig
-from vllm_watch.discovery.pods import MAX_PODS, Pod, PodContainer, PodPlan, PodPort, plan_pods, server_name, with_pods
+from vllm_watch.daemon.catalog.pod_states import POD_STATES
+from vllm_watch.daemon.config.model import Config, KubernetesConfig, LinksConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.discovery.pods import (
+    MAX_PODS,
+    Pod,
+    PodContainer,
+    PodPlan,
+    PodPort,
+    plan_pods,
+    server_name,
+    with_pods,
+)
 
 
 CONFIG = KubernetesConfig(selector="app=vllm")

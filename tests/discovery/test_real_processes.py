@@ -24,14 +24,14 @@ from tests.support.ports import free_port
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.config_file import load_config
+from vllm_watch.daemon.config.config_file import load_config
 
 
 pytestmark = pytest.mark.slow
 
 
 SECRET = "sk-0123456789abcdef"
-COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+COMMAND = [sys.executable, "-m", "vllm_watch"]
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from tests.support.gpus import gpu, report
 from tests.support.proc_tree import ProcTree
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig
-from vllm_watch.discovery.watched_processes import LIST_SECONDS, WatchedProcesses
+from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.discovery.watched_processes import LIST_SECONDS, WatchedProcesses
 
 
 NOW = 5000.0

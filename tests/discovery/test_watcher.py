@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
-from vllm_watch.config.model import Config
-from vllm_watch.discovery import hang_guard
-from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.proc_files import ProcFiles
-from vllm_watch.discovery.servers import DiscoveredServer, with_names
-from vllm_watch.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
-from vllm_watch.support.errors import DiscoveryError
+from vllm_watch.daemon.catalog.limits import MAX_HANGING_PROCESSES
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.discovery import hang_guard
+from vllm_watch.daemon.discovery.command_line import ServeCommand
+from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.proc_files import ProcFiles
+from vllm_watch.daemon.discovery.servers import DiscoveredServer, with_names
+from vllm_watch.daemon.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
+from vllm_watch.daemon.support.errors import DiscoveryError
 
 
 pytestmark = pytest.mark.slow

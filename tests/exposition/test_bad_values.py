@@ -8,10 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.exposition.collector import TextCollector
-from vllm_watch.exposition.text_format import prometheus_text
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.exposition.collector import TextCollector
+from vllm_watch.daemon.exposition.text_format import prometheus_text
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.command_facts import CommandFacts
 
 

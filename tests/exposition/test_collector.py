@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.exposition import line_starts
-from vllm_watch.exposition.collector import TextCollector
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.exposition import line_starts
+from vllm_watch.daemon.exposition.collector import TextCollector
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
 
 
 def fail(_server, error):

@@ -9,11 +9,11 @@ from tests.support.exposition import collected, exported
 from tests.support.gpus import GIB, WHOLE, gpu, uuid
 from tests.support.recordings import snapshots
 
-from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
-from vllm_watch.catalog.series import GPUS, PREFIX, SERIES
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.state.gpu_report import ServerGpu
-from vllm_watch.state.snapshot import ServerEvent
+from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.daemon.catalog.series import GPUS, PREFIX, SERIES
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.snapshot import ServerEvent
 
 
 SERVER = snapshots("day", step=60.0)[4][1]

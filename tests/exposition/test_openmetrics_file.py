@@ -14,13 +14,13 @@ from tests.reading.test_years import DAY, utc, written
 from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.waiting import SECONDS
 
-from vllm_watch.exposition import value_runs
-from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.exposition.samples import sample_parts, server_samples
-from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.state.snapshot import HistogramReading
+from vllm_watch.analysis.replay.finished_log import FinishedLog
+from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
+from vllm_watch.daemon.exposition import value_runs
+from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.exposition.samples import sample_parts, server_samples
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram
 
 

@@ -23,10 +23,10 @@ from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
 from tests.support.waiting import SECONDS
 
-from vllm_watch.exposition.otlp import partial_success
-from vllm_watch.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
-from vllm_watch.service.otlp_request import Shown, otlp_request
-from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.daemon.exposition.otlp import partial_success
+from vllm_watch.daemon.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
+from vllm_watch.daemon.service.otlp_request import Shown, otlp_request
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 AT, DAEMON_START = 2000.0, 1500.0
@@ -200,7 +200,7 @@ def test_what_an_answer_rejects():
 def test_nothing_is_imported_without_the_key():
     """The daemon's modules load neither protobuf nor OpenTelemetry."""
     code = (
-        "import sys, vllm_watch.service.supervisor, vllm_watch.commands.check\n"
+        "import sys, vllm_watch.daemon.service.supervisor, vllm_watch.cli.commands.check\n"
         "print([name for name in sys.modules if name.split('.')[0] in {'google', 'opentelemetry'}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)

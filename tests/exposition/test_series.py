@@ -17,8 +17,8 @@ from tests.support.further_pages import page_of_further_families
 from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.waiting import SECONDS
 
-from vllm_watch.catalog.series import GROUPS, SERIES
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.daemon.catalog.series import GROUPS, SERIES
+from vllm_watch.daemon.exposition.samples import server_samples
 
 
 ROOT = Path(__file__).parents[2]

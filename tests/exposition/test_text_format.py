@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as write_op
 from tests.support.exposition import Collected, LibraryFamilies, collected, exported, written
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.sample_values import HistogramSample, PlainSample
+from vllm_watch.daemon.exposition.sample_values import HistogramSample, PlainSample
 from vllm_watch_parsers.scrape import Histogram
 
 

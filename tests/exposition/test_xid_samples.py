@@ -8,14 +8,14 @@ import pytest
 from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
 
-from vllm_watch.catalog.reasons import KERNEL_LOG
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.exposition.event_view import event_views
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus, self_metrics
-from vllm_watch.state.gpu_report import ServerGpu
-from vllm_watch.state.snapshot import ServerEvent
-from vllm_watch.state.xid_events import KernelLogStatus, XidTotal
+from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus, self_metrics
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.snapshot import ServerEvent
+from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidTotal
 from vllm_watch_parsers.kernel_messages import XID_CODES
 
 

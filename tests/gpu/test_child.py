@@ -35,12 +35,12 @@ from tests.support.fake_nvml import (
 )
 from tests.support.waiting import SECONDS
 
-from vllm_watch.catalog.gpu_codes import GPU_ACTIONS
-from vllm_watch.catalog.series import GPUS
-from vllm_watch.gpu.driver import RENEW_SECONDS
-from vllm_watch.gpu.messages import FailureMessage
-from vllm_watch.gpu.quantities import EACH_TIME, OF_LINKS, SELDOM, SELDOM_SECONDS
-from vllm_watch.gpu.quantities import Field as TableField
+from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS
+from vllm_watch.daemon.catalog.series import GPUS
+from vllm_watch.daemon.gpu.driver import RENEW_SECONDS
+from vllm_watch.daemon.gpu.messages import FailureMessage
+from vllm_watch.daemon.gpu.quantities import EACH_TIME, OF_LINKS, SELDOM, SELDOM_SECONDS
+from vllm_watch.daemon.gpu.quantities import Field as TableField
 
 
 OTHERS = {

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from tests.support.clocks import HandClock
 from tests.support.patience import USUAL
 
-from vllm_watch.catalog.reasons import GPU
-from vllm_watch.gpu import reader as reader_module
-from vllm_watch.gpu.codes import reason_of
-from vllm_watch.gpu.reader import DEADLINE, FIRST_DEADLINE, GpuReader
-from vllm_watch.gpu.reader_process import Said
+from vllm_watch.daemon.catalog.reasons import GPU
+from vllm_watch.daemon.gpu import reader as reader_module
+from vllm_watch.daemon.gpu.codes import reason_of
+from vllm_watch.daemon.gpu.reader import DEADLINE, FIRST_DEADLINE, GpuReader
+from vllm_watch.daemon.gpu.reader_process import Said
 
 
 def reading(*gpus, unopened="{}"):
@@ -39,7 +39,7 @@ ONE = reading(("GPU-1", "ok"))
 @pytest.fixture(autouse=True)
 def _usual_patience(monkeypatch):
     """Wait for an answer as long as the daemon does: the clock is moved by the test."""
-    monkeypatch.setattr(reader_module, "PATIENCE", USUAL["gpu.reader", "PATIENCE"])
+    monkeypatch.setattr(reader_module, "PATIENCE", USUAL["daemon.gpu.reader", "PATIENCE"])
 
 
 class ScriptedChild:

@@ -19,10 +19,10 @@ from tests.support.waiting import SECONDS, until
 
 import vllm_watch
 
-from vllm_watch.gpu import reader as reader_module
-from vllm_watch.gpu import reader_process
-from vllm_watch.gpu.reader import GpuReader
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.gpu import reader as reader_module
+from vllm_watch.daemon.gpu import reader_process
+from vllm_watch.daemon.gpu.reader import GpuReader
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 DAEMON = Path(vllm_watch.__file__).parent
@@ -88,7 +88,7 @@ def test_the_child_of_a_daemon_that_was_killed_ends(fake_nvml):
     """However the daemon ends, its child's input does, too, and so the child."""
     fake_nvml.show(WORKS)
     program = (
-        "import os, signal\nfrom vllm_watch.gpu.reader_process import ReaderProcess\n"
+        "import os, signal\nfrom vllm_watch.daemon.gpu.reader_process import ReaderProcess\n"
         "process = ReaderProcess(lambda: 0.0)\nprocess.ask()\nprocess.changed.wait()\n"
         "print(process._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -164,11 +164,13 @@ def test_only_the_child_imports_the_library():
     texts = {path.name: path.read_text(encoding="utf-8") for path in DAEMON.rglob("*.py")}
     naming = {name: text for name, text in texts.items() if "import pynvml" in text or "from pynvml" in text}
     (function,) = (node for node in ast.parse(naming["child.py"]).body if "pynvml" in ast.dump(node))
-    program = "import sys, vllm_watch.gpu.reader, vllm_watch.cli; sys.exit('pynvml' in sys.modules)"
+    program = "import sys, vllm_watch.daemon.gpu.reader, vllm_watch.cli.command_line; sys.exit('pynvml' in sys.modules)"
 
     assert (list(naming), type(function)) == (["child.py"], ast.FunctionDef)
     assert [] == [
-        name for name, text in texts.items() if "gpu.child import" in text or "import vllm_watch.gpu.child" in text
+        name
+        for name, text in texts.items()
+        if "gpu.child import" in text or "import vllm_watch.daemon.gpu.child" in text
     ]
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=SECONDS).returncode == 0
 
@@ -176,7 +178,7 @@ def test_only_the_child_imports_the_library():
 def test_the_child_starts_little(fake_nvml):
     """The child imports what it needs: not the daemon's libraries, which cost memory and time at each start."""
     fake_nvml.show(WORKS)
-    program = "import sys, vllm_watch.gpu.child; print(*sys.modules)"
+    program = "import sys, vllm_watch.daemon.gpu.child; print(*sys.modules)"
     names = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=SECONDS
     )

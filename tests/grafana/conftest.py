@@ -10,9 +10,9 @@ import pytest
 from tests.grafana.server import GrafanaStandIn
 from tests.support.needs import without
 
-from vllm_watch import cli
-from vllm_watch.grafana import packaged
-from vllm_watch.grafana.model import Dashboard
+from vllm_watch.cli import command_line as cli
+from vllm_watch.cli.grafana import packaged
+from vllm_watch.cli.grafana.model import Dashboard
 
 
 TITLES = {"vllm-watch-fleet": "vLLM fleet", "vllm-watch-server": "vLLM server", "vllm-watch-sources": "vLLM sources"}

@@ -27,7 +27,7 @@ HEALTH = ("GET", "/api/health")
 FOLDER = ("GET", "/api/folders/vllm-watch")
 SAVE = ("POST", "/api/dashboards/db")
 SECRET = "glsa_0123456789abcdef"
-COMMAND = [sys.executable, "-m", "vllm_watch.cli", "grafana"]
+COMMAND = [sys.executable, "-m", "vllm_watch", "grafana"]
 
 
 def as_json(status, body, **headers):
@@ -358,7 +358,10 @@ class TestWrongUse:
     def test_without_grafana_client(self, tmp_path):
         """Without the extra it is said how to install it."""
         (tmp_path / "token").write_text(SECRET)
-        hide = "import sys; sys.modules['grafana_client'] = None; from vllm_watch.cli import main; main(sys.argv[1:])"
+        hide = (
+            "import sys; sys.modules['grafana_client'] = None\n"
+            "from vllm_watch.cli.command_line import main; main(sys.argv[1:])"
+        )
         command = [sys.executable, "-c", hide, "grafana", "push", "--token-file", str(tmp_path / "token")]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
@@ -368,7 +371,7 @@ class TestWrongUse:
     def test_other_commands_do_without_it(self):
         """No other command, and no help, imports grafana-client or what it brings."""
         look = (
-            "import sys, vllm_watch.cli, vllm_watch.commands.grafana\n"
+            "import sys, vllm_watch.cli, vllm_watch.cli.commands.grafana\n"
             "print(sorted({'grafana_client', 'niquests', 'urllib3', 'requests'} & set(sys.modules)))"
         )
         result = subprocess.run(
@@ -389,7 +392,7 @@ def test_as_a_process(tmp_path):
     """As a process of its own it ends with a sentence and in time, though the server goes on to drip."""
     (tmp_path / "token").write_text(SECRET)
     run_it = (
-        "import sys; from vllm_watch import cli; from vllm_watch.grafana import packaged\n"
+        "import sys; from vllm_watch.cli import command_line as cli; from vllm_watch.cli.grafana import packaged\n"
         "packaged.packaged = lambda language: []; cli.main(sys.argv[1:])"
     )
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"

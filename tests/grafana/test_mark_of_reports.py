@@ -15,9 +15,9 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.needs import without
 from tests.support.ports import free_port
 
-from vllm_watch import cli
-from vllm_watch.loadtest.model import Latency, Result, Run
-from vllm_watch.loadtest.region import MAX_RUN, annotation, region_of, run_id
+from vllm_watch.analysis.loadtest.model import Latency, Result, Run
+from vllm_watch.analysis.loadtest.region import MAX_RUN, annotation, region_of, run_id
+from vllm_watch.cli import command_line as cli
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
@@ -126,7 +126,7 @@ def test_a_token_that_cannot_be_read_is_a_warning(ended, tmp_path):
 
 def test_without_the_extra_it_is_a_warning(ended, monkeypatch):
     """Without grafana-client the report is made, and the warning says what to install."""
-    monkeypatch.setitem(sys.modules, "vllm_watch.grafana.client", None)
+    monkeypatch.setitem(sys.modules, "vllm_watch.cli.grafana.client", None)
     status, _, err = ended("report", RUNS[0])
 
     assert status == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.grafana.packaged import packaged
+from vllm_watch.cli.grafana.packaged import packaged
 
 
 UIDS = {

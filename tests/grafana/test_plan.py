@@ -7,9 +7,9 @@ import pytest
 
 from tests.grafana.conftest import dashboard, panel
 
-from vllm_watch.grafana.answers import is_grafanas, rejection
-from vllm_watch.grafana.diff import json_changes, panel_changes
-from vllm_watch.grafana.model import (
+from vllm_watch.cli.grafana.answers import is_grafanas, rejection
+from vllm_watch.cli.grafana.diff import json_changes, panel_changes
+from vllm_watch.cli.grafana.model import (
     DataSource,
     content,
     digest,
@@ -17,7 +17,7 @@ from vllm_watch.grafana.model import (
     pushed_digest,
     with_data_source,
 )
-from vllm_watch.grafana.plan import LastPush, Present, plan_delete, plan_push
+from vllm_watch.cli.grafana.plan import LastPush, Present, plan_delete, plan_push
 
 
 WANTED = dashboard()

@@ -14,7 +14,7 @@ from tests.grafana.conftest import TITLES, dashboard, panel
 from tests.grafana.server import MIDDLE, NEWEST, OLD, GrafanaStandIn, page
 from tests.support.waiting import SECONDS
 
-from vllm_watch.grafana.model import pushed_digest
+from vllm_watch.cli.grafana.model import pushed_digest
 
 
 FLEET = "vllm-watch-fleet"
@@ -276,7 +276,7 @@ class TestOptions:
         """The token may come by standard input, and the options by the environment."""
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"glsa_editor\n")))
         assert 0 == command("push", grafana.url, token="-").status
-        command_line = [sys.executable, "-m", "vllm_watch.cli", "grafana", "delete", "--dry-run", "--help"]
+        command_line = [sys.executable, "-m", "vllm_watch", "grafana", "delete", "--dry-run", "--help"]
         told = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
         assert "GRAFANA_TOKEN_FILE" in told
         assert "GRAFANA_URL" in told

@@ -7,10 +7,10 @@ import pytest
 
 from tests.loadtest.histories import MadeUpServer, recorded
 
-from vllm_watch.loadtest.capacity import server_capacity
-from vllm_watch.loadtest.loads import find_loads
-from vllm_watch.loadtest.phases import find_phases
-from vllm_watch.loadtest.runs import server_runs
+from vllm_watch.analysis.loadtest.capacity import server_capacity
+from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.phases import find_phases
+from vllm_watch.analysis.loadtest.runs import server_runs
 
 
 ALPHA, BETA = 0.02, 0.0005

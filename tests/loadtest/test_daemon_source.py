@@ -14,14 +14,14 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.advice.advise import advise
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
-from vllm_watch.loadtest.daemon_source import DaemonQuery, watch_daemon
-from vllm_watch.loadtest.model import Report
-from vllm_watch.service.history import ChartHistory
-from vllm_watch.sources.daemon_client import DaemonTarget
-from vllm_watch.support.errors import DaemonError
+from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
+from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.service.history import ChartHistory
+from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.support.errors import DaemonError
 
 
 NAME = "queue"

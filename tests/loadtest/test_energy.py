@@ -7,11 +7,11 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer
 
-from vllm_watch.loadtest.energy import energy_problem, energy_reading, energy_values, mean_powers
-from vllm_watch.loadtest.history import EnergyReading, Point
-from vllm_watch.loadtest.loads import find_loads
-from vllm_watch.loadtest.steady import find_steady
-from vllm_watch.state.gpu_report import GpuReading, ServerGpu
+from vllm_watch.analysis.loadtest.energy import energy_problem, energy_reading, energy_values, mean_powers
+from vllm_watch.analysis.loadtest.history import EnergyReading, Point
+from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.steady import find_steady
+from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
 
 
 EVERY = 5

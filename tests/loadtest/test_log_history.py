@@ -10,14 +10,14 @@ import pytest
 from tests.support.recording_files import as_file
 from tests.support.recordings import recording
 
-from vllm_watch.loadtest import history_builder
-from vllm_watch.loadtest.history import Point
-from vllm_watch.loadtest.log_history import read_logs
-from vllm_watch.loadtest.log_parts import find_logs
-from vllm_watch.loadtest.recording_history import read_recording
-from vllm_watch.loadtest.runs import server_runs
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.support.errors import FileError
+from vllm_watch.analysis.loadtest import history_builder
+from vllm_watch.analysis.loadtest.history import Point
+from vllm_watch.analysis.loadtest.log_history import read_logs
+from vllm_watch.analysis.loadtest.log_parts import find_logs
+from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.runs import server_runs
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.daemon.support.errors import FileError
 
 
 def log_of(name):

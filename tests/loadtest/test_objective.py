@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.config.model import SLO_PRESETS
-from vllm_watch.loadtest.model import Objective
-from vllm_watch.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.model import Objective
+from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.daemon.config.model import SLO_PRESETS
 
 
 @pytest.mark.parametrize("name", sorted(SLO_PRESETS))

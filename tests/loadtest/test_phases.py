@@ -7,10 +7,10 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
 
-from vllm_watch.loadtest.loads import find_loads
-from vllm_watch.loadtest.model import Steady
-from vllm_watch.loadtest.phases import find_phases
-from vllm_watch.loadtest.runs import server_runs
+from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.model import Steady
+from vllm_watch.analysis.loadtest.phases import find_phases
+from vllm_watch.analysis.loadtest.runs import server_runs
 
 
 def phases(points, steady=None):

@@ -19,16 +19,16 @@ from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_query
-from vllm_watch.config.times import TimeRange
-from vllm_watch.loadtest.energy import used_energy
-from vllm_watch.loadtest.prometheus_queries import COUNTERS
-from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
-from vllm_watch.loadtest.recording_history import read_recording
-from vllm_watch.loadtest.sources import ReadOptions, read_report
-from vllm_watch.prometheus.api import PrometheusTarget
-from vllm_watch.sources.http_client import TlsOptions
-from vllm_watch.support.errors import PrometheusError, UsageError
+from vllm_watch.analysis.loadtest.energy import used_energy
+from vllm_watch.analysis.loadtest.prometheus_queries import COUNTERS
+from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
+from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
+from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_query
+from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.prometheus.api import PrometheusTarget
+from vllm_watch.daemon.sources.http_client import TlsOptions
+from vllm_watch.daemon.support.errors import PrometheusError, UsageError
 
 
 RANGE = TimeRange(1000.0, 1600.0)

@@ -12,10 +12,10 @@ import pytest
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording
 
-from vllm_watch.comparison.pair import result_in
-from vllm_watch.loadtest.recording_history import read_recording
-from vllm_watch.loadtest.sources import read_report
-from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.analysis.comparison.pair import result_in
+from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.sources import read_report
+from vllm_watch.analysis.replay.recording import MetricsRead
 
 
 @functools.lru_cache

@@ -7,8 +7,8 @@ import pytest
 
 from tests.loadtest.histories import recorded
 
-from vllm_watch.loadtest.objective import parse_objective
-from vllm_watch.loadtest.runs import server_runs
+from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.runs import server_runs
 
 
 def test_failed_requests_are_not_within_the_objective():

@@ -17,12 +17,12 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
 from tests.support.recordings import recording
 
-from vllm_watch.commands.report import parse_zone
-from vllm_watch.loadtest.sources import ReadOptions, distinct_names, read_report
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import LogWritten
-from vllm_watch.replay.recording_writer import RecordingWriter
-from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.analysis.loadtest.sources import ReadOptions, distinct_names, read_report
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import LogWritten
+from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.cli.commands.report import parse_zone
+from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
 DRAFT = FOLDER / "draft2-run1.jsonl.xz"

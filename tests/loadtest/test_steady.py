@@ -7,10 +7,10 @@ import pytest
 
 from tests.loadtest.histories import MadeUpServer
 
-from vllm_watch.loadtest.loads import find_loads
-from vllm_watch.loadtest.server_result import latency, server_result
-from vllm_watch.loadtest.steady import find_steady
-from vllm_watch.statistics.steady_window import METHOD
+from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.server_result import latency, server_result
+from vllm_watch.analysis.loadtest.steady import find_steady
+from vllm_watch.daemon.statistics.steady_window import METHOD
 from vllm_watch_parsers.scrape import Histogram
 
 

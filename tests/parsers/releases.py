@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader, TimedEvent
-from vllm_watch.reading.times import PrintedTimes
+from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
+from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch_parsers.events import Event, KvTransfers, Notice, StartupDetail
 
 

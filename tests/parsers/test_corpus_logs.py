@@ -7,7 +7,7 @@ import pytest
 
 from tests.parsers.releases import RELEASES, Expected, Found, expected_records, found_events, log_lines
 
-from vllm_watch.state.facts import Facts
+from vllm_watch.daemon.state.facts import Facts
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 
 

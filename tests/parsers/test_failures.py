@@ -9,8 +9,8 @@ import pytest
 
 from tests.parsers.lines import TIME, events, events_of, json_record, old_record, record
 
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch_parsers.events import FAILURE_KINDS, Failure
 from vllm_watch_parsers.line import parse_line
 

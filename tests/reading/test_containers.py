@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from vllm_watch.reading.containers import MAX_FOREIGN, LineReader
-from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.daemon.reading.containers import MAX_FOREIGN, LineReader
+from vllm_watch.daemon.reading.framing import MAX_LINE
 
 
 CUT_AT = 16 * 1024

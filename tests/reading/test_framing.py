@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.reading.framing import MAX_LINE, LineFramer
+from vllm_watch.daemon.reading.framing import MAX_LINE, LineFramer
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
-from vllm_watch.reading import event_filter, log_reader
-from vllm_watch.reading.event_filter import CRASH_SECONDS
-from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
-from vllm_watch.reading.times import ArrivalTimes, PrintedTimes, local_seconds
+from vllm_watch.daemon.reading import event_filter, log_reader
+from vllm_watch.daemon.reading.event_filter import CRASH_SECONDS
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, TimedEvent
+from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes, local_seconds
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
 

@@ -13,13 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, record
 
-from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.parsed_text import parse_text
-from vllm_watch.reading.statistics_runs import without_middles
-from vllm_watch.reading.times import PrintedTimes
-from vllm_watch.state.log_source import LogSource
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.parsed_text import parse_text
+from vllm_watch.daemon.reading.statistics_runs import without_middles
+from vllm_watch.daemon.reading.times import PrintedTimes
+from vllm_watch.daemon.state.log_source import LogSource
+from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import TailCounts
 
 
 END = 1_795_302_000.0

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, record
 from tests.support.recordings import RECORDINGS, ROOT
 
-from vllm_watch.reading import access_lines, log_reader
-from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.framing import MAX_LINE, LineFramer
-from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.parsed_text import parse_text
-from vllm_watch.reading.printed import first_printed_time, last_printed_time
-from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
-from vllm_watch.replay import finished_log, parser_process, replay
-from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.replay import finished_log, parser_process, replay
+from vllm_watch.analysis.replay.finished_log import FinishedLog
+from vllm_watch.daemon.reading import access_lines, log_reader
+from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import MAX_LINE, LineFramer
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.parsed_text import parse_text
+from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
+from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 
 END = 1_795_302_000.0
@@ -87,9 +87,9 @@ def small_parts(monkeypatch):
     """Even a few lines are taken at once, and many are several parts."""
     monkeypatch.setattr(log_reader, "SHORT_TEXT", 0)
     monkeypatch.setattr(log_reader, "PART", 512)
-    monkeypatch.setattr("vllm_watch.reading.parsed_text.PART", 512)
-    monkeypatch.setattr("vllm_watch.reading.parsed_text.SHORT_TEXT", 0)
-    monkeypatch.setattr("vllm_watch.replay.finished_log._MANY_BYTES", 0)
+    monkeypatch.setattr("vllm_watch.daemon.reading.parsed_text.PART", 512)
+    monkeypatch.setattr("vllm_watch.daemon.reading.parsed_text.SHORT_TEXT", 0)
+    monkeypatch.setattr("vllm_watch.analysis.replay.finished_log._MANY_BYTES", 0)
 
 
 def text_of(lines: list[bytes]) -> bytes:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from vllm_watch.reading.times import ArrivalTimes, PrintedTimes, local_seconds, printed_seconds
+from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes, local_seconds, printed_seconds
 
 
 DAY = 86_400

@@ -13,13 +13,13 @@ import pytest
 
 from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixture.
 
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.reading.printed import count_new_years, parts_to_read
-from vllm_watch.reading.times import PrintedTimes
-from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import run_log
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.replay.finished_log import FinishedLog
+from vllm_watch.analysis.replay.replay import run_log
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.reading.printed import count_new_years, parts_to_read
+from vllm_watch.daemon.reading.times import PrintedTimes
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 
 HOUR = 3600

@@ -23,28 +23,28 @@ from tests.support.recording_files import STARTED, as_file, header
 from tests.support.recordings import recording
 from tests.support.waiting import until
 
-from vllm_watch.commands.backfill import write_backfill
-from vllm_watch.commands.record import view_of
-from vllm_watch.config.model import MetricsConfig, ServerConfig
-from vllm_watch.reading.log_reader import KeptLines, LogReader
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.recorder import running_command, server_recorder
-from vllm_watch.recorder.benchmark_files import ResultFiles
-from vllm_watch.recorder.private_text import PrivateText
-from vllm_watch.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
-from vllm_watch.recorder.redacting_reader import RedactingReader, start_lines
-from vllm_watch.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
-from vllm_watch.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import LogWritten, RecordedSources
-from vllm_watch.replay.recording_writer import RecordingWriter
-from vllm_watch.replay.replay import run_recording
-from vllm_watch.sources import file_queue
-from vllm_watch.sources.log_file import LogFile
-from vllm_watch.state.gpu_report import GpuProcess, GpuReading, ServerGpu
-from vllm_watch.state.gpu_use import GpuUse
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.analysis.recorder import running_command, server_recorder
+from vllm_watch.analysis.recorder.benchmark_files import ResultFiles
+from vllm_watch.analysis.recorder.private_text import PrivateText
+from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
+from vllm_watch.analysis.recorder.redacting_reader import RedactingReader, start_lines
+from vllm_watch.analysis.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
+from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources
+from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.cli.commands.backfill import write_backfill
+from vllm_watch.cli.commands.record import view_of
+from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.reading.log_reader import KeptLines, LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.sources import file_queue
+from vllm_watch.daemon.sources.log_file import LogFile
+from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
 

@@ -22,20 +22,20 @@ from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.demo import Player, StandIn
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import GpusRead, LogWritten, MetricsRead, with_start_moved
-from vllm_watch.replay.replay import run_recording
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.support.clock import ScaledClock
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, with_start_moved
+from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.cli.commands.demo import Player, StandIn
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.support.clock import ScaledClock
 
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli", "record"]
+COMMAND = [sys.executable, "-m", "vllm_watch", "record"]
 TELLS_REASONS = """
-from vllm_watch.cli import main
-from vllm_watch.sources.scraper import Scraper
+from vllm_watch.cli.command_line import main
+from vllm_watch.daemon.sources.scraper import Scraper
 fetch = Scraper.fetch
 def told(*arguments):
     reason = fetch(*arguments)
@@ -421,7 +421,7 @@ class TestServers:
             here.start(f"{here.command(port=port)} >> {tmp_path}/server.log 2>&1")
             here.until_listening(port)
             names = subprocess.run(
-                [sys.executable, "-m", "vllm_watch.cli", "discover", "--format", "json"],
+                [sys.executable, "-m", "vllm_watch", "discover", "--format", "json"],
                 capture_output=True, check=False, timeout=SECONDS,
             )  # fmt: skip
             (name,) = [

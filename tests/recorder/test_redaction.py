@@ -27,16 +27,16 @@ from tests.recorder.places import (
 from tests.support.recordings import BUNDLED, ROOT, recording
 from tests.support.samples import sample
 
-from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.recorder.benchmark_redaction import redact_benchmark
-from vllm_watch.recorder.log_redaction import LogRedactor
-from vllm_watch.recorder.private_text import KINDS, PrivateText
-from vllm_watch.replay.finished_log import LogBytes
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.replay import recorded_scrape
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.analysis.recorder.log_redaction import LogRedactor
+from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
+from vllm_watch.analysis.replay.finished_log import LogBytes
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.replay import recorded_scrape
+from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.benchmark import read_benchmarks
 from vllm_watch_parsers.benchmark_result import BenchmarkError
 

@@ -7,8 +7,16 @@ import math
 
 import msgspec
 
-from vllm_watch.comparison.model import Comparison, Comparisons, ConfigDifference, Decision, MatrixRow, Row, Side
-from vllm_watch.loadtest.model import (
+from vllm_watch.analysis.comparison.model import (
+    Comparison,
+    Comparisons,
+    ConfigDifference,
+    Decision,
+    MatrixRow,
+    Row,
+    Side,
+)
+from vllm_watch.analysis.loadtest.model import (
     Bounds,
     Capacity,
     Distribution,

@@ -7,9 +7,9 @@ import json
 
 from zoneinfo import ZoneInfo
 
-from vllm_watch.backtest.model import Alert, NotJudged, SetResult, SourceResult
-from vllm_watch.config.times import TimeRange
-from vllm_watch.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.backtest.model import Alert, NotJudged, SetResult, SourceResult
+from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.daemon.config.times import TimeRange
 
 
 START = 1_795_183_200.0  # 2026-11-20T14:00:00Z

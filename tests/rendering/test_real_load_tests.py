@@ -11,14 +11,14 @@ import pytest
 from tests.loadtest.load_tests import FOLDER
 from tests.rendering import pages
 
-from vllm_watch.comparison.compare import compare_sides
-from vllm_watch.comparison.model import Side
-from vllm_watch.loadtest.sources import read_report
-from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
-from vllm_watch.rendering.comparisons_html import comparisons_html
-from vllm_watch.rendering.json_output import comparisons_json, report_json
-from vllm_watch.rendering.report import report_markdown, report_text
-from vllm_watch.rendering.report_html import report_html
+from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.loadtest.sources import read_report
+from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
+from vllm_watch.analysis.rendering.json_output import comparisons_json, report_json
+from vllm_watch.analysis.rendering.report import report_markdown, report_text
+from vllm_watch.analysis.rendering.report_html import report_html
 
 
 pytestmark = pytest.mark.slow

@@ -14,12 +14,12 @@ import pytest
 
 from tests.rendering import pages, reports
 
-from vllm_watch.loadtest.model import Distribution, Report, Timeline
-from vllm_watch.rendering import html_style
-from vllm_watch.rendering import report_html as report_module
-from vllm_watch.rendering.report_html import report_html
-from vllm_watch.rendering.selection import telling_runs
-from vllm_watch.rendering.svg_styles import STYLES
+from vllm_watch.analysis.loadtest.model import Distribution, Report, Timeline
+from vllm_watch.analysis.rendering import html_style
+from vllm_watch.analysis.rendering import report_html as report_module
+from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.selection import telling_runs
+from vllm_watch.analysis.rendering.svg_styles import STYLES
 
 
 LIMIT = 1_500_000

@@ -10,10 +10,10 @@ import pytest
 from tests.support.gpus import HOT, advised, eight, gpu, lost, unread, used
 from tests.support.recordings import snapshots
 
-from vllm_watch.rendering.server_summary import ENGINES, summary_text
-from vllm_watch.replay.replay import LogPeriod
-from vllm_watch.state.configuration import ConfigChange, FlagChange
-from vllm_watch.state.snapshot import FailureTimes, SourceSnapshot
+from vllm_watch.analysis.rendering.server_summary import ENGINES, summary_text
+from vllm_watch.analysis.replay.replay import LogPeriod
+from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
+from vllm_watch.daemon.state.snapshot import FailureTimes, SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"

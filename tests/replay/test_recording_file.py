@@ -21,12 +21,18 @@ from hypothesis import strategies as st
 from tests.support.recording_files import STARTED, as_file, header, write_lines
 from tests.support.recordings import recording
 
-from vllm_watch.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.recorder.private_text import PrivateText
-from vllm_watch.replay.open_recording import is_recording, open_recording
-from vllm_watch.replay.recording import BUNDLED, GpusRead, LogWritten, MetricsRead, RecordedBenchmark, RecordedSources
-from vllm_watch.replay.recording_file import MAGIC
-from vllm_watch.replay.recording_lines import (
+from vllm_watch.analysis.recorder.private_text import PrivateText
+from vllm_watch.analysis.replay.open_recording import is_recording, open_recording
+from vllm_watch.analysis.replay.recording import (
+    BUNDLED,
+    GpusRead,
+    LogWritten,
+    MetricsRead,
+    RecordedBenchmark,
+    RecordedSources,
+)
+from vllm_watch.analysis.replay.recording_file import MAGIC
+from vllm_watch.analysis.replay.recording_lines import (
     Command,
     Header,
     RecordedGpu,
@@ -35,12 +41,13 @@ from vllm_watch.replay.recording_lines import (
     command_line,
     decode_header,
 )
-from vllm_watch.replay.recording_writer import MAX_HELD, RecordingWriter
-from vllm_watch.state.configuration import FlagValue
-from vllm_watch.state.gpu_report import ServerGpu
-from vllm_watch.state.gpu_use import GpuUse
-from vllm_watch.state.server import ServerState
-from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.analysis.replay.recording_writer import MAX_HELD, RecordingWriter
+from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.state.configuration import FlagValue
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch_parsers.command_facts import CommandFacts
 
 

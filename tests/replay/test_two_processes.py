@@ -17,7 +17,7 @@ from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import SECONDS
 
-from vllm_watch.replay import parser_process
+from vllm_watch.analysis.replay import parser_process
 
 
 pytestmark = pytest.mark.slow
@@ -27,14 +27,14 @@ BLOCK = 65536
 HEAD = f"(APIServer pid=7) ERROR {TIME} [serving_chat.py:300] ".encode()
 START = """
 import os, sys
-from vllm_watch.replay import finished_log, parser_process
+from vllm_watch.analysis.replay import finished_log, parser_process
 finished_log.READ_SIZE, parser_process.MIN_SIZE = int(sys.argv[1]), 0
 processes, served = int(sys.argv[2]), parser_process._serve
 os.sched_getaffinity = lambda pid: set(range(processes))
 """
 END = """
 sys.argv[1:] = sys.argv[3:]
-from vllm_watch.cli import main
+from vllm_watch.cli.command_line import main
 main()
 """
 DYING = """

@@ -18,16 +18,16 @@ from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.backtest.thresholds import shipped_thresholds
-from vllm_watch.commands.check import check, view_of
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import PrometheusConfig
-from vllm_watch.config.prometheus_section import LONGEST_TIMEOUT
-from vllm_watch.config.texts import parse_duration
-from vllm_watch.prometheus.answers import parse_alerts
-from vllm_watch.service import alerts_thread
-from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
-from vllm_watch.service.prometheus_alerts import (
+from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
+from vllm_watch.cli.commands.check import check, view_of
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import PrometheusConfig
+from vllm_watch.daemon.config.prometheus_section import LONGEST_TIMEOUT
+from vllm_watch.daemon.config.texts import parse_duration
+from vllm_watch.daemon.prometheus.answers import parse_alerts
+from vllm_watch.daemon.service import alerts_thread
+from vllm_watch.daemon.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
+from vllm_watch.daemon.service.prometheus_alerts import (
     MAX_ALERTS,
     SHIPPED_GRAFANA,
     Alerts,
@@ -36,9 +36,9 @@ from vllm_watch.service.prometheus_alerts import (
     dated,
     our_alerts,
 )
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import ScaledClock, SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 SINCE = "2026-11-21T02:14:00.123456789Z"

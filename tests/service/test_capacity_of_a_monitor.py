@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from vllm_watch.config.model import CapacityConfig, MetricsConfig, ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.model import CapacityConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 CONFIG = ServerConfig(name="a", metrics=MetricsConfig(url="http://127.0.0.1:9/metrics"))

@@ -12,13 +12,13 @@ import structlog
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.options import config_from_options
-from vllm_watch.service import log_thread as log_thread_module
-from vllm_watch.service import poll_schedule as poll_schedule_module
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.sources import directory_watcher as directory_watcher_module
-from vllm_watch.sources.log_tailer import LogTailer
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.service import log_thread as log_thread_module
+from vllm_watch.daemon.service import poll_schedule as poll_schedule_module
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.sources import directory_watcher as directory_watcher_module
+from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 LINE = b'INFO:     127.0.0.1:4242 - "POST /v1/completions HTTP/1.1" 200 OK\n'

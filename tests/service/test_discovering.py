@@ -23,18 +23,18 @@ from tests.support.samples import sample
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.check import check
-from vllm_watch.config.config_file import load_config
+from vllm_watch.cli.commands.check import check
+from vllm_watch.daemon.config.config_file import load_config
 
 
 pytestmark = pytest.mark.slow
 
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+COMMAND = [sys.executable, "-m", "vllm_watch"]
 QUICKLY = """
 import sys
-from vllm_watch.cli import main
-from vllm_watch.service import threads
+from vllm_watch.cli.command_line import main
+from vllm_watch.daemon.service import threads
 threads.POLL_SECONDS = 1.0
 main(sys.argv[1:])
 """

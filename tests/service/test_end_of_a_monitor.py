@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.config.model import MetricsConfig, ProbeConfig, ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.model import MetricsConfig, ProbeConfig, ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 URL = "http://127.0.0.1:9"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.clocks import HandClock
 
-from vllm_watch.config.model import Config, MetricsConfig, ServerConfig
-from vllm_watch.service.garbage import AFTER_SECONDS, LONG_SEARCHES, RareSearch
-from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.garbage import AFTER_SECONDS, LONG_SEARCHES, RareSearch
+from vllm_watch.daemon.service.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import pytest
 from tests.support.clocks import HandClock
 from tests.support.gpus import GIB, gpu, report, uuid
 
-from vllm_watch.catalog.findings import Known, findings
-from vllm_watch.catalog.gpu_texts import NOT_SHOWN
-from vllm_watch.catalog.reasons import GPU, needs_attention
-from vllm_watch.commands import gpu_lines as gpu_lines_module
-from vllm_watch.commands.gpu_lines import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
-from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
-from vllm_watch.service.gpu_once import ANSWER_SECONDS, read_once
-from vllm_watch.state.gpu_report import GpuReport, ServerGpu
-from vllm_watch.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.cli.commands import gpu_lines as gpu_lines_module
+from vllm_watch.cli.commands.gpu_lines import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
+from vllm_watch.daemon.catalog.findings import Known, findings
+from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
+from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
+from vllm_watch.daemon.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.gpu_once import ANSWER_SECONDS, read_once
+from vllm_watch.daemon.state.gpu_report import GpuReport, ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
 
 
 SERVER = ServerConfig(name="a", metrics=MetricsConfig(url="http://127.0.0.1:9/metrics"), gpus=(uuid(0),))

@@ -14,15 +14,15 @@ import pytest
 from tests.support.gpus import gpu, report, uuid
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
-from vllm_watch.service.gpu_thread import GpuThread, wants_driver
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.sources.checkpoint import CheckpointFile, Positions
-from vllm_watch.state.gpu_report import GpuReport
-from vllm_watch.state.gpu_use import GpuUser, GpuUsers, KnownUse
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Positions
+from vllm_watch.daemon.state.gpu_report import GpuReport
+from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers, KnownUse
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 def config(*servers, read="auto", interval=0.01):
@@ -290,7 +290,7 @@ def test_the_price_and_the_gpus_change_without_watching_anew():
 def test_the_extra_is_looked_for_without_importing_it():
     """A process that has the whole daemon knows whether the extra is installed, and has not imported it."""
     program = (
-        "import sys, vllm_watch.service.supervisor; from vllm_watch.gpu.reader import has_module; "
+        "import sys, vllm_watch.daemon.service.supervisor; from vllm_watch.daemon.gpu.reader import has_module; "
         "print(has_module() in {True, False}, 'pynvml' in sys.modules)"
     )
     result = subprocess.run(

@@ -17,12 +17,12 @@ from tests.support.ports import free_port
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.catalog.series import PREFIX
+from vllm_watch.daemon.catalog.series import PREFIX
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("cc"), pytest.mark.needs_module("pynvml")]
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+COMMAND = [sys.executable, "-m", "vllm_watch"]
 FIRST, SECOND, THIRD = (h100(index).uuid for index in range(3))
 
 

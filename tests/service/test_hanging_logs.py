@@ -16,16 +16,16 @@ from tests.support.fuse import HangingFolder, can_mount
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.service import liveness as liveness_module
-from vllm_watch.service import log_monitor as log_monitor_module
-from vllm_watch.service import log_thread as log_thread_module
-from vllm_watch.service import supervisor as supervisor_module
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.sources.log_tailer import LogTailer
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.service import liveness as liveness_module
+from vllm_watch.daemon.service import log_monitor as log_monitor_module
+from vllm_watch.daemon.service import log_thread as log_thread_module
+from vllm_watch.daemon.service import supervisor as supervisor_module
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.service.history import ChartHistory
-from vllm_watch.state.snapshot import Reading
+from vllm_watch.daemon.service.history import ChartHistory
+from vllm_watch.daemon.state.snapshot import Reading
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():

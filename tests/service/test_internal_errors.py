@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.catalog.parts import PARTS
-from vllm_watch.config.model import (
+from vllm_watch.daemon.catalog.parts import PARTS
+from vllm_watch.daemon.config.model import (
     Config,
     GpuConfig,
     KubernetesConfig,
@@ -28,18 +28,18 @@ from vllm_watch.config.model import (
     PrometheusConfig,
     ServerConfig,
 )
-from vllm_watch.exposition import collector as collector_module
-from vllm_watch.exposition.self_metrics import self_metrics
-from vllm_watch.service import alerts_thread
-from vllm_watch.service.endpoints import DaemonEndpoints
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.service.systemd import Notifier
-from vllm_watch.sources.directory_watcher import DirectoryWatcher
-from vllm_watch.sources.log_tailer import LogTailer
-from vllm_watch.sources.prober import Prober
-from vllm_watch.sources.scraper import Scraper
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.web import config_reload as current_module
+from vllm_watch.daemon.exposition import collector as collector_module
+from vllm_watch.daemon.exposition.self_metrics import self_metrics
+from vllm_watch.daemon.service import alerts_thread
+from vllm_watch.daemon.service.endpoints import DaemonEndpoints
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.service.systemd import Notifier
+from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
+from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.sources.prober import Prober
+from vllm_watch.daemon.sources.scraper import Scraper
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.web import config_reload as current_module
 
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ def _refuse_threads(daemon, monkeypatch):
 
     # Those of the daemon alone: the server that it scrapes has a thread for each connection.
     refusing = types.SimpleNamespace(**{**vars(threading), "Thread": NoThread})
-    monkeypatch.setattr("vllm_watch.service.threads.threading", refusing)
+    monkeypatch.setattr("vllm_watch.daemon.service.threads.threading", refusing)
     workers = daemon.service.threads.scrapes._workers
     workers.send("one more", daemon.service.fleet.servers[2])
     workers.send("another", daemon.service.fleet.servers[2])
@@ -168,8 +168,8 @@ def _break_gpus(daemon, patch):
 
 def _break_kernel_log(_, patch):
     log = types.SimpleNamespace(poll=fail, close=lambda: None, has_more=False, cursor=None, reason="ok")
-    patch.setattr("vllm_watch.service.kernel_log_thread.kernel_log", lambda *_: log)
-    patch.setattr("vllm_watch.service.supervisor.place_of", lambda _: "journal")
+    patch.setattr("vllm_watch.daemon.service.kernel_log_thread.kernel_log", lambda *_: log)
+    patch.setattr("vllm_watch.daemon.service.supervisor.place_of", lambda _: "journal")
 
 
 def _break_pods(daemon, patch):

@@ -11,11 +11,11 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import until
 
-from vllm_watch.commands import server_check
-from vllm_watch.commands.check import check
-from vllm_watch.config.config_file import load_config
-from vllm_watch.discovery.watched_processes import WatchedProcesses
-from vllm_watch.service import thread_group
+from vllm_watch.cli.commands import server_check
+from vllm_watch.cli.commands.check import check
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses
+from vllm_watch.daemon.service import thread_group
 
 
 START = (

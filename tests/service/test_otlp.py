@@ -22,16 +22,16 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import HandlerServer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
-from vllm_watch.commands.check import check
-from vllm_watch.config.model import Config, OtlpConfig, TlsConfig
-from vllm_watch.service import otlp_thread
-from vllm_watch.service.otlp_push import MAX_WAIT, OtlpPush, Sent
-from vllm_watch.service.otlp_thread import OtlpThread
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.header_files import MAX_HEADERS, parse_headers
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.cli.commands.check import check
+from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
+from vllm_watch.daemon.config.model import Config, OtlpConfig, TlsConfig
+from vllm_watch.daemon.service import otlp_thread
+from vllm_watch.daemon.service.otlp_push import MAX_WAIT, OtlpPush, Sent
+from vllm_watch.daemon.service.otlp_thread import OtlpThread
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.header_files import MAX_HEADERS, parse_headers
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 INTERVAL = 10.0
@@ -381,6 +381,6 @@ class TestDaemon:
             assert gzip.decompress(found.received[0][2]) == b""
         (line,) = [each for each in check(Config(otlp=CONFIG)) if each.text.startswith("otlp")]
         assert (line.is_wrong, line.text.endswith("FAILED: nothing listens at this address.")) == (True, True)
-        monkeypatch.setattr("vllm_watch.commands.check.is_installed", lambda: False)
+        monkeypatch.setattr("vllm_watch.cli.commands.check.is_installed", lambda: False)
         (line,) = [each for each in check(Config(otlp=CONFIG)) if each.text.startswith("otlp")]
         assert "pip install '.[otlp]'" in line.text

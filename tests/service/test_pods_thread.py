@@ -10,16 +10,16 @@ import pytest
 from tests.support.kubernetes_api import FORBIDDEN, KubernetesApi, pod
 from tests.support.waiting import until
 
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import KubernetesConfig
-from vllm_watch.discovery.pods import Pod
-from vllm_watch.discovery.pods_error import PodsError
-from vllm_watch.exposition.self_metrics import pods_metrics
-from vllm_watch.service import pods_thread
-from vllm_watch.service.pods_thread import PodsThread, open_lister
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import KubernetesConfig
+from vllm_watch.daemon.discovery.pods import Pod
+from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.exposition.self_metrics import pods_metrics
+from vllm_watch.daemon.service import pods_thread
+from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 class Listing:

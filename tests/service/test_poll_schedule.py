@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from vllm_watch.service.poll_schedule import (
+from vllm_watch.daemon.service.poll_schedule import (
     FEW_GROWTHS,
     MANY_EVENTS,
     POLL_SECONDS,

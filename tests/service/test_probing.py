@@ -14,12 +14,12 @@ from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.commands.check import check
-from vllm_watch.config.config_file import load_config
-from vllm_watch.service.log_monitor import LogMonitor
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.cli.commands.check import check
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 pytestmark = pytest.mark.slow

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 FEW = 20
 """So many threads, files and watches may be between two reloads; a hundred of them that leak leave more."""
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli", "run"]
+COMMAND = [sys.executable, "-m", "vllm_watch", "run"]
 # Its first argument is a folder whose folder "state" can be written to, and nothing else.
 READ_ONLY = [
     *("unshare", "-Urm", "/bin/sh", "-c"),
@@ -155,8 +155,8 @@ class TestEnd:
         """D3: a signal in the middle of a checkpoint's fsync lets it end; the exit is 0 and the last line is saved."""
         code = (
             "import os, sys, time\n"
-            "from vllm_watch import cli\n"
-            "from vllm_watch.sources import checkpoint\n"
+            "from vllm_watch.cli import command_line as cli\n"
+            "from vllm_watch.daemon.sources import checkpoint\n"
             "sync = os.fsync\n"
             "def slow(descriptor):\n"
             '    print(\'{"event": "syncs"}\', file=sys.stderr, flush=True)\n'
@@ -182,8 +182,8 @@ class TestEnd:
         """D3: while the first one is served, a second one kills: here the end hangs on purpose."""
         code = (
             "import time\n"
-            "from vllm_watch.web.server import WebServer\n"
-            "from vllm_watch import cli\n"
+            "from vllm_watch.daemon.web.server import WebServer\n"
+            "from vllm_watch.cli import command_line as cli\n"
             "def hang(self):\n"
             "    import sys\n"
             '    print(\'{"event": "hangs"}\', file=sys.stderr, flush=True)\n'
@@ -220,8 +220,8 @@ class TestEnd:
         (tmp_path / "vllm.log").touch()
         code = (
             "import sys, time, types\n"
-            "from vllm_watch import cli\n"
-            "from vllm_watch.service import signals\n"
+            "from vllm_watch.cli import command_line as cli\n"
+            "from vllm_watch.daemon.service import signals\n"
             "served = []\n"
             "def wait_for_the_second(_):\n"
             "    served.append(1)\n"
@@ -507,7 +507,7 @@ def _as_nobody(empty):
 
 
 def _skip_unless_it_can_be_run(around):
-    command = [*around, sys.executable, "-c", "import vllm_watch.cli"]
+    command = [*around, sys.executable, "-c", "import vllm_watch.cli.command_line"]
     try:
         subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=SECONDS)
     except (OSError, subprocess.CalledProcessError):

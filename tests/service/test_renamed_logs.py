@@ -14,10 +14,10 @@ from tests.support.logs import printed_now
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import until
 
-from vllm_watch.config.model import Config
-from vllm_watch.discovery.watcher import ServerWatcher
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.discovery.watcher import ServerWatcher
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 pytestmark = pytest.mark.slow

@@ -17,12 +17,12 @@ from tests.support.clocks import HandClock
 from tests.support.pages import page
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.catalog.limits import FEW_SERVERS, MAX_AGE
-from vllm_watch.config.model import Config, MetricsConfig, ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.sharing import Shared, shared_seconds
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.state.scrape_source import scrape_result
+from vllm_watch.daemon.catalog.limits import FEW_SERVERS, MAX_AGE
+from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.sharing import Shared, shared_seconds
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.state.scrape_source import scrape_result
 from vllm_watch_parsers.scrape import read_metrics
 
 

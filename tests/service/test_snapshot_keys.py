@@ -13,17 +13,17 @@ from tests.state.test_sources_together import READY, STARTING, Server, page
 from tests.support.gpus import gpu
 from tests.terminal.documents import MOMENTS, fleet
 
-from vllm_watch.config.model import Config
-from vllm_watch.exposition.event_view import event_views
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.service.checkpointer import Checkpointer
-from vllm_watch.service.fleet import Fleet
-from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view
-from vllm_watch.service.snapshot_document import fleet_document
-from vllm_watch.state.gpu_report import ServerGpu
-from vllm_watch.state.snapshot import ProbeSnapshot, ServerEvent
-from vllm_watch.support.clock import ScaledClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.service.checkpointer import Checkpointer
+from vllm_watch.daemon.service.fleet import Fleet
+from vllm_watch.daemon.service.prometheus_alerts import Alert, Alerts, alerts_view
+from vllm_watch.daemon.service.snapshot_document import fleet_document
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.snapshot import ProbeSnapshot, ServerEvent
+from vllm_watch.daemon.support.clock import ScaledClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 OF_OBJECTS = ("/", "prometheus", "alerts[]", "replay", "servers[]")

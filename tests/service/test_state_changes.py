@@ -11,10 +11,10 @@ import structlog
 from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.logs import printed_now
 
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.state.server import ServerState
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 SATURATED = record(STATS_MESSAGE) + b"\n"

@@ -24,12 +24,12 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.config_file import load_config
-from vllm_watch.service import liveness as liveness_module
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.service.systemd import status_line
-from vllm_watch.state.server import ServerState
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.service import liveness as liveness_module
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.service.systemd import status_line
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -892,7 +892,7 @@ class TestCheckpoint:
 
         monkeypatch.setattr(ServerState, "apply_log", note)
         # A poll that takes longer counts as hanging: its lines go to the old state, which is gone, and to the new one.
-        monkeypatch.setattr("vllm_watch.service.log_monitor.CLOSE_SECONDS", SECONDS)
+        monkeypatch.setattr("vllm_watch.daemon.service.log_monitor.CLOSE_SECONDS", SECONDS)
         watch.write("a")
         service = watch.start()
         until(lambda: service.fleet.is_ready)

@@ -9,8 +9,8 @@ import socket
 
 import pytest
 
-from vllm_watch.service import systemd as systemd_module
-from vllm_watch.service.systemd import Notifier
+from vllm_watch.daemon.service import systemd as systemd_module
+from vllm_watch.daemon.service.systemd import Notifier
 
 
 class Hand:

@@ -11,10 +11,10 @@ import structlog
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.service.service_thread import ServiceThread
-from vllm_watch.service.threads import ScrapeThread
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.service.service_thread import ServiceThread
+from vllm_watch.daemon.service.threads import ScrapeThread
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.sources.alarms import Alarms
+from vllm_watch.daemon.sources.alarms import Alarms
 
 
 def test_calls_come_in_the_order_in_which_they_are_due():

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.logs import NOBODY, Log, run_child, stats_line
 
-from vllm_watch.sources.rotation import ROTATE_WAIT
+from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
 pytestmark = pytest.mark.slow

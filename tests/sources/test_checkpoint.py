@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
 
-import vllm_watch.sources.checkpoint as module
+import vllm_watch.daemon.sources.checkpoint as module
 
-from vllm_watch.sources.checkpoint import (
+from vllm_watch.daemon.sources.checkpoint import (
     EARLY_INTERVAL,
     EARLY_SECONDS,
     MAX_SIZE,
@@ -40,11 +40,11 @@ from vllm_watch.sources.checkpoint import (
     Positions,
     ServerChange,
 )
-from vllm_watch.state.command_line import CommandLine
-from vllm_watch.state.configuration import ConfigChange, FlagChange, KeptFlags
-from vllm_watch.state.facts import EngineFacts, Facts
-from vllm_watch.state.gpu_use import KnownUse
-from vllm_watch.state.present_life import KeptFacts
+from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange, KeptFlags
+from vllm_watch.daemon.state.facts import EngineFacts, Facts
+from vllm_watch.daemon.state.gpu_use import KnownUse
+from vllm_watch.daemon.state.present_life import KeptFacts
 
 
 NOW = 1_795_000_000.0
@@ -281,7 +281,7 @@ def test_t26_a_folder_that_may_not_be_written(locked_folder):
 FULL_DISK = """
 import sys
 from pathlib import Path
-from vllm_watch.sources.checkpoint import CheckpointFile, FilePosition, Positions
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, Positions
 folder = Path(sys.argv[1])
 def positions(count, offset):
     return Positions(tuple(FilePosition(f"/log/{n}", 1, n, offset, 0, 0, 0, 0) for n in range(count)))
@@ -428,7 +428,7 @@ def test_t27_a_kill_leaves_a_whole_checkpoint(path):
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     script = textwrap.dedent(f"""
-        from vllm_watch.sources.checkpoint import CheckpointFile, FilePosition, Positions
+        from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, Positions
         checkpoint = CheckpointFile({str(path)!r})
         offset = checkpoint.load({NOW}).positions.files[0].offset
         print(flush=True)

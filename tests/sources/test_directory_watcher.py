@@ -18,14 +18,14 @@ import structlog
 from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.service import poll_schedule
-from vllm_watch.service.log_thread import LogThread
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.sources import directory_watcher as wake_module
-from vllm_watch.sources.directory_watcher import TOO_MANY, DirectoryWatcher, places
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.service import poll_schedule
+from vllm_watch.daemon.service.log_thread import LogThread
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.sources import directory_watcher as wake_module
+from vllm_watch.daemon.sources.directory_watcher import TOO_MANY, DirectoryWatcher, places
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 pytestmark = pytest.mark.slow
@@ -203,11 +203,11 @@ LIMITED = """
     import json, time
     from pathlib import Path
     import structlog
-    from vllm_watch.support.clock import SystemClock
-    from vllm_watch.config.model import ServerConfig
-    from vllm_watch.support.internal_errors import InternalErrors
-    from vllm_watch.service.log_thread import LogThread
-    from vllm_watch.service.monitor import ServerMonitor
+    from vllm_watch.daemon.support.clock import SystemClock
+    from vllm_watch.daemon.config.model import ServerConfig
+    from vllm_watch.daemon.support.internal_errors import InternalErrors
+    from vllm_watch.daemon.service.log_thread import LogThread
+    from vllm_watch.daemon.service.monitor import ServerMonitor
     from tests.support.logs import stats_line
     limit, folder = sys.argv[1], Path(sys.argv[2])
     Path("/proc/sys/user", limit).write_text("0")
@@ -258,7 +258,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         """
         import os, signal, threading, time
         from tests.support.logs import Log
-        from vllm_watch.sources.directory_watcher import DirectoryWatcher, places
+        from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
         folder, limit = sys.argv[1], int(sys.argv[2])
         log = Log(os.path.join(folder, "vllm.log"))
         log.write()

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.logs import Log, open_files
 
-from vllm_watch.sources import log_tailer as tail_module
-from vllm_watch.sources.rotation import ROTATE_WAIT
+from vllm_watch.daemon.sources import log_tailer as tail_module
+from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.busy import busy_core, run_on
 from tests.support.samples import number_of
 from tests.support.waiting import until
 
-from vllm_watch.sources.checkpoint import CheckpointFile
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile
 
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,10 @@ MOST_READ = 3.0
 
 DAEMON = """
 import sys
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.service.supervisor import run_service
-from vllm_watch.state.server import ServerState
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.service.supervisor import run_service
+from vllm_watch.daemon.state.server import ServerState
 from vllm_watch_parsers.events import EngineStats
 
 log, kept, told = sys.argv[1:]

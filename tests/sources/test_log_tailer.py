@@ -19,13 +19,13 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.waiting import until
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.threads import ScrapeThread
-from vllm_watch.sources import file_follower, file_queue, log_file, startup_scan
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.threads import ScrapeThread
+from vllm_watch.daemon.sources import file_follower, file_queue, log_file, startup_scan
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
 
 
 pytestmark = pytest.mark.slow
@@ -200,7 +200,7 @@ def test_sigterm_is_honoured_during_a_backlog(tmp_path):
     block = line * ((1 << 20) // len(line))
     config.write_text(f"listen: 127.0.0.1:0\ncheckpoint: {checkpoint}\nservers:\n- {{name: a, log: {log}}}\n")
     log.write_bytes(line)
-    command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+    command = [sys.executable, "-m", "vllm_watch", "run", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
 
         def bytes_read():

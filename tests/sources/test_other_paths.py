@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.logs import printed_now, stats_line
 
-from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.daemon.sources.log_tailer import LogTailer
 
 
 START = b"(APIServer pid=7) INFO 11-21 02:35:00 [api_server.py:1289] vLLM API server version 0.14.0\n"

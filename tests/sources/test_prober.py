@@ -18,10 +18,10 @@ from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.sources import prober
-from vllm_watch.sources.http_client import Deadline
-from vllm_watch.sources.prober import MAX_MODELS, MAX_STREAM, Prober, ProbeTarget
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.sources import prober
+from vllm_watch.daemon.sources.http_client import Deadline
+from vllm_watch.daemon.sources.prober import MAX_MODELS, MAX_STREAM, Prober, ProbeTarget
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import structlog
 
 from tests.support.logs import open_files, stats_line
 
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.sources import file_follower, open_file, rotated_names
-from vllm_watch.sources.rotation import ROTATE_WAIT
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.sources import file_follower, open_file, rotated_names
+from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
 ERRORS = [errno.EINTR, errno.EIO, errno.ESTALE, errno.EBADF, errno.ENOMEM]

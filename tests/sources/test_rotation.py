@@ -12,9 +12,9 @@ import pytest
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.samples import sample
 
-from vllm_watch.sources import rotation
-from vllm_watch.sources.draining import MAX_DRAINING
-from vllm_watch.sources.rotation import ROTATE_WAIT
+from vllm_watch.daemon.sources import rotation
+from vllm_watch.daemon.sources.draining import MAX_DRAINING
+from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
 ROTATIONS = sample(1_000, whole=10_000)

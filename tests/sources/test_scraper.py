@@ -24,9 +24,9 @@ import urllib3
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.sources.http_client import Deadline, TlsOptions
-from vllm_watch.sources.scraper import Scraper, ScrapeTarget
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.sources.http_client import Deadline, TlsOptions
+from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import EngineKey
 
 

@@ -21,14 +21,14 @@ from tests.parsers.test_hostile_lines import ECHOES, FORGED, printed
 from tests.support.samples import sample
 from tests.support.waiting import until
 
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.reading.containers import MAX_WRAPPED
-from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources import file_queue, startup_scan
-from vllm_watch.sources.journal_tailer import JournalTailer
-from vllm_watch.sources.log_tailer import LogTailer
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.reading.containers import MAX_WRAPPED
+from vllm_watch.daemon.reading.framing import MAX_LINE
+from vllm_watch.daemon.sources import file_queue, startup_scan
+from vllm_watch.daemon.sources.journal_tailer import JournalTailer
+from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import read_metrics
 
 

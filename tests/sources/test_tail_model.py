@@ -32,8 +32,8 @@ import pytest
 from tests.support.samples import number_of
 from tests.support.waiting import SECONDS
 
-from vllm_watch.sources import file_follower, log_tailer, open_file, rotated_names
-from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.daemon.sources import file_follower, log_tailer, open_file, rotated_names
+from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 

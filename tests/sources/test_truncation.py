@@ -14,11 +14,11 @@ import structlog
 
 from tests.support.logs import run_child, stats_line
 
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.sources.log_file import LogFile
-from vllm_watch.sources.truncation import LIST_SECONDS
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.sources.log_file import LogFile
+from vllm_watch.daemon.sources.truncation import LIST_SECONDS
+from vllm_watch.daemon.support.clock import SystemClock
 
 
 HOLE = 8 << 30

@@ -8,9 +8,9 @@ import pytest
 from tests.state.test_shutdown import FINISHED, TRIGGERED
 from tests.state.test_sources_together import DEAD, READY, STARTING, Server, line, page
 
-from vllm_watch.catalog.states import STATES
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.daemon.catalog.states import STATES
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.samples import server_samples
 
 
 ARGUMENTS = b"(APIServer pid=1) INFO 11-21 02:35:11 [utils.py:233] non-default args: {'model': 'm', 'max_num_seqs': 4}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.state.present_life import RunningServer
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.state.present_life import RunningServer
+from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
 

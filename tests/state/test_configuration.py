@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.parsers.lines import record
 from tests.state.test_sources_together import DEAD, READY, RECORDINGS, Server, page
 
-from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.commands.once import read_once
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.state.configuration import ConfigChange, FlagChange
-from vllm_watch.state.present_life import RunningServer
+from vllm_watch.cli.commands.once import read_once
+from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
+from vllm_watch.daemon.state.present_life import RunningServer
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.flags import is_flag_text
 

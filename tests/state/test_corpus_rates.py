@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 

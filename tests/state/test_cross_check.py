@@ -11,12 +11,12 @@ from tests.state.test_shutdown import FINISHED
 from tests.state.test_sources_together import DEAD, READY, Server, line, page
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.replay.finished_log import LogBytes
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.replay import recorded_scrape
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.analysis.replay.finished_log import LogBytes
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.replay import recorded_scrape
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
 
 
 class Run:

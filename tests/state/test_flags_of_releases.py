@@ -9,11 +9,11 @@ import pytest
 
 from tests.parsers.releases import PAGES, RELEASES, page, read_events
 
-from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.reading.log_reader import LogBatch
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.events import Lifecycle
 from vllm_watch_parsers.scrape import read_metrics
 

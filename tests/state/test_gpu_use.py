@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.gpus import GIB, gpu, report, uuid
 
-from vllm_watch.exposition.event_view import event_views
-from vllm_watch.state.gpu_report import GpuProcess, GpuReport
-from vllm_watch.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
-from vllm_watch.state.recent_events import EVENT_SECONDS
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReport
+from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
+from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 
 def user(name="a", *pids, start=1, gpus=(), is_here=True):

@@ -7,9 +7,9 @@ import pytest
 
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
-from vllm_watch.catalog.reasons import STALL_REASONS, STALLED
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.daemon.catalog.reasons import STALL_REASONS, STALLED
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.samples import server_samples
 
 
 LABELS = 'engine="0",model_name="m"'

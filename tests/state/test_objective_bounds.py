@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.support.pages import ScrapedServer, histogram, page
 
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.samples import server_samples
 
 
 def judged(seconds):

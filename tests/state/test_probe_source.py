@@ -7,8 +7,8 @@ import pytest
 
 from tests.state.test_sources_together import DEAD, READY, Server, page
 
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource
 
 
 class Probed(Server):

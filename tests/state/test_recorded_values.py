@@ -12,9 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.replay.recording import LogWritten, MetricsRead
+from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 
 

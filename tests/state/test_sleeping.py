@@ -8,8 +8,8 @@ import pytest
 from tests.state.test_probe_source import Probed
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.state.probe_source import ProbeResult
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.probe_source import ProbeResult
 
 
 LABELS = 'engine="0",model_name="m"'

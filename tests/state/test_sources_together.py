@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
 
 

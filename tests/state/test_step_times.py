@@ -9,8 +9,8 @@ from tests.state.test_draft_rates import drafts
 from tests.state.test_sources_together import Server, line
 from tests.support.pages import LABELS, ScrapedServer, histogram, page
 
-from vllm_watch.exposition.samples import server_samples
-from vllm_watch.state.step_times import MAX_CLASSES, MAX_MEASURED, Measured, StepClass, StepTimes
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.state.step_times import MAX_CLASSES, MAX_MEASURED, Measured, StepClass, StepTimes
 
 
 def counter(name, value):

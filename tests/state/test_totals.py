@@ -9,8 +9,8 @@ from tests.state.test_hostile_pages import shown
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.catalog.series import SERIES
-from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch_parsers.scrape import read_metrics
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tests.support.recordings import recording
 
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.state.scrape_source import scrape_result
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.daemon.state.scrape_source import scrape_result
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import read_metrics
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.state.test_sources_together import RECORDINGS, Server
 
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.samples import server_samples
 
 
 DAY = 86_400.0

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from vllm_watch.statistics.ratio import (
+from vllm_watch.daemon.statistics.ratio import (
     coefficient_of_variation,
     detectable_difference,
     geometric_mean,

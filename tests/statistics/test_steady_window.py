@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from vllm_watch.statistics.steady_window import find_steady_window
+from vllm_watch.daemon.statistics.steady_window import find_steady_window
 
 
 GENERATOR = random.Random(21)

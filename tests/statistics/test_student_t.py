@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import pytest
 
-from vllm_watch.statistics.student_t import t_quantile, t_tail
+from vllm_watch.daemon.statistics.student_t import t_quantile, t_tail
 
 
 TABLE = (

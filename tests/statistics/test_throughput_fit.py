@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from vllm_watch.statistics.littles_law import check_littles_law
-from vllm_watch.statistics.throughput_fit import fit_throughput
+from vllm_watch.daemon.statistics.littles_law import check_littles_law
+from vllm_watch.daemon.statistics.throughput_fit import fit_throughput
 
 
 def curve(alpha, beta, concurrencies):

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from vllm_watch.statistics.mser import mser_cut
-from vllm_watch.statistics.trend import mann_kendall
+from vllm_watch.daemon.statistics.mser import mser_cut
+from vllm_watch.daemon.statistics.trend import mann_kendall
 
 
 def autoregressive(generator, count, rho, drift=0.0):

@@ -16,8 +16,8 @@ import random
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
-from vllm_watch.statistics.percentiles import percentile
+from vllm_watch.analysis.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
+from vllm_watch.daemon.statistics.percentiles import percentile
 
 
 BLOCKS = 10

@@ -24,10 +24,10 @@ from tests.support.alarm import ends_within
 from tests.support.samples import is_whole
 from tests.support.waiting import SECONDS
 
-from vllm_watch.cli import main
+from vllm_watch.cli.command_line import main
 
 
-COMMAND = (sys.executable, "-m", "vllm_watch.cli")
+COMMAND = (sys.executable, "-m", "vllm_watch")
 CALLED = frozenset(
     {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report", "top"}
 )

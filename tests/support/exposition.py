@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.collector import TextCollector
-from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
-from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.catalog.series import PREFIX, SERIES
+from vllm_watch.daemon.exposition.collector import TextCollector
+from vllm_watch.daemon.exposition.line_starts import configured_labels
+from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
+from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
 
 
 class Collected(NamedTuple):

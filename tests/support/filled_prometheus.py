@@ -13,7 +13,7 @@ from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS
 
-from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.cli.commands.backfill import write_backfill
 
 
 STEP = 2.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.pages import ScrapedServer
 
-from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 
 
 FURTHER = Path(__file__).parents[1] / "parsers" / "pages" / "further-0.32.0.txt"

@@ -15,7 +15,7 @@ from pathlib import Path
 import vllm_watch
 import vllm_watch_parsers
 
-from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -143,7 +143,8 @@ def run_child(script, *arguments, user=None, before=(), timeout=60):
     ]
     become = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n"
     # What only root may read is read before.
-    become += "import tests.support.logs, vllm_watch.service.threads, vllm_watch.service.monitor, watchdog.observers\n"
+    become += "import tests.support.logs, watchdog.observers\n"
+    become += "import vllm_watch.daemon.service.threads, vllm_watch.daemon.service.monitor\n"
     if user is not None:
         become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
     command = [*before, sys.executable, "-c", become + textwrap.dedent(script), *map(str, arguments)]

@@ -3,7 +3,7 @@
 What the driver of this machine answers to each question that the daemon asks, and how long it takes.
 
 ``python -m tests.support.nvml_survey`` on a machine with a GPU, as the user that the daemon runs as. A row is a source
-of `vllm_watch.gpu.quantities`, with the code that it returns, the type of the value (nvmlValueType_t; of fields only),
+of `gpu.quantities`, with the code that it returns, the type of the value (nvmlValueType_t; of fields only),
 the value as the driver gives it, and the median and the longest time of many calls in microseconds. The last lines have
 what whole readings of all GPUs cost, as the daemon makes them: the time that passes, and the processor time, the
 driver's included, as a part of a core.
@@ -23,8 +23,17 @@ from typing import Any
 
 import pynvml as nvml
 
-from vllm_watch.gpu.driver import Driver
-from vllm_watch.gpu.quantities import ALL_LINKS, EACH_TIME, LINK_COUNT, OF_LINKS, SELDOM, SELDOM_SECONDS, Call, Field
+from vllm_watch.daemon.gpu.driver import Driver
+from vllm_watch.daemon.gpu.quantities import (
+    ALL_LINKS,
+    EACH_TIME,
+    LINK_COUNT,
+    OF_LINKS,
+    SELDOM,
+    SELDOM_SECONDS,
+    Call,
+    Field,
+)
 
 
 SOURCES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot
+from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import EngineSnapshot, ServerSnapshot
 from vllm_watch_parsers.scrape import read_metrics
 
 

@@ -16,21 +16,21 @@ from tests.support.waiting import SECONDS
 
 
 LIMITS: Mapping[str, tuple[str, ...]] = {
-    "discovery.hang_guard": ("HANG_SECONDS",),
-    "gpu.reader": ("PATIENCE",),
-    "gpu.reader_process": ("_PATIENCE",),
-    "recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
-    "recorder.server_recorder": ("END_SECONDS",),
-    "service.gpu_once": ("ANSWER_SECONDS",),
-    "service.liveness": ("STALE_HEARTBEAT",),
-    "service.log_monitor": ("CLOSE_SECONDS",),
-    "service.log_thread": ("ABANDONED_AFTER", "HANGS_AFTER"),
-    "service.service_thread": ("STOP_SECONDS",),
-    "service.systemd": ("_SEND_SECONDS",),
-    "sources.journalctl": ("_PATIENCE",),
-    "terminal.reading_thread": ("STOP_SECONDS",),
-    "web.connections": ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS"),
-    "web.server": ("_START_SECONDS", "_STOP_SECONDS", "_CLOSE_SECONDS"),
+    "daemon.discovery.hang_guard": ("HANG_SECONDS",),
+    "daemon.gpu.reader": ("PATIENCE",),
+    "daemon.gpu.reader_process": ("_PATIENCE",),
+    "analysis.recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
+    "analysis.recorder.server_recorder": ("END_SECONDS",),
+    "daemon.service.gpu_once": ("ANSWER_SECONDS",),
+    "daemon.service.liveness": ("STALE_HEARTBEAT",),
+    "daemon.service.log_monitor": ("CLOSE_SECONDS",),
+    "daemon.service.log_thread": ("ABANDONED_AFTER", "HANGS_AFTER"),
+    "daemon.service.service_thread": ("STOP_SECONDS",),
+    "daemon.service.systemd": ("_SEND_SECONDS",),
+    "daemon.sources.journalctl": ("_PATIENCE",),
+    "cli.terminal.reading_thread": ("STOP_SECONDS",),
+    "daemon.web.connections": ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS"),
+    "daemon.web.server": ("_START_SECONDS", "_STOP_SECONDS", "_CLOSE_SECONDS"),
 }
 """Constants by their modules in `vllm_watch`."""
 

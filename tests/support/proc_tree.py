@@ -7,8 +7,8 @@ import os
 import socket
 import struct
 
-from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import find_servers
+from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.servers import find_servers
 
 
 LISTENING = "0A"

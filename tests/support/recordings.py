@@ -8,11 +8,11 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import BUNDLED, Recording
-from vllm_watch.replay.replay import run_recording
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import BUNDLED, Recording
+from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 
 
 ROOT = Path(__file__).parents[1]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import find_servers
+from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.servers import find_servers
 
 
 SCRIPT = Path(__file__).with_name("stand_in_vllm.py")

@@ -28,7 +28,7 @@ def make_wheel(folder: Path, version: str, **replaced: str) -> Path:
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm-watch\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.cli:main\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.cli.command_line:main\n",
         "vllm_watch/__init__.py": f'"""The daemon."""\n\n__version__ = "{version}"\n',
         **{f"vllm_watch/{name}.py": text for name, text in replaced.items()},
     }

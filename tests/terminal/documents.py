@@ -8,9 +8,9 @@ import json
 
 from tests.support.recordings import recording
 
-from vllm_watch.exposition.document import decode
-from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.replay_reader import Replay
+from vllm_watch.cli.terminal.frames import frame_of
+from vllm_watch.cli.terminal.replay_reader import Replay
+from vllm_watch.daemon.exposition.document import decode
 
 
 RECEIVED = 77.0

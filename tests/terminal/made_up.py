@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.states import BEST_TO_WORST, STATES
-from vllm_watch.state.snapshot import Reading
-from vllm_watch.terminal.model import (
+from vllm_watch.cli.terminal.model import (
     CapacityView,
     EngineView,
     Event,
@@ -17,6 +14,9 @@ from vllm_watch.terminal.model import (
     ServerView,
     SourceView,
 )
+from vllm_watch.daemon.catalog.findings import Finding
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.daemon.state.snapshot import Reading
 
 
 AT = 1_790_000_000.0

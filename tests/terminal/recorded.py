@@ -11,10 +11,10 @@ from tests.support.recordings import recording
 from tests.terminal.documents import body
 from tests.terminal.made_up import AT
 
-from vllm_watch.exposition.document import decode
-from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.model import Frame
-from vllm_watch.terminal.replay_reader import Replay
+from vllm_watch.cli.terminal.frames import frame_of
+from vllm_watch.cli.terminal.model import Frame
+from vllm_watch.cli.terminal.replay_reader import Replay
+from vllm_watch.daemon.exposition.document import decode
 
 
 _TIMES = {"at", "last_reading", "start_time"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 
-from vllm_watch.terminal.app import TopApp
-from vllm_watch.terminal.model import ViewOptions
+from vllm_watch.cli.terminal.app import TopApp
+from vllm_watch.cli.terminal.model import ViewOptions
 
 
 PLAIN = {"text", "ground"}

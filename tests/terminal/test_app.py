@@ -14,15 +14,15 @@ from tests.terminal.made_up import AT, HandSource, every_state, frame, lost, man
 from tests.terminal.screens import lines, role_of, running, text
 from textual import events
 
-from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.first_steps import first_steps
-from vllm_watch.terminal import app as app_module
-from vllm_watch.terminal.app import TopApp, run_app
-from vllm_watch.terminal.cells import columns
-from vllm_watch.terminal.home_screen import HomeScreen
-from vllm_watch.terminal.keys import FILTER, KEYS
-from vllm_watch.terminal.model import Lost, Since, ViewOptions
-from vllm_watch.terminal.screens import EventsScreen, HelpScreen, ServerScreen
+from vllm_watch.cli.terminal import app as app_module
+from vllm_watch.cli.terminal.app import TopApp, run_app
+from vllm_watch.cli.terminal.cells import columns
+from vllm_watch.cli.terminal.home_screen import HomeScreen
+from vllm_watch.cli.terminal.keys import FILTER, KEYS
+from vllm_watch.cli.terminal.model import Lost, Since, ViewOptions
+from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, ServerScreen
+from vllm_watch.daemon.catalog.findings import Finding
+from vllm_watch.daemon.catalog.first_steps import first_steps
 
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from vllm_watch.catalog.states import ENGINE_STATES
-from vllm_watch.terminal.cells import ASCII, UNICODE, Cells, columns
+from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, columns
+from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
 
 CELLS, PLAIN = Cells(), Cells(ASCII)

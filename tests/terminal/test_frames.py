@@ -10,23 +10,23 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
-from vllm_watch.catalog.causes import CAUSES
-from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.first_steps import first_steps
-from vllm_watch.catalog.reasons import explain
-from vllm_watch.catalog.states import ENGINE_STATES, STATES
-from vllm_watch.exposition.document import decode
-from vllm_watch.state.window import is_wide
-from vllm_watch.support.errors import DaemonError
-from vllm_watch.terminal.cells import UNICODE, Cells
-from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.heading import counts_line
-from vllm_watch.terminal.latencies import latency_lines
-from vllm_watch.terminal.model import Latency
-from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
-from vllm_watch.terminal.pieces import latency_piece, state_word
-from vllm_watch.terminal.server_detail import server_detail
-from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
+from vllm_watch.cli.terminal.cells import UNICODE, Cells
+from vllm_watch.cli.terminal.frames import frame_of
+from vllm_watch.cli.terminal.heading import counts_line
+from vllm_watch.cli.terminal.latencies import latency_lines
+from vllm_watch.cli.terminal.model import Latency
+from vllm_watch.cli.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
+from vllm_watch.cli.terminal.pieces import latency_piece, state_word
+from vllm_watch.cli.terminal.server_detail import server_detail
+from vllm_watch.cli.terminal.what_to_do import lasts, meaning_lines, step_lines
+from vllm_watch.daemon.catalog.causes import CAUSES
+from vllm_watch.daemon.catalog.findings import Finding
+from vllm_watch.daemon.catalog.first_steps import first_steps
+from vllm_watch.daemon.catalog.reasons import explain
+from vllm_watch.daemon.catalog.states import ENGINE_STATES, STATES
+from vllm_watch.daemon.exposition.document import decode
+from vllm_watch.daemon.state.window import is_wide
+from vllm_watch.daemon.support.errors import DaemonError
 
 
 def only_server(state):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.terminal.made_up import every_state, server
 
-from vllm_watch.terminal.cells import ASCII, Cells, columns
-from vllm_watch.terminal.lines import Span, beside, fitted, line, spread, wrapped
-from vllm_watch.terminal.server_table import COLUMNS, Order, arranged, next_order
-from vllm_watch.terminal.table import heads, placed, row, window
+from vllm_watch.cli.terminal.cells import ASCII, Cells, columns
+from vllm_watch.cli.terminal.lines import Span, beside, fitted, line, spread, wrapped
+from vllm_watch.cli.terminal.server_table import COLUMNS, Order, arranged, next_order
+from vllm_watch.cli.terminal.table import heads, placed, row, window
 
 
 CELLS = Cells()

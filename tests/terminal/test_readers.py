@@ -18,21 +18,21 @@ from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body
 
-from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
-from vllm_watch.config.options import config_from_options
-from vllm_watch.exposition.document import decode
-from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.sources.daemon_client import DaemonTarget
-from vllm_watch.support.clock import ScaledClock, SystemClock
-from vllm_watch.support.errors import DaemonError, DiscoveryError, WrongDaemonError
-from vllm_watch.terminal import settled
-from vllm_watch.terminal.daemon_reader import DaemonReader
-from vllm_watch.terminal.local_reader import LocalReader
-from vllm_watch.terminal.model import Frame, Lost
-from vllm_watch.terminal.reading_thread import ReadingThread
-from vllm_watch.terminal.replay_reader import ReplayReader
-from vllm_watch.terminal.settled import read_settled
+from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.cli.terminal import settled
+from vllm_watch.cli.terminal.daemon_reader import DaemonReader
+from vllm_watch.cli.terminal.local_reader import LocalReader
+from vllm_watch.cli.terminal.model import Frame, Lost
+from vllm_watch.cli.terminal.reading_thread import ReadingThread
+from vllm_watch.cli.terminal.replay_reader import ReplayReader
+from vllm_watch.cli.terminal.settled import read_settled
+from vllm_watch.daemon.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
+from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.exposition.document import decode
+from vllm_watch.daemon.service.supervisor import Supervisor
+from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
+from vllm_watch.daemon.support.errors import DaemonError, DiscoveryError, WrongDaemonError
 
 
 SATURATED = record(STATS_MESSAGE) + b"\n"

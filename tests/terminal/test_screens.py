@@ -16,7 +16,7 @@ from tests.terminal.picture import PICTURE, picture
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines, with_gpus
 from tests.terminal.screens import running, text, written
 
-from vllm_watch.catalog.states import BEST_TO_WORST
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 
 
 STATES = tuple(reversed(BEST_TO_WORST))

@@ -14,11 +14,11 @@ from rich.color import ColorSystem
 from tests.terminal.made_up import HandSource, every_state, frame, server
 from tests.terminal.screens import running, text
 
-from vllm_watch.catalog.states import ENGINE_STATES
-from vllm_watch.terminal.abilities import has_unicode
-from vllm_watch.terminal.cells import ASCII, UNICODE
-from vllm_watch.terminal.lines import Role
-from vllm_watch.terminal.theme import looks, theme_of_terminal
+from vllm_watch.cli.terminal.abilities import has_unicode
+from vllm_watch.cli.terminal.cells import ASCII, UNICODE
+from vllm_watch.cli.terminal.lines import Role
+from vllm_watch.cli.terminal.theme import looks, theme_of_terminal
+from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
 
 ROLES = tuple(role for part in get_args(Role) for role in get_args(part))

@@ -17,8 +17,8 @@ import pytest
 
 from tests.support.waiting import SECONDS
 
-from vllm_watch.web.endpoints import PLAIN_TEXT, Response
-from vllm_watch.web.server import WebServer
+from vllm_watch.daemon.web.endpoints import PLAIN_TEXT, Response
+from vllm_watch.daemon.web.server import WebServer
 
 
 class FakeEndpoints:

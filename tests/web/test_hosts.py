@@ -12,8 +12,8 @@ import pytest
 from tests.support.waiting import SECONDS
 from tests.web.conftest import Client
 
-from vllm_watch.web.hosts import is_named, names_here
-from vllm_watch.web.server import WebServer
+from vllm_watch.daemon.web.hosts import is_named, names_here
+from vllm_watch.daemon.web.server import WebServer
 
 
 PATHS = ("/", "/metrics", "/api/v1/snapshot", "/api/v1/targets", "/-/healthy", "/-/ready", "/nowhere")

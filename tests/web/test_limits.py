@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from tests.support.patience import USUAL
 from tests.support.waiting import until
 
-from vllm_watch.web import connections
+from vllm_watch.daemon.web import connections
 
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def _read_all(connection):
 
 def test_limits_are_the_promised_ones():
     """E5: headers and body have 5 s each in total, an answer 10 s to be taken, and 256 connections may be open."""
-    limits = [USUAL["web.connections", name] for name in ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS")]
+    limits = [USUAL["daemon.web.connections", name] for name in ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS")]
 
     assert (limits, connections.MAX_CONNECTIONS) == ([5.0, 5.0, 10.0], 256)
 

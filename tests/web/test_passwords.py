@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.web import auth, passwords
-from vllm_watch.web.passwords import Credentials, Passwords, parse_credentials
+from vllm_watch.daemon.web import auth, passwords
+from vllm_watch.daemon.web.passwords import Credentials, Passwords, parse_credentials
 
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.support.errors import UsageError
-from vllm_watch.web import server as server_module
-from vllm_watch.web.server import WebServer
+from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.web import server as server_module
+from vllm_watch.daemon.web.server import WebServer
 
 
 def _has_ipv6():

@@ -15,13 +15,13 @@ import structlog
 from tests.support.clocks import HandClock
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.support.errors import ConfigError
-from vllm_watch.support.internal_errors import InternalErrors
-from vllm_watch.web import config_reload, connections
-from vllm_watch.web import server as server_module
-from vllm_watch.web.config_reload import CurrentWebConfig
-from vllm_watch.web.server import WebServer
-from vllm_watch.web.sockets import is_loopback
+from vllm_watch.daemon.support.errors import ConfigError
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.web import config_reload, connections
+from vllm_watch.daemon.web import server as server_module
+from vllm_watch.daemon.web.config_reload import CurrentWebConfig
+from vllm_watch.daemon.web.server import WebServer
+from vllm_watch.daemon.web.sockets import is_loopback
 
 
 pytestmark = pytest.mark.slow

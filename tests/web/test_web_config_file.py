@@ -14,9 +14,9 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.config.web import WEB_CONFIGURATION, load_web_config
-from vllm_watch.config.yaml_node import read_yaml
-from vllm_watch.support.errors import ConfigError
+from vllm_watch.daemon.config.web import WEB_CONFIGURATION, load_web_config
+from vllm_watch.daemon.config.yaml_node import read_yaml
+from vllm_watch.daemon.support.errors import ConfigError
 
 
 HASH = "$2y$10$" + "a" * 53

@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models import prometheus as prometheus_models
 from boards.kit import palette
 from boards.kit.legends import AT, ENGINE, OF
 from boards.kit.texts import PanelText, Texts
-from vllm_watch.catalog.states import BEST_TO_WORST, EngineState
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, EngineState
 
 
 Panel = Builder[dashboard.Panel]

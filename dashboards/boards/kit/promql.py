@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from boards.kit.thresholds import thresholds
-from vllm_watch.catalog.states import BEST_TO_WORST
-from vllm_watch.state.window import STAGES
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST
+from vllm_watch.daemon.state.window import STAGES
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import yaml
 
 from boards.kit.thresholds import thresholds
-from vllm_watch.catalog.reasons import BY_SOURCE
-from vllm_watch.catalog.states import BEST_TO_WORST, STATES, EngineState
+from vllm_watch.daemon.catalog.reasons import BY_SOURCE
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES, EngineState
 
 
 FOLDER = Path(__file__).parents[2] / "texts"

@@ -10,9 +10,9 @@ from typing import get_args
 
 from tests.fuzz.targets import scratch_folder
 
-from vllm_watch.catalog.reasons import CheckpointReason
-from vllm_watch.sources import checkpoint
-from vllm_watch.sources.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
+from vllm_watch.daemon.catalog.reasons import CheckpointReason
+from vllm_watch.daemon.sources import checkpoint
+from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
 
 
 NOW = 1_795_000_000.0

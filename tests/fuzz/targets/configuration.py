@@ -17,11 +17,11 @@ import yaml
 from tests.fuzz import seeds as sources
 from tests.fuzz.targets import scratch_folder
 
-from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.config.server_section import RESERVED_LABELS
-from vllm_watch.config.web import HEADERS, WebConfig, load_web_config
-from vllm_watch.support.errors import ConfigError
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.server_section import RESERVED_LABELS
+from vllm_watch.daemon.config.web import HEADERS, WebConfig, load_web_config
+from vllm_watch.daemon.support.errors import ConfigError
 
 
 WEB = b"#web"

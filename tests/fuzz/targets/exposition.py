@@ -19,13 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.fuzz import seeds as sources
 from tests.support.exposition import exported
 
-from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.json_view import server_view
-from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
-from vllm_watch.state.scrape_source import ScrapeResult
-from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.catalog.series import PREFIX, SERIES
+from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
 from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.front_ends import WANTED

@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 from tests.fuzz import seeds as sources
 
-from vllm_watch.reading import containers
-from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.framing import KEPT, LineFramer
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.printed import first_printed_time, last_printed_time
-from vllm_watch.reading.times import PrintedTimes
+from vllm_watch.daemon.reading import containers
+from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import KEPT, LineFramer
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
+from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch_parsers.access import ACCESS_START
 from vllm_watch_parsers.events import AccessRequest
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that show what a change of a flag does."""
+
+from __future__ import annotations
+
+import shlex
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vllm_watch.analysis.advice.flag_texts import argument
+from vllm_watch.analysis.advice.subject import Subject
+from vllm_watch.analysis.loadtest.number_texts import moment
+
+
+_RUNS = 5
+"""So many runs of each side find a difference of a few per cent, as `compare` says."""
+
+
+class Change(NamedTuple):
+    """A flag, the value to try, and what must not become worse: a metric of `compare` with its limit."""
+
+    flag: str
+    proposed: str
+    guard: str
+
+
+class Range(NamedTuple):
+    """A time of a server in a Prometheus."""
+
+    url: str
+    server: str
+    start: float
+    end: float
+
+
+class Known(NamedTuple):
+    """
+    What there is already of a server as it is.
+
+    Args:
+        tests: The files of its load tests, if it was tested.
+        ranges: Where it was read from a Prometheus.
+    """
+
+    tests: tuple[str, ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+
+def check_commands(subject: Subject, change: Change, known: Known) -> tuple[str, ...]:
+    """Return the commands that compare a server as it is with one that has the change; comments begin with ``#``."""
+    started = argument(change.flag, change.proposed, subject.flags)
+    guard = f"--fail-if {shlex.quote(change.guard)}"
+    if known.ranges and not known.tests:
+        first = known.ranges[0]
+        now = f"now={_utc(first.start)}/{_utc(first.end)}"
+        target = f"--prometheus {shlex.quote(first.url)} --server {shlex.quote(first.server)}"
+        return (
+            f"# Start the server {started}, and let it work as long under the same load, FROM and TO:",
+            f"vllm-watch compare {target} {now} changed=FROM/TO {guard}",
+        )
+    changed = _files("changed")
+    if known.tests:
+        return (
+            f"# Start the server {started}, and send it the same load {_RUNS} times:",
+            _record("changed"),
+            compare_command(known.tests, changed, guard),
+        )
+    return (
+        f"# Send the same load to the server as it is and to one {started}, {_RUNS} times each, taking turns:",
+        _record("now"),
+        _record("changed"),
+        compare_command(_files("now"), changed, guard),
+    )
+
+
+def compare_command(now: Sequence[str], changed: Sequence[str], guard: str = "") -> str:
+    """Return the command that compares files of two sides."""
+    sides = (f"now={','.join(now)}", f"changed={','.join(changed)}")
+    return " ".join(["vllm-watch compare", *map(shlex.quote, sides), *([guard] if guard else [])])
+
+
+def _record(side: str) -> str:
+    return f"vllm-watch record -o {side}-1.jsonl.xz -- vllm bench serve ARGUMENTS"
+
+
+def _files(side: str) -> tuple[str, ...]:
+    return tuple(f"{side}-{number}.jsonl.xz" for number in range(1, _RUNS + 1))
+
+
+def _utc(at: float) -> str:
+    return f"{moment(at).replace(' ', 'T')}Z"

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an expression of PromQL shows without being parsed: which series it selects, and how far it looks back."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from collections.abc import Callable, Mapping
+
+from vllm_watch.analysis.backtest.durations import duration_seconds
+
+
+ANY_NAME = "__name__"
+"""The name in an expression that selects series by a pattern."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
+_BRACES = re.compile(r"\{[^{}]*\}|\[[^][]*\]")
+_LABELS = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\b\s*(?:\([^()]*\))?")
+_AT = re.compile(r"@\s*\d")
+_COMMENT = re.compile(r"#[^\n]*")
+_NAME = re.compile(r"(?<![\w:.])[a-zA-Z_:][\w:]*(?![\w:]*\s*\()", re.ASCII)
+_CALL = re.compile(r"(?<![\w:.])([a-z_]+)\s*\(", re.ASCII)
+_RANGE = re.compile(r"\[\s*([\w]+)")
+_OFFSET = re.compile(r"\boffset\s+(\w+)")
+_KEYWORDS = frozenset({"and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "Inf", "NaN"})
+_OF_CALENDAR = frozenset(
+    ["minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"]
+)
+
+
+@functools.cache
+def selected_names(expression: str) -> frozenset[str]:
+    """Return the names of the series that an expression selects, with `ANY_NAME` if there is a pattern for some."""
+    bare = _bare(expression)
+    names = _NAME.findall(_LABELS.sub(" ", _BRACES.sub(" ", bare)))
+    return frozenset(names) - _KEYWORDS | ({ANY_NAME} if ANY_NAME in bare else set())
+
+
+def reads_calendar(expression: str) -> bool:
+    """Whether what an expression yields depends on the date or on the time of day."""
+    bare = _bare(expression)
+    return bool(_OF_CALENDAR.intersection(_CALL.findall(bare)) or _AT.search(bare))
+
+
+def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
+    """Return how many seconds before its evaluation all parts of an expression have values, at most."""
+    own = max((duration_seconds(each) for each in _OFFSET.findall(_bare(expression))), default=0.0)
+    return own + _most(offset_back, expression, recorded)
+
+
+def look_back(expression: str, recorded: Mapping[str, str]) -> float:
+    """
+    Return how many seconds before its evaluation an expression looks, at most.
+
+    Args:
+        expression: The expression.
+        recorded: The expressions of recorded series by name: what an expression selects looks back, too.
+    """
+    bare = _bare(expression)
+    own = max((duration_seconds(each) for each in _RANGE.findall(bare)), default=0.0)
+    own += max((duration_seconds(each) for each in _OFFSET.findall(bare)), default=0.0)
+    return own + _most(look_back, expression, recorded)
+
+
+def _most(back: Callable[[str, Mapping[str, str]], float], expression: str, recorded: Mapping[str, str]) -> float:
+    """Return the most seconds of what an expression selects that is recorded; what selects itself counts once."""
+    others = {name: text for name, text in recorded.items() if text != expression}
+    return max((back(others[name], others) for name in selected_names(expression) & others.keys()), default=0.0)
+
+
+def _bare(expression: str) -> str:
+    return _COMMENT.sub("", _STRING.sub('""', expression))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares configurations by their load tests: each with the baseline, and all side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from vllm_watch.analysis.comparison.comparability import findings
+from vllm_watch.analysis.comparison.configuration import check_configuration, common_settings, config_differences
+from vllm_watch.analysis.comparison.decisions import decide, matrix
+from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, estimate
+from vllm_watch.analysis.comparison.headline import headline_metric
+from vllm_watch.analysis.comparison.levels import split_by_load
+from vllm_watch.analysis.comparison.metrics import METRICS, family_weights
+from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Row, Side
+from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, measured, result_in
+from vllm_watch.analysis.comparison.traps import Traps, trap_warnings
+from vllm_watch.analysis.comparison.verdicts import blocked_row, method, verdict_rows
+
+
+def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
+    """
+    Compare each side with the baseline.
+
+    Sides whose runs have several loads, as those of a sweep, are compared load by load.
+
+    Args:
+        sides: At least two, with different names and at least one run each.
+        baseline: The name of one of them; the first one if `None`.
+        force: Whether numbers are given of sides that are not comparable.
+    """
+    first = sides[0].name if baseline is None else baseline
+    ordered = tuple(sorted(sides, key=lambda side: side.name != first))
+    levels = split_by_load(ordered)
+    pairs = tuple(compare_pair(level[0], side, force=force) for level in levels.sides for side in level[1:])
+    if levels.left_out:
+        warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
+        pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
+    listed = [side for level in levels.sides for side in level]
+    is_one_load = len(levels.sides) == 1
+    return Comparisons(
+        baseline=first,
+        sides=ordered,
+        pairs=pairs,
+        matrix=matrix(listed) if len(listed) > 2 else (),
+        decisions=decide(listed) if len(listed) > 2 and is_one_load and _are_shown(pairs) else (),
+    )
+
+
+def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
+    """Compare two sides; without `force` there are numbers only if they are comparable."""
+    view = common_view((a, b))
+    shared = Comparison(
+        baseline=a.name,
+        candidate=b.name,
+        comparable=False,
+        view=view,
+        config=config_differences(a, b),
+        common_config=common_settings((a, b)),
+        cost_per_hour=_prices((a, b)),
+    )
+    if view is None:
+        return replace(shared, reasons=(_no_view(a, b),))
+    pair = Pair(measured(a, view), measured(b, view), view)
+    found = list(findings(pair))
+    preventing = tuple(finding.text for finding in found if finding.prevents)
+    warnings = (
+        *(finding.text for finding in check_configuration(a, b)),
+        *(finding.text for finding in found if not finding.prevents),
+        *trap_warnings(pair),
+    )
+    rows = _rows(pair) if force or not preventing else ()
+    return replace(
+        shared,
+        comparable=not preventing,
+        reasons=preventing,
+        warnings=warnings,
+        metrics=rows,
+        method=method(pair) if rows else "",
+    )
+
+
+def _prices(sides: Sequence[Side]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Return what the servers of each side cost in an hour, where that is known."""
+    known = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
+    return tuple((name, tuple(sorted(prices))) for name, prices in known.items() if prices)
+
+
+def _are_shown(pairs: Sequence[Comparison]) -> bool:
+    """Whether each pair has its numbers."""
+    return all(pair.metrics for pair in pairs)
+
+
+def _no_view(a: Side, b: Side) -> str:
+    """Return why there is nothing to compare: not all runs have a result of one kind."""
+    empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
+    if empty:
+        return f"No result is known of {', '.join(empty)}."
+    unseen = {
+        view: " and ".join(side.name for side in (a, b) if any(result_in(run, view) is None for run in side.runs))
+        for view in VIEWS
+    }
+    return (
+        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
+        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
+        f"of a Prometheus with each run of {unseen['server']}."
+    )
+
+
+def _rows(pair: Pair) -> tuple[Row, ...]:
+    """Return the rows of all metrics that a side has, the headline first."""
+    headline, traps = headline_metric(pair), Traps(pair)
+    weights = family_weights(headline)
+    known = [
+        found
+        for metric in METRICS
+        if (found := estimate(metric, pair, 1 - SIGNIFICANCE * weights.get(metric.name, 1.0))) is not None
+    ]
+    notes = {each.metric.name: note for each in known if (note := traps.note(each.metric)) is not None}
+    judged = verdict_rows([each for each in known if each.metric.name not in notes], headline)
+    rows = {row.metric: row for row in judged}
+    rows |= {
+        each.metric.name: blocked_row(each, notes[each.metric.name], headline)
+        for each in known
+        if each.metric.name in notes
+    }
+    in_order = [rows[each.metric.name] for each in known]
+    return tuple(sorted(in_order, key=lambda row: not row.is_headline))

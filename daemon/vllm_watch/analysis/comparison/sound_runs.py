@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the runs of both sides are sound: long enough, settled, without errors, each there once, in turns."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from vllm_watch.analysis.comparison.finding import Finding, SideFinding, of_sides
+from vllm_watch.analysis.comparison.headline import headline_metric
+from vllm_watch.analysis.comparison.load_kinds import load_kind
+from vllm_watch.analysis.comparison.metrics import BY_NAME, Metric
+from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_values
+from vllm_watch.analysis.comparison.speculation import speculations
+from vllm_watch.analysis.loadtest.metric_titles import titled
+from vllm_watch.analysis.loadtest.model import Phase, Result, Run
+from vllm_watch.analysis.loadtest.number_texts import duration, milliseconds, moment, percent
+from vllm_watch.analysis.loadtest.run_times import overlap, seconds
+from vllm_watch.daemon.statistics.littles_law import check_littles_law
+from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
+
+
+ACCEPTANCE_TOLERANCE = 0.03
+SUCCESS_GOOD = 0.99
+SUCCESS_LIMIT = 0.90
+SHORTEST_SECONDS = 10.0
+STEADY_SECONDS = 60.0
+ROUNDS = 10
+"""How many requests each user of a closed load sends at least."""
+IDLE_SHARE = 0.1
+UNSTABLE_CV = 0.10
+FEWEST_TO_VARY = 3
+LATENCIES = 5
+"""How many times the slowest requests a run lasts at least."""
+
+
+def check_repetition(pair: Pair) -> Iterator[Finding]:
+    """No run is there twice."""
+    seen: list[tuple[Result, float | None]] = []
+    names: list[str] = []
+    for side in pair.sides:
+        for run, result in zip(side.runs, side.results, strict=True):
+            if result.duration_s is not None and (result, run.start) in seen:
+                twin = names[seen.index((result, run.start))]
+                yield Finding(f"One run is there twice: {run.name} of {side.name} and {twin}.", prevents=True)
+                return
+            seen.append((result, run.start))
+            names.append(f"{run.name} of {side.name}")
+
+
+def check_overlap(pair: Pair) -> Iterator[Finding]:
+    """No two time ranges of a server are of the same requests; of which server a file is, is not known."""
+    runs = [(side.name, run) for side in pair.sides for run in side.runs]
+    at_once = [(one, other) for one, other in combinations(runs, 2) if overlap(one[1], other[1])]
+    for (one, run), (other, later) in at_once:
+        if run.server == later.server is not None:
+            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap: they share requests."
+            yield Finding(text, prevents=True)
+            return
+    for (one, run), (other, later) in at_once:
+        if (run.server is None) != (later.server is None):
+            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap"
+            yield Finding(f"{text}: if they are of one server, they share requests.", prevents=False)
+            return
+
+
+def check_idle(pair: Pair) -> Iterator[Finding]:
+    """A load that no client measured has no long time without work in it, such as that after a warm-up."""
+    if pair.view == "server":
+        yield from of_sides(_idle(side) for side in pair.sides)
+
+
+def check_acceptance(pair: Pair) -> Iterator[Finding]:
+    """With the same speculative decoding equally many drafts were accepted."""
+    ways = speculations(pair)
+    a, b = (side.mean(_acceptance) for side in pair.sides)
+    if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
+        text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."
+        yield Finding(text, prevents=False)
+
+
+def check_errors(pair: Pair) -> Iterator[Finding]:
+    """Nearly all requests succeeded: failed ones make all the others faster."""
+    yield from of_sides(_failures(side) for side in pair.sides)
+    yield from of_sides(_missing_answers(side) for side in pair.sides)
+
+
+def check_duration(pair: Pair) -> Iterator[Finding]:
+    """Each run is long enough to tell of a server that has settled."""
+    settled = []
+    for side in pair.sides:
+        short = [text for run, result in zip(side.runs, side.results, strict=True) if (text := _too_short(run, result))]
+        if short:
+            yield Finding(f"A run of {side.name} is too short: {short[0]}.", prevents=True)
+        else:
+            settled.append(side)
+    yield from of_sides(_short(side) for side in settled)
+
+
+def check_in_flight(pair: Pair) -> Iterator[Finding]:
+    """By Little's law a closed load had as many requests in flight as it has users."""
+    yield from of_sides(_in_flight(side) for side in pair.sides)
+
+
+def check_variation(pair: Pair) -> Iterator[Finding]:
+    """Runs of one configuration are alike."""
+    metric = BY_NAME[headline_metric(pair)]
+    varying = [(side, cv) for side in pair.sides if (cv := _variation(side, metric)) is not None and cv > UNSTABLE_CV]
+    most = max((cv for _, cv in varying), default=0.0)
+    yield from of_sides(
+        SideFinding(
+            "The runs of",
+            side.name,
+            f"vary by {percent(cv)} % in {titled(metric.name)}",
+            "something besides the configuration may have changed, such as other users of the machine. To find a "
+            f"difference of 10 %, {needed_runs(most, 0.1)} runs of each side are needed.",
+        )
+        for side, cv in varying
+    )
+
+
+def check_steadiness(pair: Pair) -> Iterator[Finding]:
+    """No run drifts."""
+    yield from of_sides(_drift(side) for side in pair.sides)
+
+
+def check_saturation(pair: Pair) -> Iterator[Finding]:
+    """Both sides were saturated, or neither."""
+    states = pair.a.is_saturated, pair.b.is_saturated
+    if None not in states and states[0] != states[1]:
+        side = pair.a if states[0] else pair.b
+        yield Finding(
+            f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
+            prevents=False,
+        )
+
+
+def check_order(pair: Pair) -> Iterator[Finding]:
+    """The sides took turns: otherwise all that changed over time counts as a difference between them."""
+    starts = [[run.start for run in side.runs if run.start is not None] for side in pair.sides]
+    if min(map(len, starts)) < 2:
+        return
+    if max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]):
+        yield Finding(
+            "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
+            "as a difference. Let the sides take turns.",
+            prevents=False,
+        )
+
+
+def _idle(side: Measured) -> SideFinding | None:
+    for run in side.runs:
+        pauses = [phase for phase in run.phases if phase.phase == "idle" and _within(phase, run)]
+        idle = sum(_within(phase, run) for phase in pauses)
+        if len(run.views) == 1 and idle > IDLE_SHARE * seconds(run) > 0:
+            longest = max(pauses, key=lambda phase: _within(phase, run))
+            lengths = f"{duration(round(idle))} of the {duration(round(seconds(run)))}"
+            return SideFinding(
+                "The server of",
+                side.name,
+                f"had no work for {lengths} of {run.name} (its longest pause ends at {moment(longest.end)} UTC)",
+                "rates are lower by that. If that is the pause after a warm-up, let the time begin at its end.",
+            )
+    return None
+
+
+def _failures(side: Measured) -> SideFinding | None:
+    share = _success(side.results)
+    if share is None or share >= SUCCESS_GOOD:
+        return None
+    if not share:
+        return SideFinding("All requests of", side.name, "failed", prevents=True)
+    before, why = f"Only {percent(share)} % of the requests of", "failed requests make the others faster."
+    return SideFinding(before, side.name, "succeeded", why, prevents=share < SUCCESS_LIMIT)
+
+
+def _missing_answers(side: Measured) -> SideFinding | None:
+    share = _answered(side)
+    if share is None or share >= SUCCESS_GOOD:
+        return None
+    return SideFinding(
+        f"Only {percent(share)} % of the prompts of",
+        side.name,
+        "that were asked for have an answer",
+        "how many failed is not known, and failed requests make the others faster.",
+        prevents=share < SUCCESS_LIMIT,
+    )
+
+
+def _short(side: Measured) -> SideFinding | None:
+    lasted = [result.duration_s for result in side.results if result.duration_s is not None]
+    if not lasted or min(lasted) >= STEADY_SECONDS:
+        return None
+    before, last = ("The run of", "lasts") if len(side.runs) == 1 else ("The runs of", "last")
+    return SideFinding(
+        before,
+        side.name,
+        f"{last} only {_below(min(lasted), 10)}",
+        "the start and the end of the load are a part of the values. "
+        f"Runs of {duration(STEADY_SECONDS)} or longer are advised.",
+    )
+
+
+def _in_flight(side: Measured) -> SideFinding | None:
+    for run, result in zip(side.runs, side.results, strict=True):
+        users, rate, latency = run.load.max_concurrency, result.request_throughput, result.e2el_ms
+        if load_kind(run.load) != "closed" or not users or rate is None or latency is None or latency.mean is None:
+            continue
+        law = check_littles_law(users, rate, latency.mean / 1000)
+        if law is not None and law.grade == "doubtful":
+            return SideFinding(
+                f"The run {run.name} of",
+                side.name,
+                f"had {law.expected:.1f} requests in flight on average, not {users}",
+                "the start and the end of the load, or a slow client, are a large part of it.",
+            )
+    return None
+
+
+def _variation(side: Measured, metric: Metric) -> float | None:
+    values = metric_values(metric, side)
+    return coefficient_of_variation(values) if len(values) >= FEWEST_TO_VARY else None
+
+
+def _drift(side: Measured) -> SideFinding | None:
+    problems = [run.steady.problem for run in side.runs if run.steady is not None and run.steady.problem is not None]
+    drifts = [problem for problem in problems if not problem.startswith("too short")]
+    if not drifts:
+        return None
+    runs = f"{len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else "the run"
+    return SideFinding(f"In {runs} of", side.name, f"there is {drifts[0]}")
+
+
+def _within(phase: Phase, run: Run) -> float:
+    """Return how many seconds of a phase are in the load."""
+    if run.start is None or run.end is None:
+        return 0.0
+    return max(min(phase.end, run.end) - max(phase.start, run.start), 0.0)
+
+
+def _below(seconds: float, parts: int) -> str:
+    """Return a duration to such a part of a second, rounded down, so that it is below a limit that it is below."""
+    return duration(math.floor(parts * seconds) / parts)
+
+
+def _acceptance(run: Run) -> float | None:
+    drafted, wasted = run.use.drafted_tokens, run.use.wasted_draft_tokens
+    return None if not drafted or wasted is None else 1 - wasted / drafted
+
+
+def _success(results: Sequence[Result]) -> float | None:
+    """Return the share of requests that succeeded, `None` if nothing is known of failures."""
+    known = [(result.successful, result.failed) for result in results]
+    good = sum(successful for successful, failed in known if successful is not None and failed is not None)
+    bad = sum(failed for successful, failed in known if successful is not None and failed is not None)
+    return good / (good + bad) if good + bad else None
+
+
+def _answered(side: Measured) -> float | None:
+    """Return the share of prompts with an answer in the runs whose client does not count failures, `None` if all do."""
+    known = [
+        (result.successful, run.load.num_prompts)
+        for run, result in zip(side.runs, side.results, strict=True)
+        if result.view == "client" and result.failed is None
+    ]
+    asked = sum(prompts for answers, prompts in known if answers is not None and prompts)
+    return sum(answers for answers, prompts in known if answers is not None and prompts) / asked if asked else None
+
+
+def _too_short(run: Run, result: Result) -> str | None:
+    """Return why a run is too short for anything."""
+    lasted, users = result.duration_s, run.load.max_concurrency
+    if lasted is not None and lasted < SHORTEST_SECONDS:
+        return f"{run.name} lasts {_below(lasted, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"
+    if (
+        load_kind(run.load) == "closed"
+        and users
+        and result.successful is not None
+        and result.successful < ROUNDS * users
+    ):
+        answered = f"{result.successful} request{'s' * (result.successful != 1)}"
+        all_users = f"{users} user{'s' * (users != 1)}"
+        return f"{run.name} has {answered} of {all_users}, at least {ROUNDS * users} are needed"
+    slowest = None if result.e2el_ms is None else result.e2el_ms.p99
+    if lasted is not None and slowest is not None and lasted < LATENCIES * slowest / 1000:
+        return f"{run.name} lasts {duration(round(lasted))}, and its P99 of E2EL is {milliseconds(round(slowest))}"
+    return None

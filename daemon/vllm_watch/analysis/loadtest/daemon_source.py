@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Watches a running vllm-watch for a while: its /metrics, again and again, and the last hour of its status page.
+
+The hour has no counters: how many requests ran and waited, and how full the KV cache was.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from vllm_watch.analysis.loadtest.history import Point, ServerHistory
+from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
+from vllm_watch.analysis.loadtest.prometheus_queries import (
+    CONFIG,
+    COUNTERS,
+    FACT_GAUGES,
+    GAUGES,
+    HISTOGRAMS,
+    INFO,
+    LAST_READING,
+    POSITION,
+    STATES,
+)
+from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.series import PREFIX
+from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.exposition.document import decode
+from vllm_watch.daemon.prometheus.answers import PromSeries
+from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.errors import DaemonError
+
+
+EVERY_SECONDS = 5.0
+"""Time between two looks at /metrics."""
+
+_START = f"{PREFIX}server_start_timestamp_seconds"
+_LAST_READING = PREFIX + LAST_READING
+_GAUGE_NAMES = frozenset(
+    PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+)
+_COUNTER_NAMES = frozenset(PREFIX + name for name in COUNTERS)
+_HISTOGRAM_NAMES = frozenset(f"{PREFIX}{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum"))
+_CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
+_RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
+
+
+class DaemonQuery(NamedTuple):
+    """
+    Which vllm-watch, and for how long it is watched.
+
+    Args:
+        target: Which one.
+        seconds: How long it is watched.
+        server: The only server that counts; `None` for all.
+    """
+
+    target: DaemonTarget
+    seconds: float
+    server: str | None = None
+
+
+def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _share: None) -> list[ServerHistory]:
+    """
+    Return what each server does from now on, after what it did in the last hour.
+
+    Raises:
+        DaemonError: It cannot be reached, or does not watch the server.
+    """
+    with closing(DaemonClient(query.target)) as client:
+        try:
+            return _watch(client, query, clock, progress)
+        except DaemonError as error:
+            raise DaemonError(f"{client.url}: {error}") from None
+
+
+def _watch(client: DaemonClient, query: DaemonQuery, clock: Clock, progress: Progress) -> list[ServerHistory]:
+    histories: dict[str, PrometheusHistory] = defaultdict(lambda: PrometheusHistory(EVERY_SECONDS))
+    started: dict[str, float] = {}
+    hour = _hours(client.snapshot(None if query.server is None else {query.server}))
+    start, never = clock.now(), threading.Event()
+    while True:
+        now = clock.now()
+        families = _families(client.metrics().decode(errors="replace"))
+        if query.server is not None:
+            families = {name: series for name, series in families.items() if name == query.server}
+        for name, series in families.items():
+            histories[name].add(_answers(series, clock.wall(now)))
+            started.update((name, each.value) for each in series if each.name == _START)
+        if not histories:
+            raise DaemonError(_nothing(query.server, hour))
+        progress(min((now - start) / query.seconds, 1.0))
+        if now - start >= query.seconds:
+            break
+        clock.wait(never, EVERY_SECONDS)
+    return [
+        _with_hour(history.build(f"{client.url}: {name}", name), hour.get(name, ()), started.get(name))
+        for name, history in histories.items()
+    ]
+
+
+def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
+    if server is None or not hour:
+        return "it watches no server"
+    return f"it does not watch {quote(server)}; there are {', '.join(map(quote, sorted(hour)))}"
+
+
+def _families(text: str) -> dict[str, list[Sample]]:
+    """Return the samples of each server."""
+    found: dict[str, list[Sample]] = defaultdict(list)
+    try:
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except (ValueError, IndexError):  # What the parser makes of a text that is none.
+        raise DaemonError("/metrics is not what a vllm-watch answers") from None
+    for sample in samples:
+        if "server" in sample.labels and sample.name.startswith(PREFIX):
+            found[sample.labels["server"]].append(sample)
+    return found
+
+
+def _answers(samples: Sequence[Sample], now: float) -> Answers:
+    """Return a server's samples as what a Prometheus answers for one moment: by the daemon's clock, if it is ahead."""
+    at = max([now, *(sample.value for sample in samples if sample.name == _LAST_READING)])
+
+    def named(names: frozenset[str]) -> tuple[PromSeries, ...]:
+        return tuple(
+            PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
+            for sample in samples
+            if sample.name in names
+        )
+
+    sampled = (PromSeries({}, ((at, at),)),)
+    return Answers(sampled, named(_GAUGE_NAMES), named(_COUNTER_NAMES), named(_HISTOGRAM_NAMES))
+
+
+def _hours(body: bytes) -> dict[str, list[Point]]:
+    """Return the last hour of each server, as far as the status page has it."""
+    return {
+        server.name: [_point(at, values) for at, values in server.hour((*_CHARTED, *_RATES))]
+        for server in decode(body).servers
+    }
+
+
+def _point(at: float, values: Sequence[float | None]) -> Point:
+    gauges = {name: value for name, value in zip(_CHARTED, values, strict=False) if value is not None}
+    return Point(at, _state(gauges, is_moving=any(values[len(_CHARTED) :])), gauges, {}, {})
+
+
+def _state(gauges: Mapping[str, float], *, is_moving: bool) -> EngineState:
+    """Return what a server did: requests without tokens may be stalled, asleep or in a long prompt."""
+    if not gauges.get("requests_running") and not gauges.get("requests_waiting"):
+        return "idle"
+    if not is_moving:
+        return "unknown"
+    return "saturated" if gauges.get("requests_waiting") else "serving"
+
+
+def _with_hour(history: ServerHistory, hour: Sequence[Point], started: float | None) -> ServerHistory:
+    """Return a history with the hour before it, as far as the server ran with the same flags: since its last start."""
+    if started is None or not history.points:
+        return history
+    first = history.points[0]
+    before = [point._replace(process=first.process) for point in hour if started <= point.at < first.at]
+    return history._replace(points=(*before, *history.points))

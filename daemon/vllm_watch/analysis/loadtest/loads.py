@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The loads in a server's history: from when to when it had work.
+
+Each has its edges: the last point before it and the first one after it at which nothing is under way, so that what
+counters grew between them is this load's and nothing else's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from vllm_watch.analysis.loadtest.growth import Growth
+from vllm_watch.analysis.loadtest.history import Point, labelled
+from vllm_watch.analysis.loadtest.history_builder import typical_step
+from vllm_watch.analysis.loadtest.snapshot_point import HTTP_REQUESTS
+
+
+IDLE_SECONDS = 30.0
+"""An idle time of at least this long is between two loads."""
+
+EDGE_SECONDS = 10.0
+"""A client's window may be cut at an idle point this long before or after it, if nothing happens between them."""
+
+CLOCK_SECONDS = 1.5
+"""By how much a client's window may be wrong: its clock prints whole seconds."""
+
+MOST_STEP = 15.0
+MOST_EDGE = 120.0
+_STEPS = 1.5
+_AROUND = 16
+_UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
+_SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
+_TOKENS = ("generation_tokens_total", "prompt_tokens_total", "prompt_tokens_computed")
+
+
+class LoadSpan(NamedTuple):
+    """
+    A time with work. `start` and `end` are when the work began and ended, as exactly as the points show.
+
+    `points` are those from the last one before it to the first one after it, both included.
+    """
+
+    start: float
+    end: float
+    points: tuple[Point, ...]
+
+
+def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> list[LoadSpan]:
+    """Return the loads of a history, in order; an idle time of at least so long is between two."""
+    found: list[tuple[int, int]] = []
+    step = typical_step(points)
+    for index in _busy_intervals(points):
+        if found and _idle_until(points, index, step) - points[found[-1][1]].at < idle_seconds:
+            found[-1] = (found[-1][0], index)
+        else:
+            found.append((index, index))
+    return [_load(points, first - 1, last) for first, last in found]
+
+
+def load_between(points: Sequence[Point], start: float, end: float) -> LoadSpan | None:
+    """
+    Return what a server did in a client's window; `None` if no two points are in or around it.
+
+    The edges are points without work near the window's, so that no request is cut in two; without such points those
+    nearest to it.
+    """
+    first = _edge(points, start, before=True)
+    last = _edge(points, end, before=False)
+    if first is None or last is None or last <= first:
+        return None
+    return LoadSpan(start, end, tuple(points[first : last + 1]))
+
+
+def has_work(point: Point) -> bool:
+    """Return whether requests are running or waiting."""
+    return point.gauges.get("requests_running", 0.0) + point.gauges.get("requests_waiting", 0.0) > 0
+
+
+def tokens_grown(old: Point, new: Point) -> float:
+    """Return how many tokens were computed between two points, 0 if that is not known."""
+    return sum(
+        max(new.counters[name] - old.counters[name], 0.0)
+        for name in _TOKENS
+        if name in new.counters and name in old.counters
+    )
+
+
+def _busy_intervals(points: Sequence[Point]) -> list[int]:
+    """Return the places of the points before which there was work."""
+    return [
+        index + 1
+        for index, (old, new) in enumerate(pairwise(points))
+        if has_work(new) or tokens_grown(old, new) > 0 or (has_work(old) and new.state == "stalled")
+    ]
+
+
+def _idle_until(points: Sequence[Point], index: int, step: float) -> float:
+    """Return until when there was no work before a point, of which nothing is known where points are missing."""
+    old, new = points[index - 1], points[index]
+    return old.at if has_work(old) else max(old.at, new.at - step)
+
+
+def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:
+    step = min(typical_step(points[first : last + 1]), MOST_STEP)
+    # If the last point with work is followed by one of a server that is gone, that one is told as well.
+    after = last + 1 if has_work(points[last]) or _fails_after(points, last) else last
+    return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : after + 1]))
+
+
+def _fails_after(points: Sequence[Point], last: int) -> bool:
+    """Return whether requests failed because the server went down after a point, though none was seen under way."""
+    following = points[last + 1 : last + 2]
+    growth = Growth((points[last], *following))
+    return bool(following and following[0].state == "down" and growth.counter(_SERVER_ERRORS))
+
+
+def _began(points: Sequence[Point], first: int, step: float) -> float:
+    """Return when the work began: the first interval is counted in proportion to its tokens."""
+    until = points[first + 1].at
+    whole = min(until - points[first].at, step)
+    if first + 2 >= len(points):
+        return until - whole
+    rate = _token_rate(points[first + 1], points[first + 2])
+    share = tokens_grown(points[first], points[first + 1]) / rate if rate > 0 else whole
+    return until - min(max(share, 0.0), whole)
+
+
+def _ended(points: Sequence[Point], last: int, step: float) -> float:
+    """Return when the work ended: the last interval is counted in proportion to its tokens."""
+    since = points[last - 1].at
+    whole = points[last].at - since
+    if has_work(points[last]) or last < 2:
+        return points[last].at
+    rate = _token_rate(points[last - 2], points[last - 1])
+    share = tokens_grown(points[last - 1], points[last]) / rate if rate > 0 else min(whole, step)
+    return since + min(max(share, 0.0), whole)
+
+
+def _token_rate(old: Point, new: Point) -> float:
+    return tokens_grown(old, new) / (new.at - old.at) if new.at > old.at else 0.0
+
+
+def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None:
+    """Return the place of the point at which a window is cut."""
+    farthest = max(EDGE_SECONDS, _STEPS * min(_step_at(points, moment), MOST_EDGE)) + CLOCK_SECONDS
+    first = bisect_left(points, moment - farthest, key=_at)
+    last = bisect_right(points, moment + farthest, key=_at)
+    near = [index for index in range(first, last) if points[index].counters]
+    if not near:
+        # A log is silent while nothing happens: its last line holds until the next.
+        is_silent = before and 0 < first < len(points) and _is_quiet(points[first - 1])
+        return first - 1 if is_silent else None
+    if before:
+        quiet = [index for index in reversed(near) if points[index].at <= moment + CLOCK_SECONDS]
+        if not quiet and first > 0:
+            quiet = [first - 1]
+    else:
+        quiet = [index for index in near if points[index].at >= moment - CLOCK_SECONDS]
+    quiet = [index for index in quiet if _is_quiet(points[index])]
+    # Between two requests of a light load there is a moment without work, too: then tokens come on both sides of it.
+    surely = [index for index in quiet if not _has_growth(points, index if before else index + 1)]
+    return next(iter(surely or quiet), min(near, key=lambda index: abs(points[index].at - moment)))
+
+
+def _step_at(points: Sequence[Point], moment: float) -> float:
+    """Return the usual seconds between points around a moment."""
+    place = bisect_left(points, moment, key=_at)
+    return typical_step(points[max(place - _AROUND, 0) : place + _AROUND])
+
+
+def _at(point: Point) -> float:
+    return point.at
+
+
+def _is_quiet(point: Point) -> bool:
+    return bool(point.counters) and not has_work(point) and point.state not in _UNSURE
+
+
+def _has_growth(points: Sequence[Point], index: int) -> bool:
+    """Return whether tokens were computed in the interval that ends with a point."""
+    return 0 < index < len(points) and tokens_grown(points[index - 1], points[index]) > 0

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a server's history from a Prometheus, or what speaks like one."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vllm_watch.analysis.loadtest.history import ServerHistory
+from vllm_watch.analysis.loadtest.number_texts import moment
+from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
+from vllm_watch.analysis.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
+from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.daemon.support.errors import PrometheusError
+
+
+MAX_POINTS = 11_000
+"""Prometheus answers no query with more moments."""
+
+_PART = 1000
+"""So many moments are asked for at once: the answers of a server with many engines stay below the limit."""
+
+_MAX_NAMES = 20
+
+
+class PrometheusQuery(NamedTuple):
+    """Which server's series, from when to when."""
+
+    target: PrometheusTarget
+    server: str
+    times: TimeRange
+
+    @property
+    def source(self) -> str:
+        """What is read, as a report names it."""
+        start, end = map(moment, self.times)
+        return f"{self.target.url.rstrip('/')}: {self.server}, {start} to {end} UTC"
+
+
+def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: None) -> ServerHistory:
+    """
+    Return a server's history over a time, with a point for each scrape, or fewer over a long time.
+
+    Raises:
+        PrometheusError: It cannot be reached, rejects the token or a query, or has nothing of this server in this time.
+    """
+    target, server, times = query
+    api = PrometheusApi(target)
+    try:
+        sampling = sampling_of(api.range(sampled_at(server), times, _finest(times)))
+        if sampling is None:
+            raise PrometheusError(f"{query.source}: {nothing_found(api, server, times)}")
+        return _read(api, query, sampling, progress)
+    finally:
+        api.close()
+
+
+def _read(api: PrometheusApi, query: PrometheusQuery, sampling: Sampling, progress: Progress) -> ServerHistory:
+    _, server, times = query
+    interval = max(sampling.interval, 1.0)
+    step = max(math.ceil((times.end - times.start) / (MAX_POINTS - 1)), round(interval), 1)
+    history = PrometheusHistory(interval)
+    every = queries(server, interval)
+    # Half an interval after a scrape, small delays of scrapes change nothing.
+    first = max(sampling.first, times.start) + interval / 2
+    last = min(sampling.last, times.end) + step
+    parts = list(_parts(first, last, step))
+    for number, part in enumerate(parts, 1):
+        history.add(_answers(api, every, part, step))
+        progress(number / len(parts))
+    warnings = []
+    if step > 1.5 * interval:
+        warnings.append(f"The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
+    return history.build(query.source, server, warnings)._replace(server=server)
+
+
+def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
+    """Yield parts of the time, each of at most `_PART` moments, none of which is in two parts."""
+    moments = math.floor((last - first) / step) + 1
+    for done in range(0, moments, _PART):
+        count = min(_PART, moments - done)
+        yield TimeRange(first + done * step, first + (done + count - 1) * step)
+
+
+def _answers(api: PrometheusApi, every: Queries, part: TimeRange, step: float) -> Answers:
+    return Answers(
+        api.range(every.sampled, part, step),
+        api.range(every.gauges, part, step),
+        api.range(every.counters, part, step),
+        tuple(series for query in every.histograms for series in api.range(query, part, step)),
+        *(tuple(api.range(query, part, step)) for query in (every.energy, every.energy_read, every.divided)),
+    )
+
+
+def _finest(times: TimeRange) -> float:
+    return max(math.ceil((times.end - times.start) / (MAX_POINTS - 1)), 1)
+
+
+def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> str:
+    """Return why there is nothing of a server, or of any: which ones there are, in this time or at all."""
+    length = times.end - times.start
+    found = api.range(servers_within(length), TimeRange(times.end, times.end), 1)
+    present = sorted({series.labels.get("server", "") for series in found} - {""})
+    if present and server is not None:
+        return f"no server {quote(server)} in this time; there are {_listed(present)}"
+    ever = sorted(api.servers())
+    if server is None and ever:
+        return f"no values of any server in this time; there were {_listed(ever)}"
+    if server is not None and server in ever:
+        return f"no values of {quote(server)} in this time"
+    if server is not None and ever:
+        return f"no server {quote(server)}, and no values of others in this time; there are {_listed(ever)}"
+    return "no series of vllm-watch: is it scraped by this Prometheus?"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(quote(name) for name in names[:_MAX_NAMES])
+    return f"{shown} and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else shown

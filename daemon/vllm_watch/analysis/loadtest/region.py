@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Load tests as regions on Grafana's dashboards: annotations of the whole organization, found by their tags.
+
+An annotation knows no labels of series, so server and run are tags. Its text is HTML for Grafana, and links to the
+dashboard of load tests with the region's own time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+
+from datetime import datetime, timezone
+from typing import NamedTuple
+from urllib.parse import quote
+
+from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.number_texts import MISSING, moment
+from vllm_watch.daemon.catalog.grafana_tag import TAG
+from vllm_watch.daemon.config.texts import as_name
+
+
+DASHBOARD_UID = "vllm-watch-load-test"
+
+MAX_RUN = 90
+"""Characters of a run's id: some databases of Grafana's keep 100 of a tag's value."""
+
+_DIGITS = 8
+_MAX_SERVER = 100
+_SCRAPED_AFTER = 20
+"""Seconds after which the last requests of a test have been scraped by vllm-watch, and that by Prometheus."""
+
+
+class Region(NamedTuple):
+    """
+    A load test.
+
+    Args:
+        start: When it began, in seconds since the epoch.
+        end: When it ended.
+        text: What came out of it, as one line of plain text.
+        run: Its id: a second region of this id replaces the first.
+        server: The server's name, if it is known.
+        tags: More tags.
+    """
+
+    start: float
+    end: float
+    text: str
+    run: str
+    server: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class Annotation(NamedTuple):
+    """An annotation as Grafana keeps it: its text is HTML, and its times are milliseconds since the epoch."""
+
+    start: int
+    end: int
+    text: str
+    tags: tuple[str, ...]
+
+
+def region_of(run: Run, file: str | None = None) -> Region | None:
+    """
+    Return the region of a run, or `None` if it is not known when it ran.
+
+    Args:
+        run: What was read.
+        file: The name of the report's file, which the region names.
+    """
+    if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
+        return None
+    parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]
+    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), run.server)
+
+
+def run_id(start: float, name: str | None = None) -> str:
+    """
+    Return an id for a run that was given none: its start in UTC, after the name of what was tested.
+
+    Of a name that is not all ASCII, or too long, only a part is in the id: then a few digits stand for the whole of it.
+    """
+    began = datetime.fromtimestamp(start, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    if not name:
+        return began
+    room = MAX_RUN - len(began) - 1
+    if name.isascii() and len(name) <= room:
+        return f"{as_name(name)}-{began}"
+    digits = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+    return f"{as_name(name)[: room - _DIGITS - 1]}-{digits}-{began}"
+
+
+def annotation(region: Region, prefix: str = "") -> Annotation:
+    """Return what a region is in a Grafana that is served below a path."""
+    own = (TAG, "loadtest", *([f"server:{region.server[:_MAX_SERVER]}"] if region.server else []), run_tag(region.run))
+    return Annotation(
+        round(region.start * 1000),
+        round(region.end * 1000),
+        f'{html.escape(region.text)}<br><a href="{html.escape(prefix + path(region))}">Load test</a>',
+        (*own, *(tag for tag in dict.fromkeys(region.tags) if tag not in own)),
+    )
+
+
+def run_tag(run: str) -> str:
+    """Return the tag that the region of a run is found by."""
+    return f"run:{run}"
+
+
+def path(region: Region) -> str:
+    """Return where the dashboard of load tests shows a region, to where its last requests have been scraped."""
+    end = round((region.end + _SCRAPED_AFTER) * 1000)
+    server = f"&var-server={quote(region.server, safe='')}" if region.server else ""
+    return f"/d/{DASHBOARD_UID}?from={round(region.start * 1000)}&to={end}{server}"
+
+
+def _result(run: Run) -> list[str]:
+    """Return what came out of a run, in a few words each."""
+    result = run.result
+    if result is None:
+        return ["no result"]
+    ttft, tpot = result.ttft_ms, result.tpot_ms
+    known = (
+        (result.successful, "{:d} requests ok"),
+        (result.failed, "{:d} failed"),
+        (result.request_throughput, "{:.4g} requests/s"),
+        (result.output_throughput, "{:.4g} tokens/s"),
+        (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
+        (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
+    )
+    return [text.format(value) for value, text in known if value is not None] or ["no result"]

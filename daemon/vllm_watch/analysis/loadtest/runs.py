@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's history as runs of a load test: one for each of its loads, or for each window of a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from vllm_watch.analysis.loadtest.capacity import server_capacity
+from vllm_watch.analysis.loadtest.energy import energy_problem
+from vllm_watch.analysis.loadtest.growth import Growth
+from vllm_watch.analysis.loadtest.history import Point, ServerHistory
+from vllm_watch.analysis.loadtest.history_builder import typical_step
+from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.model import (
+    Distribution,
+    Event,
+    LatencyName,
+    Load,
+    Objective,
+    Period,
+    Result,
+    Run,
+    ServerUse,
+    Steady,
+)
+from vllm_watch.analysis.loadtest.phases import find_phases
+from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, MILLISECONDS, server_result
+from vllm_watch.analysis.loadtest.steady import find_steady
+from vllm_watch.analysis.loadtest.timeline import timeline
+from vllm_watch.analysis.loadtest.usage import distribution, server_use
+
+
+MAX_RUNS = 50
+LEAST_SHARE = 0.05
+"""A load with fewer of the tokens of the largest one is a warm-up or a test of the connection, and no run."""
+
+_STORM = 10
+_STORM_PAUSE = 60.0
+"""So many preemptions are an event, with less than a minute between them."""
+
+
+def server_runs(
+    history: ServerHistory, windows: Sequence[tuple[float, float]] = (), objective: Objective | None = None
+) -> list[Run | None]:
+    """
+    Return the runs in a history with the server's view alone.
+
+    Args:
+        history: What the server reported.
+        windows: When a client measured; without any each load of the history is a run.
+        objective: What requests had to be answered within.
+
+    Returns:
+        A run for each window, `None` where the history has nothing of it; or a run for each load.
+    """
+    found = find_loads(history.points)
+    if windows:
+        spans = [load_between(history.points, start, end) for start, end in windows]
+    else:
+        spans = list(_largest(found))
+    known = [span for span in spans if span is not None]
+    parts = iter(_parts(history, known))
+    name = _names(history.name, len(known))
+    runs = [None if span is None else _run(history, span, next(parts), next(name), objective) for span in spans]
+    return _with_capacity(history, runs, found)
+
+
+def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
+    """Return the loads that are no warm-ups, in order of time."""
+    tokens = [_tokens(load) for load in loads]
+    order = sorted(range(len(loads)), key=lambda place: -tokens[place])[:MAX_RUNS]
+    return [loads[place] for place in sorted(order) if tokens[place] >= LEAST_SHARE * max(tokens)]
+
+
+def _tokens(load: LoadSpan) -> float:
+    use = server_use(load.points)
+    rates = (use.generation_tokens_per_second or 0.0) + (use.prompt_tokens_per_second or 0.0)
+    return rates * (load.end - load.start)
+
+
+def _names(name: str, runs: int) -> Iterator[str]:
+    yield from [name] if runs == 1 else [f"{name} ({number})" for number in range(1, runs + 1)]
+
+
+def _parts(history: ServerHistory, spans: Sequence[LoadSpan]) -> list[tuple[float, float]]:
+    """Return for each run the part of the history that is told with it: from the end of the run before it."""
+    if not history.points:
+        return []
+    first, last = history.points[0].at, history.points[-1].at
+    starts = [first, *(span.end for span in spans[:-1])]
+    ends = [*(span.end for span in spans[:-1]), last]
+    return list(zip(starts, ends, strict=True))
+
+
+def _run(
+    history: ServerHistory, span: LoadSpan, part: tuple[float, float], name: str, objective: Objective | None
+) -> Run:
+    seconds = span.end - span.start
+    result = server_result(span.points, seconds, objective)
+    if _lost_requests(span):
+        result = msgspec.structs.replace(result, failed=None, goodput=None)
+    steady = find_steady(span, objective)
+    use = server_use(span.points, seconds)
+    around = [point for point in history.points if part[0] <= point.at <= part[1]]
+    return Run(
+        source=(history.source,),
+        name=name,
+        start=span.start,
+        end=span.end,
+        observed=Period(start=history.points[0].at, end=history.points[-1].at),
+        server=history.server,
+        model=history.model,
+        version=history.version,
+        hardware=history.hardware,
+        cost_per_hour=history.cost_per_hour,
+        energy_problem=energy_problem(span.points, steady),
+        config=history.config,
+        max_running_requests=_whole(history.facts.get("max_running_requests")),
+        load=_load(result, steady, use),
+        result=result,
+        views=(result,),
+        phases=find_phases(history.points, [span], steady, part),
+        steady=steady,
+        use=use,
+        events=_events(history, around, part),
+        timeline=timeline(around),
+        distributions=_distributions(span.points),
+        warnings=(*history.warnings, *_warnings(history, span)),
+    )
+
+
+def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:
+    """Return what the server saw of the load; the settings of its client are not known to it."""
+    offered = (steady.use if steady is not None else use).offered_requests_per_second
+    return Load(
+        offered_request_rate=offered,
+        mean_input_tokens=_each(result.total_input_tokens, result.successful),
+        mean_output_tokens=_each(result.total_output_tokens, result.successful),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _each(total: int | None, requests: int | None) -> float | None:
+    return total / requests if total is not None and requests else None
+
+
+def _events(history: ServerHistory, points: Sequence[Point], part: tuple[float, float]) -> tuple[Event, ...]:
+    found = [event for event in history.events if part[0] <= event.at <= part[1]]
+    return tuple(sorted([*found, *_preemption_storms(points)], key=lambda event: event.at))
+
+
+def _preemption_storms(points: Sequence[Point]) -> Iterator[Event]:
+    """Yield the times in which requests were preempted again and again, each once."""
+    start = end = total = 0.0
+    for old, new in pairwise(points):
+        preempted = Growth((old, new)).counter("preemptions_total") or 0.0
+        if preempted and total and old.at - end > _STORM_PAUSE:
+            yield from _storm(start, end, total)
+            total = 0.0
+        if preempted:
+            start = start if total else old.at
+            end, total = new.at, total + preempted
+    yield from _storm(start, end, total)
+
+
+def _storm(start: float, end: float, total: float) -> Iterator[Event]:
+    if total >= _STORM:
+        yield Event(at=start, text=f"{total:.0f} preemptions in {end - start:.0f} s")
+
+
+def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:
+    growth = Growth(points)
+    spread = {name: distribution(growth.histogram(series), MILLISECONDS) for name, series in HISTOGRAMS.items()}
+    return {name: each for name, each in spread.items() if each is not None}
+
+
+def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
+    found = []
+    step = typical_step(span.points)
+    if span.points[-1].process != span.points[0].process:
+        found.append("The server was started again during the load: what it counted just before that is not known.")
+    lost = _lost_requests(span)
+    if lost:
+        found.append(f"The server went down under load: at least {lost:.0f} requests have no answer.")
+    seconds = span.end - span.start
+    if step > 0 and seconds < 10 * step:
+        kind = "scrapes" if history.has_metrics else "statistics lines"
+        found.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
+    return found
+
+
+def _lost_requests(span: LoadSpan) -> float:
+    """Return how many requests were under way when the server was seen last before it went down, 0 if it did not."""
+    if span.points[-1].state != "down":
+        return 0.0
+    seen = [point for point in span.points[:-1] if point.is_fresh][-1:]
+    return sum(point.gauges.get(name, 0.0) for point in seen for name in ("requests_running", "requests_waiting"))
+
+
+def _with_capacity(history: ServerHistory, runs: Sequence[Run | None], loads: Sequence[LoadSpan]) -> list[Run | None]:
+    """Return the runs with the capacity of their server: all that it did shows it."""
+    phases = find_phases(history.points, loads, None)
+    estimate = server_capacity(history.points, phases, history.facts)
+    if estimate.capacity is None:
+        return [run and msgspec.structs.replace(run, notes=(*run.notes, estimate.reason)) for run in runs]
+    return [run and msgspec.structs.replace(run, capacity=estimate.capacity) for run in runs]

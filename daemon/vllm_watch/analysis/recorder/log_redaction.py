@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Removes private data from the lines of a log, so that vllm-watch reads the same from what is left.
+
+Text of clients is in few places: in the records of some call sites, in tracebacks of requests, and in what follows such
+a record without a head of its own. There a line is made anew from what is known to be harmless; everywhere else
+`PrivateText` removes what it knows. No line is dropped: their number and the records that they continue are read, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from typing import Any
+
+from vllm_watch.analysis.recorder.access_redaction import UVICORN_START, redact_access
+from vllm_watch.analysis.recorder.client_messages import LITERAL, ClientMessages
+from vllm_watch.analysis.recorder.json_redaction import redact_json
+from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText
+from vllm_watch.daemon.reading.event_filter import EventFilter
+from vllm_watch_parsers.access import ACCESS_START
+from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
+from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
+
+
+# What replaces a removed text that looks like an event: those are counted, and remain so.
+_FORGED_LINE = f"INFO 01-01 00:00:00 [removed.py:1] {REMOVED}"
+_FORGED_STATISTICS = (
+    "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, "
+    "Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%"
+)
+_FORGED_RECORD = f"{REMOVED} INFO 01-01 00:00:00 [loggers.py:1] {_FORGED_STATISTICS}"
+
+_REQUEST_TRACEBACK = "Exception in ASGI application"
+_EXCEPTION = re.compile(
+    r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure))(: ?)(.+)", re.DOTALL
+)
+_MIN_LITERAL = 24
+
+
+class LogRedactor:
+    """
+    Redacts one log line by line, in order. A copy continues another file of the same log.
+
+    Args:
+        private: Removes and counts.
+    """
+
+    def __init__(self, private: PrivateText) -> None:
+        self._private = private
+        self._messages = ClientMessages(private)
+        self._filter = EventFilter()
+        self._record: Record | None = None
+        self._is_of_client = False
+        """Whether the open record has text of a client."""
+        self._drops_bare = False
+        """Whether lines without a head may continue such a record."""
+        self._is_request_failure = False
+        """Whether the traceback that is being printed is one of a request."""
+
+    def lose_place(self) -> None:
+        """Continue elsewhere: the next line may continue a record of which nothing is known."""
+        self._record = UNKNOWN_RECORD
+        self._is_of_client = self._drops_bare = True
+
+    def start_file(self) -> None:
+        """Continue at the start of a file: the next line continues no record."""
+        self._record = None
+        self._is_of_client = self._drops_bare = self._is_request_failure = False
+
+    def redact(self, line: bytes) -> bytes:
+        r"""Return what is left of a line (without its ``\n``)."""
+        record, parsed = self._record, parse_line(line, self._record)
+        self._record = parsed.record
+        if not self._private.removes:
+            return line
+        stripped = strip_ansi(line)
+        text = stripped.rstrip(b"\r")
+        if record is not None and not record.is_unknown and text.startswith(record.head):
+            left = record.head + self._continued(text[len(record.head) :], parsed)
+        else:
+            left = self._line(text, parsed)
+        return left + stripped[len(text) :]
+
+    def _continued(self, message: bytes, parsed: LogLine) -> bytes:
+        """Redact a line that continues a record of vLLM; it repeats the record's head."""
+        if self._is_of_client and not parsed.events:
+            return self._dropped(message, parsed)
+        return _encoded(self._traceback_line(_decoded(message), parsed, is_of_client=False))
+
+    def _line(self, text: bytes, parsed: LogLine) -> bytes:
+        process, rest = split_process(text)
+        if rest.startswith(b"{"):
+            fields = _json_fields(rest)
+            if fields is not None:
+                return process + self._json(fields, parse_head(text), parsed)
+        head = parse_head(text)
+        if not head.site and b"] " in text and (prefixed := parse_prefixed_head(text)):
+            if self._filter.has_own_prefix(parsed):
+                head = prefixed
+            elif parsed.events:  # Text of a client that looks like a record, after anything.
+                self._private.remove("prompts", _decoded(text))
+                return _FORGED_RECORD.encode()
+        if head.site:
+            return self._recorded(text, head, parsed)
+        if UVICORN_START.match(bare := _decoded(head.message)):
+            return process + _encoded(self._uvicorn(bare))
+        return process + self._bare(head.message, parsed)
+
+    def _recorded(self, text: bytes, head: Head, parsed: LogLine) -> bytes:
+        """Redact the first line of a record of vLLM."""
+        at = text.rindex(head.message)
+        message = self._message(head.site, head.level, _decoded(head.message), parsed)
+        return text[:at] + _encoded(message) + text[at + len(head.message) :]
+
+    def _message(self, site: str, level: str, message: str, parsed: LogLine) -> str:
+        """Redact a record's message, and note whether what continues it is of a client."""
+        self._is_of_client = self._is_request_failure = False
+        clean = self._private.clean
+        if not parsed.events:
+            made = self._messages.made_anew(site, level, message)
+            if made is not None:
+                self._is_of_client = "prompts" in self._private.removes
+                self._drops_bare = self._is_of_client
+                return _FORGED_STATISTICS if parsed.is_rejected and made != message else made
+            quoting = self._messages.without_quoted(site, level, message)
+            if quoting is not None:
+                self._is_of_client = quoting != message
+                self._drops_bare = self._is_of_client
+                return quoting
+        self._drops_bare = False
+        return clean(message)
+
+    def _json(self, fields: dict[str, Any], head: Head, parsed: LogLine) -> bytes:
+        """Redact a record in JSON; its message and its traceback have all their lines."""
+        first, *others = fields["message"].split("\n")
+        lines = [self._message(head.site, head.level, first, parsed)]
+        if head.site.startswith("uvicorn"):
+            lines = [self._uvicorn(ACCESS_START.decode() + first).removeprefix(ACCESS_START.decode())]
+        is_of_client = self._is_of_client
+        lines += [self._traceback_line(line, parsed, is_of_client=is_of_client) for line in others]
+        redacted = redact_json({key: value for key, value in fields.items() if key != "message"}, self._private)
+        redacted["message"] = "\n".join(lines)
+        if isinstance(exception := fields.get("exc_info"), str):
+            redacted["exc_info"] = "\n".join(
+                self._traceback_line(line, parsed, is_of_client=is_of_client) for line in exception.split("\n")
+            )
+        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+    def _uvicorn(self, text: str) -> str:
+        """Redact one of uvicorn's lines, such as one of its access log."""
+        self._drops_bare = False
+        self._is_request_failure = _REQUEST_TRACEBACK in text
+        return redact_access(self._private, text)
+
+    def _bare(self, text: bytes, parsed: LogLine) -> bytes:
+        """Redact a line without a head: of a traceback, a progress bar, another library, or a client's text."""
+        if self._drops_bare and not parsed.events:
+            return self._dropped(text, parsed) if text.strip() else text
+        return _encoded(self._traceback_line(_decoded(text), parsed, is_of_client=False))
+
+    def _traceback_line(self, line: str, parsed: LogLine, *, is_of_client: bool) -> str:
+        if is_of_client:
+            return _decoded(self._dropped(_encoded(line), parsed))
+        exception = _EXCEPTION.match(line)
+        if exception is None or parsed.events:
+            return self._private.clean(line)
+        name, colon, said = exception.groups()
+        if self._is_request_failure:
+            return name + colon + self._private.clean(self._private.remove("prompts", said))
+        return name + colon + self._private.clean(LITERAL.sub(self._long_literal, said))
+
+    def _long_literal(self, found: re.Match[str]) -> str:
+        return self._private.remove("prompts", found[0]) if len(found[0]) >= _MIN_LITERAL else found[0]
+
+    def _dropped(self, text: bytes, parsed: LogLine) -> bytes:
+        """Return what stands for a line of a client's text."""
+        removed = self._private.remove("prompts", _decoded(text))
+        if removed != REMOVED:
+            return text
+        return _FORGED_LINE.encode() if parsed.is_rejected else REMOVED.encode()
+
+
+def _json_fields(text: bytes) -> dict[str, Any] | None:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) and isinstance(fields.get("message"), str) else None
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

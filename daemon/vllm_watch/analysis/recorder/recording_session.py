@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that a recording is written into, for the threads that record: one writes at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from vllm_watch import __version__
+from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
+from vllm_watch.analysis.replay.recorded_gpus import recorded_gpus
+from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line
+from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.daemon.catalog.reasons import GpuReason
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.reading.log_reader import KeptLines
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.errors import FileError
+
+
+WRITE_OUT_SECONDS = 30.0
+"""How much is lost at most if this process is killed."""
+
+
+@dataclass
+class ServerCounts:
+    """What was recorded of one server, and the reason why its source failed last, if it did."""
+
+    lines: int = 0
+    unread: int = 0
+    """Bytes that the log held at the end and that are not recorded."""
+    scrapes: int = 0
+    failed_scrapes: int = 0
+    gpu_readings: int = 0
+    log_reason: str | None = None
+    scrape_reason: str | None = None
+    gpu_reason: GpuReason | None = None
+
+
+@dataclass
+class Counts:
+    """What was recorded so far: of each server, bytes of the file, results of benchmarks, and what was removed."""
+
+    servers: dict[str, ServerCounts]
+    size: int = 0
+    benchmarks: list[str] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
+
+
+def create_file(path: Path, *, force: bool) -> IO[bytes]:
+    """
+    Create the file of a recording.
+
+    Raises:
+        FileError: It is there already and `force` is not given, or cannot be written.
+    """
+    try:
+        return path.open("wb" if force else "xb")
+    except FileExistsError:
+        raise FileError(f"-o: {path} is there already; --force writes over it") from None
+    except OSError as error:
+        raise FileError(f"-o: {path}: cannot be written: {error.strerror}") from None
+
+
+def sources_of(server: ServerConfig, gpu_interval: float | None, private: PrivateText) -> Sources:
+    """Return what is recorded of a server, whose GPUs are read at this interval, if they are."""
+    scrape_interval = server.metrics.interval if server.metrics else None
+    said = command_line(server.command, private.clean)
+    return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour, said)
+
+
+class RecordingSession:
+    """
+    A recording that is being written. Its methods may be called from any thread.
+
+    Args:
+        file: The file, empty; `end` closes it.
+        servers: What is recorded of each server, by its name.
+        clock: The time.
+        removed_kinds: The kinds of private data that are removed.
+        stop: Set when recording cannot go on.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        servers: Mapping[str, Sources],
+        clock: Clock,
+        removed_kinds: Collection[str],
+        stop: threading.Event,
+    ) -> None:
+        self.counts = Counts({name: ServerCounts() for name in servers})
+        self.problem: Exception | None = None
+        """Why recording cannot go on."""
+        self.path = Path(file.name)
+        """The file's path."""
+        self._file, self._clock, self._stop = file, clock, stop
+        self._lock = threading.Lock()
+        self._started = self._written_at = clock.now()
+        self._header = Header(
+            FORMAT,
+            clock.wall(self._started),
+            __version__,
+            servers,
+            {kind: kind in removed_kinds for kind in KINDS},
+        )
+        try:
+            self._writer = RecordingWriter(file, self._header)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self._clock.now() - self._started
+
+    def add_log(self, server: str, kept: KeptLines, *, is_after_gap: bool) -> None:
+        """Add complete lines of a log that were just read."""
+        data = b"".join(line + b"\n" for line in kept.lines)
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_log(self.seconds, server, data, is_after_gap=is_after_gap)
+            self.counts.servers[server].lines += len(kept.lines)
+            self.counts.removed.update(kept.removed)
+
+        if data:
+            self._write(add)
+
+    def add_gap(self, server: str, unread: int) -> None:
+        """Add that a log held so many bytes more."""
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_log(self.seconds, server, b"", is_after_gap=True)
+            self.counts.servers[server].unread = unread
+
+        self._write(add)
+
+    def add_history(self, server: str, at: float, data: bytes) -> None:
+        """Add lines that were written before; `at` is when, by the clock."""
+        self._write(lambda writer: writer.add_history(at - self._started, server, data))
+
+    def add_scrape(self, server: str, duration: float, body: bytes, reason: str) -> None:
+        """Add a scrape that ended just now: its body, or the reason why it has none."""
+        counts = self.counts.servers[server]
+
+        def add(writer: RecordingWriter) -> None:
+            if reason == "ok":
+                writer.add_scrape(self.seconds, server, duration, body)
+                counts.scrapes += 1
+            else:
+                writer.add_failed_scrape(self.seconds, server, duration, reason)
+                counts.failed_scrapes += 1
+                counts.scrape_reason = reason
+
+        self._write(add)
+
+    def add_gpus(self, server: str, use: GpuUse) -> None:
+        """Add what a reading says of a server's GPUs, or why there is none."""
+        counts = self.counts.servers[server]
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_gpus(self.seconds, server, recorded_gpus(use, self._started))
+            counts.gpu_readings += use.reason == "ok"
+            counts.gpu_reason = use.reason
+
+        self._write(add)
+
+    def note_log_reason(self, server: str, reason: str) -> None:
+        """Note how reading a log goes."""
+        self.counts.servers[server].log_reason = reason
+
+    def add_command(self, argv: Sequence[str], exit_status: int, started: float) -> None:
+        """Add a command that has just ended; `started` is of `seconds`."""
+        self._write(
+            lambda writer: writer.add_command(self.seconds, Command(tuple(argv), exit_status, started, self.seconds))
+        )
+
+    def add_benchmark(self, name: str, content: str) -> None:
+        """Add a result that a benchmark left."""
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_benchmark(self.seconds, name, content)
+            self.counts.benchmarks.append(name)
+
+        self._write(add)
+
+    def count_removed(self, removed: Mapping[str, int]) -> None:
+        """Count what was removed from anything but the logs."""
+        with self._lock:
+            self.counts.removed.update(removed)
+
+    def write_out(self) -> None:
+        """Write what is held in memory, if that is due."""
+        if self._clock.now() - self._written_at >= WRITE_OUT_SECONDS:
+            self._written_at = self._clock.now()
+            self._write(lambda writer: writer.write_out())
+
+    def fail(self, error: Exception) -> None:
+        """Note that recording cannot go on, and have it end."""
+        self.problem = self.problem or error
+        self._stop.set()
+
+    def end(self, reason: str) -> None:
+        """Write the end, and close the file; nothing is added after that."""
+        self._write(lambda writer: writer.end(self.seconds, reason, self.counts.removed))
+        with self._lock:
+            self._file.close()
+
+    def _write(self, add: Callable[[RecordingWriter], None]) -> None:
+        with self._lock:
+            if self._file.closed:
+                return
+            try:
+                add(self._writer)
+            except OSError as error:
+                self.fail(_cannot_write(self.path, error))
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                with contextlib.suppress(OSError):  # What is complete stays, and nothing after it.
+                    os.truncate(self.path, self._writer.size)
+            self.counts.size = self._writer.size
+
+
+def _cannot_write(path: Path, error: OSError) -> FileError:
+    return FileError(f"{path}: cannot be written: {error.strerror or error}")

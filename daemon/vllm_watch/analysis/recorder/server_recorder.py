@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What records one server: a thread reads its log, one its /metrics, and its GPUs are those of a shared reading."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from collections.abc import Callable, Collection
+
+from vllm_watch.analysis.recorder.private_text import Kind, PrivateText
+from vllm_watch.analysis.recorder.recording_session import RecordingSession
+from vllm_watch.analysis.recorder.redacting_reader import RedactingReader, start_lines
+from vllm_watch.daemon.catalog.reasons import GPU
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
+from vllm_watch.daemon.sources.scraper import Scraper, scrape_target
+from vllm_watch.daemon.sources.tailers import tailer_of
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.support.clock import Clock
+
+
+POLL_SECONDS = 0.2
+"""How often a log is polled: its lines get the time of the poll."""
+
+MAX_READS = 4
+"""Pieces of a log in one turn: what was read is kept before more is read."""
+
+FINISH_SECONDS = 2.0
+"""How long the end takes in what logs hold then: one may grow faster than private data is removed from it."""
+
+END_SECONDS = 10.0
+"""How long the end waits for a thread: a file system may hang, and a scrape has its own limit."""
+
+
+class RecorderThread:
+    """
+    Does something at intervals, or again at once where there is more to do, until it is stopped; then the last turn.
+
+    Args:
+        name: The thread's name.
+        session: Where failures are noted.
+        clock: The time.
+        interval: Seconds from one turn to the next.
+        work: What to do in each turn; it returns whether there is more to do.
+        finish: What to do in the last turn.
+        hangs: Is called if the thread has not ended in time.
+    """
+
+    def __init__(  # noqa: PLR0913 - Each goes by its name.
+        self,
+        name: str,
+        session: RecordingSession,
+        clock: Clock,
+        *,
+        interval: float,
+        work: Callable[[], bool],
+        finish: Callable[[], object],
+        hangs: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.has_worked = threading.Event()
+        """Set after the first turn."""
+        self._session, self._clock, self._interval = session, clock, interval
+        self._work, self._finish, self._hangs = work, finish, hangs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the first turn."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Have the last turn done."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end of the last turn; one that hangs is not waited for."""
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            self._hangs()
+
+    def _run(self) -> None:
+        try:
+            due = self._clock.now()
+            while not self._clock.wait(self._stop, due - self._clock.now()):
+                has_more = self._work()
+                self.has_worked.set()
+                if has_more:
+                    continue
+                missed = max(int((self._clock.now() - due) / self._interval), 0)  # They are not made up for.
+                due += (missed + 1) * self._interval
+            self._finish()
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the recording must say that it is not whole.
+            self._session.fail(error)
+            self.has_worked.set()
+
+
+def end_together(threads: Collection[RecorderThread]) -> None:
+    """Have the last turn of all done, at the same time."""
+    for thread in threads:
+        thread.request_stop()
+    for thread in threads:
+        thread.join()
+
+
+def recorder_threads(
+    server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind]
+) -> list[RecorderThread]:
+    """Return the threads that record a server; `kept` are the kinds of private data that stay."""
+    threads = []
+    if server.has_log:
+        log = LogRecorder(server, session, clock, kept)
+        name = f"log {server.name}"
+        threads.append(
+            RecorderThread(
+                name, session, clock, interval=POLL_SECONDS, work=log.poll, finish=log.finish, hangs=log.note_hanging
+            )
+        )
+    if server.metrics is not None:
+        scraper = Scraper(scrape_target(server.metrics), clock)
+
+        def scrape() -> bool:
+            pieces: list[bytes] = []
+            started = time.monotonic()
+            reason = scraper.fetch(pieces.append)
+            session.add_scrape(server.name, time.monotonic() - started, b"".join(pieces), reason)
+            return False
+
+        name, interval = f"scrape {server.name}", server.metrics.interval
+        threads.append(RecorderThread(name, session, clock, interval=interval, work=scrape, finish=scrape))
+    return threads
+
+
+class GpuRecorder:
+    """
+    Records the GPUs of a server: each reading once, and why there is none once.
+
+    Args:
+        name: The server's name.
+        session: Where to write.
+    """
+
+    def __init__(self, name: str, session: RecordingSession) -> None:
+        self._name, self._session = name, session
+        self._last: GpuUse | None = None
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self._name
+
+    def apply_gpus(self, use: GpuUse, _interval: float) -> None:
+        """Record what is new; of a server without GPUs only what is wrong."""
+        said = use if use.reason == "ok" else use._replace(at=0.0)
+        is_wrong = use.reason is not None and GPU[use.reason].kind != "quiet"
+        if said != self._last and (use.gpus or is_wrong):
+            self._session.add_gpus(self._name, use)
+        self._last = said
+
+
+class LogRecorder:
+    """
+    Records a server's log from the first poll on, and before it how the server was started.
+
+    Args:
+        server: The server, which has a log.
+        session: Where to write.
+        clock: The time.
+        kept: Kinds of private data that stay.
+    """
+
+    def __init__(
+        self, server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind] = ()
+    ) -> None:
+        private = PrivateText(kept)
+        before = Loaded(Positions(), "absent")
+        self._tailer = tailer_of(server, before, clock, lambda: RedactingReader(private), max_reads=MAX_READS)
+        self._server, self._session, self._clock = server.name, session, clock
+
+    def poll(self) -> bool:
+        """Record what is new, or a part of it; return whether there is more."""
+        for batch in self._tailer.poll(self._clock.now()):
+            self._take(batch)
+        self._session.note_log_reason(self._server, self._tailer.status().reason)
+        return self._tailer.has_more and self._session.problem is None
+
+    def finish(self) -> None:
+        """Record what the log holds now, and count what is left of it where that takes too long."""
+        end = self._clock.now() + FINISH_SECONDS
+        has_more = self.poll()
+        tail = self._tailer.status().tail
+        target = tail.size + (tail.lag or 0)
+        while has_more and tail.size < target and self._clock.now() < end:
+            has_more = self.poll()
+            tail = self._tailer.status().tail
+        if has_more and tail.size < target:
+            self._session.add_gap(self._server, target - tail.size)
+
+    def note_hanging(self) -> None:
+        """Note that the log does not end to be read."""
+        self._session.note_log_reason(self._server, "hangs")
+
+    def _take(self, batch: LogBatch) -> None:
+        if batch.kept is None:
+            return
+        if batch.is_history:
+            for at, lines in start_lines(batch):
+                self._session.add_history(self._server, at, lines)
+        else:
+            self._session.add_log(self._server, batch.kept, is_after_gap=batch.is_after_gap)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a server can carry, how that was determined, and how much of it was asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+
+from vllm_watch.analysis.loadtest.capacity import UNKNOWN
+from vllm_watch.analysis.loadtest.model import Capacity, Run
+from vllm_watch.analysis.loadtest.number_texts import MISSING, significant, spread
+from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, plain_table
+
+
+PLANNED = (0.70, 0.85)
+"""Which part of the sustained maximum to plan with."""
+
+_WITHOUT_SERVER = ("throughput", "latency")
+"""The kinds of benchmark that have no server, and so no log or recording of one."""
+
+_BASES = {
+    "saturated": "the server was saturated",
+    "curve": "fitted to tokens per second by running requests",
+    "bench": "load tests",
+}
+
+
+_MOST_SHARED = 5
+"""How many such texts there are at most before the runs; of more, the rarer ones are told with each run."""
+
+_ABOVE = "The maximum: see above, where it is told for several runs together."
+
+
+def shared_capacities(runs: Sequence[Run]) -> Mapping[str, int]:
+    """Return what is said of the maximum of several runs, each with how many: loads of one server show it together."""
+    told = Counter(capacity_text(run) for run in runs)
+    return {text: runs_of_it for text, runs_of_it in told.most_common(_MOST_SHARED) if runs_of_it > 1}
+
+
+def shared_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
+    """Return, once for all runs, what is said of the maximum of several."""
+    return tuple(
+        Paragraph(text if runs_of_it == len(runs) else f"{runs_of_it} of the {len(runs)} runs: {text}")
+        for text, runs_of_it in shared_capacities(runs).items()
+    )
+
+
+def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
+    """
+    Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known.
+
+    Args:
+        run: A run.
+        shared: What is said once for several runs, and so not here.
+    """
+    use = run.use if run.steady is None else run.steady.use
+    offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
+    rows = [
+        *(() if run.capacity is None else _maximum(run.capacity)),
+        (f"Requests offered{when} (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
+        (f"Requests served{when} (1/s)", significant(use.requests_per_second)),
+    ]
+    known = tuple(row for row in rows if row[1] != MISSING)
+    table = plain_table("", (Column("", is_text=True), Column("")), known)
+    text = capacity_text(run)
+    return (Paragraph(_ABOVE if text in shared else text), table)
+
+
+def capacity_text(run: Run) -> str:
+    """Return how the maximum was determined, or why it is not known."""
+    if run.capacity is None:
+        return _why_unknown(run)
+    return f"Determined by: {_BASES[run.capacity.basis]}. {sentence(run.capacity.explanation)}"
+
+
+def _why_unknown(run: Run) -> str:
+    """Return why there is no maximum: as its server's history says it, or that there is none."""
+    reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
+    if reason is not None or run.phases:
+        return reason or f"{UNKNOWN}."
+    told = "one result of a benchmark does not show it"
+    if run.load.endpoint in _WITHOUT_SERVER:
+        return f"{UNKNOWN}: {told}."
+    return f"{UNKNOWN}: {told}. Add the server's log or a recording."
+
+
+def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:
+    low, high = (capacity.low * part for part in PLANNED)
+    return (
+        ("Sustained maximum (tokens/s)", significant(capacity.tokens_per_second)),
+        ("between (tokens/s)", spread(capacity.low, capacity.high)),
+        ("plan with 70 to 85 % of the lower bound (tokens/s)", spread(low, high)),
+    )
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text.strip() else ""

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons as a page: first the tables, then the sides drawn over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Side
+from vllm_watch.analysis.loadtest.model import LATENCIES, Run
+from vllm_watch.analysis.rendering.comparisons import comparisons_document
+from vllm_watch.analysis.rendering.curve_figure import curve_figures
+from vllm_watch.analysis.rendering.difference_figure import difference_figure
+from vllm_watch.analysis.rendering.distributions import together
+from vllm_watch.analysis.rendering.document import Figure, Section
+from vllm_watch.analysis.rendering.html import render_html
+from vllm_watch.analysis.rendering.latency_figure import Spread, latency_figure
+from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
+
+
+def comparisons_html(comparisons: Comparisons) -> str:
+    """Return comparisons as one page of HTML."""
+    sides = {side.name: side.runs for side in comparisons.sides}
+    figures = (
+        *_differences(comparisons.pairs),
+        *_timelines(comparisons.sides),
+        *_latencies(sides),
+        *curve_figures(sides, "curve"),
+    )
+    plots = [Section("Plots", figures)] if figures else []
+    return render_html(comparisons_document(comparisons, plots))
+
+
+def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
+    """Return the intervals of the only comparison, or of each."""
+    figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
+    titled = [
+        figure
+        if figure is None or len(pairs) == 1
+        else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        for pair, figure in zip(pairs, figures, strict=True)
+    ]
+    return tuple(figure for figure in titled if figure is not None)
+
+
+def _timelines(sides: Sequence[Side]) -> tuple[Figure, ...]:
+    """Return the sides over time, each from its start: of several runs the one with the middle throughput."""
+    middle = {side.name: _middle(side.runs) for side in sides}
+    figure = overlay_figure(middle, "timeline")
+    return () if figure is None else (figure,)
+
+
+def _middle(runs: Sequence[Run]) -> Run:
+    drawn = [run for run in runs if run.timeline.times] or list(runs)
+    ordered = sorted(drawn, key=lambda run: (run.result.output_throughput or 0.0) if run.result is not None else 0.0)
+    return ordered[len(ordered) // 2]
+
+
+def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:
+    """Return how each latency is spread, all runs of a side together."""
+    figures = []
+    for name in LATENCIES:
+        spreads = [
+            Spread(side, together([run.distributions[name] for run in runs if name in run.distributions]))
+            for side, runs in sides.items()
+        ]
+        figure = latency_figure(name, spreads, f"latency-{name}")
+        figures += [] if figure is None else [figure]
+    return tuple(figures)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Throughput against latency: each run a point, the loads of one configuration joined in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import NamedTuple
+
+from vllm_watch.analysis.loadtest.load_text import load_text
+from vllm_watch.analysis.loadtest.metric_titles import metric_title
+from vllm_watch.analysis.loadtest.model import Load, Result, Run
+from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, significant
+from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
+from vllm_watch.analysis.rendering.names import short_names
+from vllm_watch.analysis.rendering.svg import drawing, label
+from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, level_axis, upright_axis
+from vllm_watch.analysis.rendering.svg_lines import joined
+from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
+from vllm_watch.analysis.rendering.svg_styles import STYLES, mark, polyline
+
+
+class Line(NamedTuple):
+    """The runs of one configuration at several loads, and the latency that is drawn of them: ``ttft_ms.p95``."""
+
+    label: str
+    runs: tuple[Run, ...]
+    metric: str
+
+
+class _Point(NamedTuple):
+    run: Run
+    throughput: float
+    latency: float
+
+
+_Drawn = tuple[Line, Sequence[_Point]]
+
+_LATENCIES: Mapping[str, tuple[str, ...]] = {
+    "Time to first token against throughput": ("ttft_ms.p50", "ttft_ms.p95"),
+    "Time per output token against throughput": ("tpot_ms.mean", "tpot_ms.p95"),
+}
+_TOP = 16
+_HEIGHT = 230
+_LEAST_LOADS = 2
+_ABOVE = 9
+_MOST_POINTS = 40
+"""More runs of a line are drawn as the means of their loads, and of so many loads at most."""
+
+_MOST_LINES = len(STYLES)
+
+
+def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
+    """
+    Return what latency costs at each throughput; nothing if no line has two loads.
+
+    Args:
+        sides: The runs of each configuration, by its name.
+        key: What the figures' keys begin with.
+    """
+    figures = []
+    for at, (title, names) in enumerate(_LATENCIES.items()):
+        # Of several configurations one line each, so that colours tell configurations apart.
+        shown = names if len(sides) == 1 else names[:1]
+        lines = [
+            Line(metric_title(each).label if len(sides) == 1 else name, tuple(runs), each)
+            for name, runs in sides.items()
+            for each in shown
+        ]
+        figures += _figure(title, lines, f"{key}-{at}", is_one_side=len(sides) == 1)
+    return tuple(figures)
+
+
+def by_configuration(runs: Sequence[Run]) -> dict[str, tuple[Run, ...]]:
+    """Return the runs of each configuration: those whose model, version and flags are the same."""
+    found: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.model, run.version, tuple(sorted(run.config.items()))), []).append(run)
+    names = short_names([group[0].name for group in found.values()])
+    return {name: tuple(group) for name, group in zip(names, found.values(), strict=True)}
+
+
+def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -> list[Figure]:
+    points = [_points(line) for line in lines]
+    if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
+        return []
+    known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
+    drawn = [(line, _few(each)) for line, each in _fastest(known)]
+    x = linear((point.throughput for _, each in drawn for point in each), ticks=5)
+    y = logarithmic(point.latency for _, each in drawn for point in each)
+    plot = Plot(x, y, _TOP, _HEIGHT)
+    parts = [upright_axis(plot, milliseconds), level_axis(plot, "Output, tokens/s", has_grid=False)]
+    # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
+    for at, (_, each) in enumerate(drawn):
+        parts.append(_line(at, each, plot))
+        parts += [] if is_one_side and at < len(drawn) - 1 else [_labels(each, plot)]
+    description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
+    svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
+    entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
+    notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.", *_left_out(known, drawn))
+    return [Figure(key, title, svg, entries, _table(drawn), notes)]
+
+
+def _points(line: Line) -> list[_Point]:
+    """Return the points of a line, by load; runs whose rate grows, or without throughput or latency, have none."""
+    name, _, statistic = line.metric.partition(".")
+    found = []
+    for run in line.runs:
+        result = run.result if run.load.ramp_up is None else None
+        latency = None if result is None else _statistic(result, name, statistic)
+        if result is not None and result.output_throughput is not None and latency is not None and latency > 0:
+            found.append(_Point(run, result.output_throughput, latency))
+    return sorted(found, key=lambda point: _load_order(point.run.load))
+
+
+def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
+    """Return the lines with the most output, as many as can be told apart, in their order."""
+    ranked = sorted(range(len(known)), key=lambda at: -max(point.throughput for point in known[at][1]))
+    return [known[at] for at in sorted(ranked[:_MOST_LINES])]
+
+
+def _few(points: Sequence[_Point]) -> list[_Point]:
+    """Return the points of a line; of many the mean of each load, and of many loads some, with both ends."""
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    means = [_mean(group) for group in _by_load(points)]
+    last = min(len(means), _MOST_POINTS) - 1
+    return [means[round(at * (len(means) - 1) / last)] for at in range(last + 1)] if last else means
+
+
+def _mean(points: Sequence[_Point]) -> _Point:
+    return _Point(points[0].run, fmean(point.throughput for point in points), fmean(point.latency for point in points))
+
+
+def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
+    """Yield what is not drawn of too many runs."""
+    if len(known) > len(drawn):
+        few, less = len(known) - len(drawn), "with less output"
+        yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
+    if any(len(points) > _MOST_POINTS for _, points in known):
+        yield "Of many runs a point is the mean of all runs of its load."
+    if any(len(_by_load(points)) > _MOST_POINTS for _, points in known):
+        yield f"Of many loads {_MOST_POINTS} are shown, and the others are left out."
+
+
+def _statistic(result: Result, name: str, statistic: str) -> float | None:
+    """Return one value of a latency; the middle of the bucket if that is all that is known."""
+    latency = getattr(result, name)
+    if latency is None:
+        return None
+    value: float | None = getattr(latency, statistic)
+    bounds = latency.bounds.get(statistic)
+    if value is None and statistic == "p50":
+        value = latency.median
+    if value is None and bounds is not None and None not in {bounds.low, bounds.high}:
+        return float((bounds.low + bounds.high) / 2)
+    return value
+
+
+def _load_order(load: Load) -> tuple[float, float]:
+    rate = float("inf") if load.request_rate is None else float(load.request_rate)
+    return rate, float("inf") if load.max_concurrency is None else load.max_concurrency
+
+
+def _short(load: Load) -> str:
+    """Return a load for a point's label: the rate if there is one, else how many requests at once."""
+    if load.request_rate not in {None, "inf"}:
+        return limit(float(load.request_rate or 0))
+    if load.max_concurrency is not None:
+        return limit(load.max_concurrency)
+    return "all" if load.request_rate == "inf" else ""
+
+
+def _unit(load: Load) -> str:
+    return "requests per second" if load.request_rate not in {None, "inf"} else "requests at once"
+
+
+def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
+    """Return the points of each load together."""
+    return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
+
+
+def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
+    """Return a mark for each run, and a line through the means of the runs of each load."""
+    marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
+    means = [_mean(group) for group in _by_load(points)]
+    return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
+
+
+def _labels(points: Sequence[_Point], plot: Plot) -> str:
+    """Return each load above its points."""
+    parts = []
+    for group in _by_load(points):
+        highest = max(group, key=lambda point: point.latency)
+        share, top = plot.place(fmean(point.throughput for point in group), highest.latency)
+        parts.append(label(_short(highest.run.load), share, top - _ABOVE))
+    return "".join(parts)
+
+
+def _in_words(points: Sequence[_Point]) -> str:
+    return "; ".join(
+        f"{_load_of(each)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}" for each in points
+    )
+
+
+def _table(drawn: Sequence[tuple[Line, Sequence[_Point]]]) -> Table:
+    columns = (Column("Load", is_text=True), Column("Output", "tokens/s"), Column("Latency", "ms"))
+    groups = [Group(line.label, tuple(_row(point) for point in points)) for line, points in drawn]
+    return Table("The points", columns, tuple(groups))
+
+
+def _row(point: _Point) -> Cells:
+    return _load_of(point), significant(point.throughput), significant(point.latency)
+
+
+def _load_of(point: _Point) -> str:
+    return load_text(point.run.load) or point.run.name

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
+
+A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, with an ``annotation`` to mark it
+in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
+`comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
+[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice.model.Advised`:
+``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vllm_watch.analysis.advice.model import Advised
+from vllm_watch.analysis.comparison.model import Comparison, Comparisons, MatrixRow
+from vllm_watch.analysis.loadtest.model import Report, Run
+from vllm_watch.analysis.loadtest.region import Annotation, annotation, region_of
+
+
+def report_json(report: Report) -> str:
+    """Return a report as JSON, in ASCII, with a line feed at the end."""
+    runs = [_run(run) for run in report.runs]
+    turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
+    return encoded({"runs": runs, **turn})
+
+
+def _run(run: Run) -> dict[str, Any]:
+    plain = _plain(run)
+    plain.pop("timeline", None)
+    region = region_of(run)
+    return plain if region is None else {**plain, "annotation": _annotation(annotation(region))}
+
+
+def _annotation(marked: Annotation) -> dict[str, Any]:
+    """Return what Grafana's ``POST /api/annotations`` takes."""
+    return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
+
+
+def advice_json(advised: Advised) -> str:
+    """Return advice as JSON; its lists are there also if they are empty, and the rules that are silent say why."""
+    return encoded(_plain(advised))
+
+
+def comparisons_json(comparisons: Comparisons) -> str:
+    """Return two sides as one comparison, several as all that were made."""
+    pairs = [_comparison(pair) for pair in comparisons.pairs]
+    if len(pairs) == 1:
+        return encoded(pairs[0])
+    return encoded(
+        {
+            "baseline": comparisons.baseline,
+            "comparisons": pairs,
+            "matrix": [_matrix_row(row) for row in comparisons.matrix],
+            "decisions": [_plain(decision) for decision in comparisons.decisions],
+        }
+    )
+
+
+def _comparison(pair: Comparison) -> dict[str, Any]:
+    """Return one comparison; its lists are there also if they are empty, and each row says how many values it has."""
+    lists: dict[str, Any] = {"reasons": [], "warnings": [], "config": [], "metrics": []}
+    plain = {**lists, **_plain(pair), "common_config": dict(pair.common_config)}
+    if pair.cost_per_hour:
+        plain["cost_per_hour"] = {name: list(prices) for name, prices in pair.cost_per_hour}
+    for row, given in zip(plain["metrics"], pair.metrics, strict=True):
+        row["n"] = list(given.n)
+    return plain
+
+
+def _matrix_row(row: MatrixRow) -> dict[str, Any]:
+    return {"name": row.name, "config": dict(row.config), "values": _finite(dict(row.values))}
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = _finite(msgspec.to_builtins(value, enc_hook=_mapping))
+    return plain
+
+
+def _mapping(value: object) -> dict[Any, Any]:
+    """Return a mapping that is no dictionary as one."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"{type(value).__name__} has no place in JSON")
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401  # Whatever JSON holds.
+    """
+    Return a value without numbers that JSON does not have: absent in an object, null in a list.
+
+    Objects of which nothing is known are absent too.
+    """
+    if isinstance(value, dict):
+        known = {key: _finite(each) for key, each in value.items() if not _is_unknown(each)}
+        return {key: each for key, each in known.items() if each != {}}
+    if isinstance(value, list | tuple):
+        return [None if _is_unknown(each) else _finite(each) for each in value]
+    return value
+
+
+def _is_unknown(value: object) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def encoded(value: dict[str, Any]) -> str:
+    """Return an object as JSON, in ASCII, with a line feed at the end."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server did: during the load, in the steady window, and phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vllm_watch.analysis.loadtest.metric_titles import titled
+from vllm_watch.analysis.loadtest.model import Bounds, Phase, PhaseName, Run, ServerUse
+from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, duration, limit, percent, significant
+from vllm_watch.analysis.rendering.distributions import quantile_bounds
+from vllm_watch.analysis.rendering.document import Column, Table, plain_table
+from vllm_watch.analysis.rendering.setup import run_start
+from vllm_watch.analysis.rendering.validity import load_seconds, phase_seconds, seconds_of_load
+
+
+MAX_PHASES = 60
+"""How many phases a table has; of more, the longest are shown."""
+
+_COUNTS = ("preemptions", "drafted_tokens", "wasted_draft_tokens", "max_running", "max_waiting")
+_FIELDS = (
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "requests_per_second",
+    "offered_requests_per_second",
+    "running",
+    "max_running",
+    "waiting",
+    "max_waiting",
+    "kv_cache_usage_ratio",
+    "max_kv_cache_usage_ratio",
+    "preemptions",
+    "prefix_cache_hit_ratio",
+    "mm_cache_hit_ratio",
+    "acceptance_length",
+    "drafted_tokens",
+    "wasted_draft_tokens",
+)
+_BATCH_QUANTILES = {"P50": 0.5, "P95": 0.95, "P99": 0.99}
+
+
+def use_block(run: Run) -> Table:
+    """Return what the server did during the load, and in the steady window if there is one."""
+    uses = {"whole load": run.use, **({} if run.steady is None else {"steady window": run.steady.use})}
+    uses = {name: use for name, use in uses.items() if use != ServerUse()}
+    rows = [(titled(name), *(_field(use, name) for use in uses.values())) for name in _FIELDS]
+    rows += [("Accepted by position (%)", *(positions(use) for use in uses.values()))]
+    rows += [("Wasted drafts (%)", *(wasted(use) for use in uses.values()))]
+    rows += [
+        (f"Batch size {label} (tokens)", *(_batch(use, at) for use in uses.values()))
+        for label, at in _BATCH_QUANTILES.items()
+    ]
+    columns = (Column("", is_text=True), *(Column("Server", name) for name in uses))
+    return plain_table("", columns, tuple(row for row in rows if set(row[1:]) - {MISSING}))
+
+
+def phase_totals(run: Run) -> Table:
+    """Return how long the run was in each phase, and which share of the load's time that is."""
+    load = load_seconds(run)
+    names: list[PhaseName] = list(dict.fromkeys(each.phase for each in run.phases))
+    rows = [
+        (name, duration(phase_seconds(run, name)), percent(seconds_of_load(run, name) / load) if load else MISSING)
+        for name in names
+    ]
+    columns = (Column("Phase", is_text=True), Column("Time"), Column("Of the load", "%"))
+    return plain_table("", columns, tuple(rows))
+
+
+def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:
+    """Return the phases with their numbers: the load of all, then caches, drafts and batches where they are known."""
+    shown = _longest(run.phases, most)
+    left_out = len(run.phases) - len(shown)
+    notes: tuple[str, ...] = ("From: since the start of the load. Prompts and output: tokens/s.",)
+    notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
+    load = _phase_table("The load of each phase", shown, _load_columns(run))._replace(notes=notes)
+    known = [(column, show) for column, show in _MORE_COLUMNS if any(show(each) != MISSING for _, each in shown)]
+    more = _phase_table("Caches, drafts and batches of each phase", shown, known)
+    rows = tuple(row for row in more.groups[0].rows if set(row[1:]) - {MISSING})
+    more = plain_table(more.caption, more.columns, rows)._replace(notes=(_BATCHES,) if _BATCH_COLUMN in known else ())
+    return tuple(table for table in (load, more) if not table.is_empty)
+
+
+def positions(use: ServerUse) -> str:
+    """Return which share of the drafts was accepted, by position: ``91.0, 85.2``."""
+    return ", ".join(percent(ratio) for ratio in use.position_acceptance) or MISSING
+
+
+def wasted(use: ServerUse) -> str:
+    """Return which share of the drafted tokens was rejected, as per cent."""
+    if not use.drafted_tokens or use.wasted_draft_tokens is None:
+        return MISSING
+    return percent(use.wasted_draft_tokens / use.drafted_tokens)
+
+
+def _field(use: ServerUse, name: str) -> str:
+    value: float | None = getattr(use, name)
+    if name.endswith("_ratio"):
+        return percent(value)
+    return count(value) if name in _COUNTS else significant(value)
+
+
+def _batch(use: ServerUse, quantile: float) -> str:
+    return MISSING if use.batch_size is None else bounded(quantile_bounds(use.batch_size, quantile))
+
+
+def _batch_limits(phase: Phase) -> str:
+    """Return the upper bounds of the batch sizes' percentiles: ``64 / 512 / 2,048``."""
+    if phase.result.batch_size is None:
+        return MISSING
+    found = [quantile_bounds(phase.result.batch_size, at) for at in _BATCH_QUANTILES.values()]
+    texts = [f">{limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
+    return MISSING if found[0] == Bounds() else " / ".join(texts)
+
+
+_Numbered = tuple[int, Phase]
+_PhaseColumn = tuple[Column, Callable[[Phase], str]]
+
+
+def _shown(name: str) -> Callable[[Phase], str]:
+    return lambda phase: _field(phase.result, name)
+
+
+def _load_columns(run: Run) -> tuple[_PhaseColumn, ...]:
+    start = run_start(run)
+    return (
+        (Column("From"), lambda phase: duration(phase.start - start)),
+        (Column("For"), lambda phase: duration(phase.end - phase.start)),
+        (Column("Prompts"), _shown("prompt_tokens_per_second")),
+        (Column("Output"), _shown("generation_tokens_per_second")),
+        (Column("Running"), _shown("running")),
+        (Column("Waiting"), _shown("waiting")),
+        (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
+    )
+
+
+_BATCH_COLUMN: _PhaseColumn = (Column("Batch size", ", ".join(_BATCH_QUANTILES), is_text=True), _batch_limits)
+_BATCHES = "Batch sizes: at most so many tokens, by the bounds of the buckets."
+_MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
+    (Column("Preempted"), _shown("preemptions")),
+    (Column("Prefix", "hits, %"), _shown("prefix_cache_hit_ratio")),
+    (Column("Multimodal", "hits, %"), _shown("mm_cache_hit_ratio")),
+    (Column("Acceptance", "tokens"), _shown("acceptance_length")),
+    (Column("Wasted", "%"), lambda phase: wasted(phase.result)),
+    (Column("By position", "accepted, %", is_text=True), lambda phase: positions(phase.result)),
+    _BATCH_COLUMN,
+)
+
+
+def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
+    """Return a row for each phase, which begins with its number and its name."""
+    heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
+    rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
+    return plain_table(caption, heads, rows)
+
+
+def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
+    """Return the longest phases with their numbers, in order of time."""
+    longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
+    return tuple(sorted(longest, key=lambda each: each[0]))

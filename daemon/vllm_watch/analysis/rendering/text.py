@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A document as text for a terminal. It has no colours: words say everything."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from collections.abc import Iterator, Sequence
+
+from vllm_watch.analysis.rendering.document import (
+    Cells,
+    Column,
+    Commands,
+    Document,
+    Paragraph,
+    Section,
+    Statement,
+    Table,
+    Tone,
+)
+from vllm_watch.daemon.support.printable import printable
+
+
+WIDTH = 80
+"""How many columns a text has that is not written to a terminal."""
+
+_GAP = "  "
+_INDENT = "    "
+_LEAST_TEXT = 12
+_MARKS: dict[Tone, str] = {
+    "good": "ok       ",
+    "warning": "warning  ",
+    "note": "note     ",
+    "undecided": "~        ",
+    "unknown": "unknown  ",
+}
+
+
+_HELD = "\N{NO-BREAK SPACE}"
+_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|%)(?!\w))|(?:(?<=\d min)|(?<=\d [hd])) (?=\d)", re.ASCII)
+"""The blanks of ``6 min 53 s``."""
+
+
+def render_text(document: Document, width: int = WIDTH) -> str:
+    """Return a document as lines of at most so many columns, unless a table of numbers alone is wider."""
+    lines = [*_wrapped(document.title, width), *_wrapped(document.lead, width)]
+    lines.append("=" * max(map(len, lines), default=0))
+    for section in document.sections:
+        lines += _section(section, "-", width)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _section(section: Section, underline: str, width: int) -> Iterator[str]:
+    heads = list(_wrapped(section.title, width))
+    yield from ["", *heads, underline * max(map(len, heads), default=0)]
+    was_table = False
+    for block in section.blocks:
+        if isinstance(block, Statement):
+            yield from _wrapped(block.text, width, _MARKS[block.tone])
+        elif isinstance(block, Paragraph):
+            yield from _wrapped(block.text, width)
+        elif isinstance(block, Commands):
+            yield from ["", *(f"{_INDENT}{printable(line)}" for line in block.lines)]
+        elif isinstance(block, Table) and not block.is_empty:
+            yield from [""] if was_table else []
+            yield from _table_lines(block, width)
+            was_table = True
+    for inner in section.sections:
+        yield from _section(inner, ".", width)
+
+
+def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
+    """Yield a text's lines, the mark before the first and as much space before the others."""
+    # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
+    indent = " " * len(mark)
+    lines = textwrap.wrap(_held(text), width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False)
+    yield from map(_released, lines)
+
+
+def _held(text: str) -> str:
+    """Return a text in which no number is at the end of a line and its unit on the next."""
+    return _IN_QUANTITY.sub(_HELD, printable(text))
+
+
+def _released(line: str) -> str:
+    return line.replace(_HELD, " ")
+
+
+def _table_lines(table: Table, width: int) -> Iterator[str]:
+    """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
+    widths = _widths(table, width)
+    yield from _wrapped(table.caption, width)
+    heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
+    if any(column.unit for column in table.columns):
+        heads.append(_laid_out(tuple(column.unit for column in table.columns), table.columns, widths))
+    if any(column.head for column in table.columns):
+        for head in heads:
+            yield from head
+        yield _GAP.join("-" * each for each in widths)
+    for group in table.groups:
+        yield from _wrapped(group.title, width)
+        for row in group.rows:
+            yield from _laid_out((_GAP + row[0] if group.title else row[0], *row[1:]), table.columns, widths)
+    for note in table.notes:
+        yield from _wrapped(note, width)
+
+
+def _widths(table: Table, whole: int) -> list[int]:
+    """Return how wide each column is; columns of text give way, the widest first, until the table fits."""
+    indent = len(_GAP) * any(group.title for group in table.groups)
+    rows = [row for group in table.groups for row in group.rows]
+    widths = [max(len(column.head), len(column.unit)) for column in table.columns]
+    for row in rows:
+        widths = [max(width, len(printable(cell))) for width, cell in zip(widths, row, strict=True)]
+    widths[0] = max(widths[0], max((len(printable(row[0])) for row in rows), default=0) + indent)
+    texts = [at for at, column in enumerate(table.columns) if column.is_text or at == 0]
+    # First as far as names stay whole, to be found and copied; then further, as if there were none.
+    for least in ([_longest_word(rows, at) for at in range(len(widths))], [_LEAST_TEXT] * len(widths)):
+        while sum(widths) + len(_GAP) * (len(widths) - 1) > whole:
+            wide = [at for at in texts if widths[at] > max(least[at], _LEAST_TEXT)]
+            if not wide:
+                break
+            widths[max(wide, key=lambda at: widths[at])] -= 1
+    return widths
+
+
+def _longest_word(rows: Sequence[Cells], column: int) -> int:
+    """Return how long the longest word of a column is, as a line of its own."""
+    return max((len(word) for row in rows for word in printable(row[column]).split()), default=0)
+
+
+def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
+    """Return a row's lines: text to the left and wrapped, numbers to the right."""
+    wrapped = [
+        _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [cell]
+        for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
+    ]
+    lines = []
+    for line in range(max(map(len, wrapped))):
+        parts = [part[line] if line < len(part) else "" for part in wrapped]
+        shown = [
+            part.ljust(width) if column.is_text or at == 0 else part.rjust(width)
+            for at, (part, column, width) in enumerate(zip(parts, columns, widths, strict=True))
+        ]
+        lines.append(_GAP.join(shown))
+    return lines
+
+
+def _cell(cell: str, width: int, *, drop_whitespace: bool) -> list[str]:
+    lines = textwrap.wrap(_held(cell), width, drop_whitespace=drop_whitespace, break_on_hyphens=False)
+    return list(map(_released, lines)) or [""]

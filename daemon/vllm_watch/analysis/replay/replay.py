@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings and old logs in virtual time: the daemon's own reading and state, hours in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
+from vllm_watch.analysis.replay.recording import (
+    GpusRead,
+    MetricsRead,
+    RecordedEvent,
+    Recording,
+    scrape_failure,
+    server_name,
+)
+from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
+from vllm_watch.daemon.state.server import LogStatus, ServerState
+from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
+from vllm_watch_parsers.scrape import read_metrics
+
+
+SETTLED_SECONDS = 1200.0
+"""This long after a log's last line no value changes any more: all are stale, and no engine stalls later."""
+
+SPARSE_SECONDS = 240.0
+"""The distance of samples that do not change; Prometheus shows a value for five minutes."""
+
+SILENCE_SECONDS = 86_400.0
+"""The longest silence of a log through which there are samples."""
+
+Progress = Callable[[float], None]
+"""Called now and then with the share of the work that is done, 0 to 1."""
+
+
+class ReplayedServer:
+    """
+    A server's state that takes in what was recorded of it, in order of time.
+
+    Args:
+        state: The state.
+        started: When the recording was started, in seconds since the epoch.
+    """
+
+    def __init__(self, state: ServerState, started: float) -> None:
+        self._state = state
+        self._started = started
+        self._log = LogBytes() if state.settings.has_log else None
+        apply_counts(state, TailCounts(0, 0, 0))
+
+    def apply(self, event: RecordedEvent) -> None:
+        """Take in what happened at one moment."""
+        at = self._started + event.at
+        if isinstance(event, MetricsRead):
+            self._state.apply_scrape(recorded_scrape(event, at))
+        elif isinstance(event, GpusRead):
+            self._state.gpu.apply(event.use, event.interval)
+        elif self._log is not None:
+            if event.is_after_gap:
+                self._log.lose_place()
+            batch = self._log.read(event.data, ArrivalTimes(at))
+            self._state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
+            apply_counts(self._state, self._log.counts)
+
+
+class LogPeriod(NamedTuple):
+    """The times of a log's first and last line, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+
+def run_recording(
+    recording: Recording,
+    state: ServerState,
+    step: float,
+    progress: Progress = lambda _share: None,
+    server: str | None = None,
+) -> Iterator[ServerSnapshot]:
+    """
+    Yield a snapshot every `step` seconds of a recorded server, after what happened until then.
+
+    The first one is when its first scrape has ended, if that is within an interval: before, nothing had been looked at.
+
+    Args:
+        recording: The recording.
+        state: What the server's log and scrapes go into.
+        step: Seconds.
+        progress: Called with the share that is done.
+        server: Which server of the recording; without it, the only one.
+    """
+    replayed = ReplayedServer(state, recording.started)
+    sources = recording.sources[server_name(recording, server)]
+    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.interval or 0.0)
+    number = int(moment / step)
+    for event in recording.events(server):
+        while moment < event.at:
+            yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
+            progress(min(moment / recording.seconds, 1.0))
+            number += 1
+            moment = step * number
+        replayed.apply(event)
+    yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
+    progress(1.0)
+
+
+def _first_look(recording: Recording, server: str | None, interval: float) -> float:
+    """Return when the first scrape has ended, in seconds since the recording's start; 0 if none has in an interval."""
+    early = takewhile(lambda event: event.at <= interval, recording.events(server))
+    return next((event.at for event in early if isinstance(event, MetricsRead)), 0.0)
+
+
+def apply_counts(state: ServerState, counts: TailCounts) -> None:
+    """Apply what was read of a log so far to a server's state."""
+    state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=counts))
+
+
+def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
+    """Return the result of a scrape that gets the recorded answer."""
+    if not event.body:
+        return ScrapeResult(at, event.duration, None, scrape_failure(event.status))
+    return scrape_result(at, event.duration, read_metrics(event.body))
+
+
+def read_to_end(log: FinishedLog, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
+    """
+    Apply a finished log to a server's state; return from when to when it is.
+
+    Args:
+        log: The log, of which nothing was read yet.
+        state: What it goes into.
+        progress: Called with the share that was read.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    start = log.end
+    for batch in log.read():
+        state.apply_log(batch)
+        progress(log.share)
+    apply_counts(state, log.counts)
+    return LogPeriod(start, log.end)
+
+
+def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnapshot:
+    """
+    Return what is known at the end of a finished log, with the states of the engines after the silence since then.
+
+    What follows a log's last line shows what it means: a server that works prints again.
+
+    Args:
+        state: What the log went into.
+        end: The time of its last line.
+        silence: For how many seconds no line has followed it.
+    """
+    last = state.snapshot(end)
+    if not silence:
+        return last
+    later = state.snapshot(end + min(silence, SETTLED_SECONDS))
+    engines = tuple(
+        engine
+        if engine.state == after.state
+        else engine._replace(state=after.state, cause=after.cause, state_since=None)
+        for engine, after in zip(last.engines, later.engines, strict=True)
+    )
+    return last._replace(engines=engines, sources=later.sources)
+
+
+def run_log(
+    path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
+) -> Iterator[ServerSnapshot]:
+    """
+    Yield a snapshot every `step` seconds of a finished log, as `run_logs` does.
+
+    Raises:
+        FileError: The log cannot be read.
+    """
+    yield from run_logs([path], state, step, progress)
+
+
+def run_logs(
+    paths: Sequence[str], state: ServerState, step: float, progress: Progress = lambda _share: None
+) -> Iterator[ServerSnapshot]:
+    """
+    Yield a snapshot every `step` seconds of a finished log, from its first printed time to its last.
+
+    In a silence there are fewer: every `step` until all values have settled, then as few as Prometheus needs to show
+    the last one, and none after a day, since nobody knows what became of a server that prints nothing.
+
+    Args:
+        paths: The parts of one log, in any order.
+        state: What they go into.
+        step: Seconds.
+        progress: Called with the share that was read.
+
+    Raises:
+        FileError: A part cannot be read.
+    """
+    logs = sorted([FinishedLog(path) for path in paths], key=lambda log: log.end)
+    whole, done = sum(log.size for log in logs), 0
+    apply_counts(state, TailCounts(lag=0))
+    moment = last = None
+    for log in logs:
+        for batch in log.read_steps():
+            if batch.events or batch.requests:
+                last = batch.end
+                moment = last if moment is None else moment
+                if last - moment >= step:
+                    for each in moments(moment, last, step):
+                        yield state.snapshot(each)
+                    moment += step * int((last - moment) / step)
+                    progress((done + log.share * log.size) / whole)
+            state.apply_log(batch)
+        done += log.size
+    if moment is not None and last is not None:
+        yield state.snapshot(max(moment, last))
+    progress(1.0)
+
+
+def moments(start: float, end: float, step: float) -> Iterator[float]:
+    """Yield the moments between two events at which values may change: `step` apart, later fewer, none after a day."""
+    moment = start
+    last = min(end - step, start + SILENCE_SECONDS)
+    while moment <= last:
+        yield moment
+        sparse = step * max(int(SPARSE_SECONDS / step), 1)
+        moment += step if moment - start < SETTLED_SECONDS else sparse

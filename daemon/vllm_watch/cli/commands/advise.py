@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch advise``: which flags to change, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.advice.checks import Range
+from vllm_watch.analysis.advice.model import Advised
+from vllm_watch.analysis.advice.subject import Given
+from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
+from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.sources import ReadOptions, Sources, read_sources
+from vllm_watch.analysis.rendering.advice import advice_html, advice_markdown, advice_text
+from vllm_watch.analysis.rendering.json_output import advice_json
+from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.cli.commands.explanation import explain_option
+from vllm_watch.cli.commands.options import (
+    check_output,
+    objective_option,
+    output_option,
+    progress_bar,
+    report_format_option,
+    seconds_of,
+    zone_option,
+)
+from vllm_watch.cli.commands.output_formats import report_format, text_width
+from vllm_watch.cli.commands.prometheus_options import (
+    PrometheusOptions,
+    prometheus_options,
+    prometheus_query,
+    range_options,
+)
+from vllm_watch.cli.commands.report import read_options
+from vllm_watch.daemon.config.texts import parse_url
+from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.report_formats import ReportFormat
+from vllm_watch.daemon.support.standard_streams import write_output
+from vllm_watch.daemon.support.whole_file import write_whole
+
+
+_IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"
+_WATCHED = "3m"
+_FILE_SHARE = 0.5
+
+
+class AdviceOutput(NamedTuple):
+    """Where advice is written and how; `output` is `None` for standard output."""
+
+    form: ReportFormat
+    output: str | None
+    is_verbose: bool
+
+
+@click.command("advise")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@output_option
+@report_format_option
+@click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")
+@objective_option
+@click.option(
+    "--shared-prompt-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many tokens at their beginning the prompts have in common, such as a system prompt.",
+)
+@zone_option
+@click.option("--url", "daemon", metavar="URL", help="Watch a running vllm-watch, such as http://127.0.0.1:9468.")
+@click.option("--for", "watched", metavar="DURATION", help=f"How long to watch it, with --url [default: {_WATCHED}].")
+@prometheus_options
+@range_options
+@explain_option("advice", "each rule: what it needs, when it speaks, what it expects and what it risks")
+def command(
+    sources: tuple[str, ...],
+    output: str | None,
+    form: ReportFormat | None,
+    verbose: bool,
+    objective: str | None,
+    shared_prompt_tokens: int | None,
+    zone: str | None,
+    daemon: str | None,
+    watched: str | None,
+    **prometheus: str | None,
+) -> None:
+    """
+    Say which flags of vLLM to change, with the evidence.
+
+    It also says the risk, and has the commands that check it.
+    A SOURCE is as in report: a server's log, a recording, and the benchmark's result beside them; or a Prometheus and a
+    time; or a running vllm-watch. Files of one configuration count together, and those of another one are compared with
+    them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.
+    """
+    check_output(output, sources)
+    target = PrometheusOptions(**prometheus)
+    query = _daemon_query(daemon, watched, target)
+    asked = prometheus_query(target) if query is None else None
+    if not sources and query is None and asked is None:
+        raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus, or --url")
+    chosen = AdviceOutput(report_format(form, output), output, verbose)
+    options = read_options(objective, zone)._replace(prometheus=() if asked is None else (asked,))
+    with progress_bar("advise") as progress:
+        found = read_advice_sources(sources, options, query, progress)
+    ranges = [Range(each.target.url, each.server, each.times.start, each.times.end) for each in options.prometheus]
+    report = join(found.clients, found.histories, options.objective)
+    write_advice(advise(found.histories, report, Given(options.objective, shared_prompt_tokens), ranges), chosen)
+
+
+def read_advice_sources(
+    paths: tuple[str, ...], options: ReadOptions, daemon: DaemonQuery | None, progress: Progress
+) -> Sources:
+    """
+    Return what is in some files, in a Prometheus, and in a running vllm-watch.
+
+    Raises:
+        FileError: A file cannot be read, or there is no server in any of them.
+        PrometheusError: The Prometheus cannot be read.
+        DaemonError: The running vllm-watch cannot be read.
+    """
+    share = 1.0 if daemon is None else _FILE_SHARE if paths else 0.0
+    found = read_sources(paths, options, lambda done: progress(share * done)) if share else Sources((), ())
+    if daemon is not None:
+        watched = watch_daemon(daemon, SystemClock(), lambda done: progress(share + (1 - share) * done))
+        found = found._replace(histories=(*found.histories, *watched))
+    if not found.histories:
+        raise FileError(
+            f"{', '.join(paths)}: a benchmark's result does not show what the server did: add its log or /metrics"
+        )
+    return found
+
+
+def write_advice(advised: Advised, how: AdviceOutput) -> None:
+    """
+    Write advice.
+
+    Raises:
+        FileError: The output cannot be written.
+    """
+    text = _rendered(advised, how)
+    if how.output is None:
+        write_output(text, is_utf8=how.form == "html")
+    else:
+        write_whole(Path(how.output), text.encode())
+
+
+def _rendered(advised: Advised, how: AdviceOutput) -> str:
+    if how.form == "json":
+        return advice_json(advised)
+    if how.form == "text":
+        return advice_text(advised, text_width(how.output), is_verbose=how.is_verbose)
+    render = advice_html if how.form == "html" else advice_markdown
+    return render(advised, is_verbose=how.is_verbose)
+
+
+def _daemon_query(url: str | None, watched: str | None, target: PrometheusOptions) -> DaemonQuery | None:
+    """Return which running vllm-watch is read; ``--server`` and ``--ca-file`` are for it, too."""
+    if url is None:
+        if watched is not None:
+            raise UsageError("--for requires --url URL")
+        return None
+    alone = target._replace(server=None, ca_file=None)
+    if any(value is not None for value in alone):
+        raise UsageError(
+            "--url reads a running vllm-watch: it goes with --server and --ca-file, and not with --prometheus"
+        )
+    try:
+        parsed = parse_url(url, path="", instead="--prometheus")
+    except ValueError as error:
+        raise UsageError(f"--url: {error}") from None
+    daemon = DaemonTarget(parsed, target.ca_file, if_unauthorized=_IF_UNAUTHORIZED)
+    return DaemonQuery(daemon, seconds_of("--for", watched or _WATCHED), target.server)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch backfill``: a recording or an old log as OpenMetrics with timestamps."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from vllm_watch.analysis.replay.open_recording import is_recording
+from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
+from vllm_watch.cli.commands.options import check_output, output_option, progress_bar, seconds_of
+from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.daemon.config.texts import DEFAULT_NAME
+from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.garbage import no_search_for_cycles
+from vllm_watch.daemon.support.whole_file import whole_file
+
+
+@click.command("backfill")
+@click.option("--recording", metavar="DIR|FILE", shell_complete=file_names, help="One or more recorded servers.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=file_names,
+    help="An old log, in this machine's time zone.",
+)
+@click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+@output_option
+def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
+    """
+    Write a recording or an old log as OpenMetrics, for promtool.
+
+    The file has the series with timestamps.
+    """
+    if bool(recording) == bool(logs):
+        raise UsageError("give either --recording DIR or FILE, or --log PATH")
+    check_output(output, (recording, *logs))
+    with progress_bar("backfill") as progress:
+        samples = write_backfill(recording, logs, seconds_of("--step", step), output, progress)
+    click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
+
+
+def write_backfill(path: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
+    """
+    Write the series of all servers of a recording, or of old logs of one server.
+
+    Returns:
+        How many samples were written.
+
+    Raises:
+        FileError: A file cannot be read or written, or nothing in it becomes a sample.
+    """
+    with no_search_for_cycles(), tempfile.TemporaryFile() as spool:
+        gathered = TimeSeriesFile(spool)
+        snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
+        for snapshot in snapshots:
+            _gather(gathered, snapshot)
+        if not gathered.samples:
+            raise FileError(f"{path or ', '.join(logs)}: nothing to backfill: {_why_empty(logs)}")
+        _write(gathered, output)
+        return gathered.samples
+
+
+def _why_empty(logs: Sequence[str]) -> str:
+    """Return why nothing became a sample: most often something else was given as a log."""
+    if any(is_recording(Path(log)) for log in logs):
+        return "a recording is given with --recording"
+    return "no statistics of a vLLM server are in it"
+
+
+def _of_recording(path: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+    recording = opened(path)
+    for number, (name, sources) in enumerate(recording.sources.items()):
+
+        def part(share: float, done: int = number) -> None:
+            progress((done + share) / len(recording.servers))
+
+        state = ServerState(sources.settings(name))
+        yield from run_recording(recording, state, step, part, name)
+
+
+def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+    state = ServerState(ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None))
+    last = 0.0
+    for path in logs:
+        for snapshot in run_log(path, state, step, progress):
+            if snapshot.at <= last:
+                continue  # Logs that overlap: Prometheus accepts one sample for a moment.
+            last = snapshot.at
+            yield snapshot
+
+
+def _gather(gathered: TimeSeriesFile, snapshot: ServerSnapshot) -> None:
+    try:
+        gathered.add(snapshot)
+    except OSError as error:
+        raise FileError(f"{tempfile.gettempdir()}: cannot be written: {error.strerror}") from error
+
+
+def _write(gathered: TimeSeriesFile, output: str | None) -> None:
+    if output is None:
+        sys.stdout.writelines(gathered.texts())
+        return
+    with whole_file(Path(output)) as file:
+        file.writelines(text.encode() for text in gathered.texts())

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch backtest``: which alerts would have fired over a recording, an old log or a Prometheus."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import tzinfo
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from vllm_watch.analysis.backtest.backtest import backtest, selected_by
+from vllm_watch.analysis.backtest.model import SourceResult
+from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange
+from vllm_watch.analysis.backtest.promtool import Promtool, Waiting, promtool
+from vllm_watch.analysis.backtest.rule_check import check_rules
+from vllm_watch.analysis.backtest.rule_set import SHIPPED, RuleSet, shipped_rules, users_rules
+from vllm_watch.analysis.backtest.subject import Subject
+from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
+from vllm_watch.analysis.backtest.thresholds import read_thresholds, shipped_thresholds
+from vllm_watch.analysis.loadtest.model import Objective
+from vllm_watch.analysis.loadtest.sources import distinct_names
+from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.cli.commands.options import (
+    check_output,
+    objective_option,
+    output_option,
+    progress_bar,
+    seconds_of,
+    zone_option,
+)
+from vllm_watch.cli.commands.output_formats import text_width
+from vllm_watch.cli.commands.prometheus_options import (
+    PrometheusOptions,
+    prometheus_options,
+    prometheus_range,
+    range_options,
+)
+from vllm_watch.cli.commands.report import read_options
+from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.report_formats import BACKTEST_FORMATS, BacktestFormat
+from vllm_watch.daemon.support.standard_streams import write_output
+from vllm_watch.daemon.support.whole_file import write_whole
+
+
+_SETS = 2
+_SLO = {"ttft_ms": "slo_time_to_first_token_seconds", "tpot_ms": "slo_time_per_output_token_seconds"}
+"""The series of a limit."""
+
+
+class Asked(NamedTuple):
+    """
+    What is evaluated.
+
+    Args:
+        paths: Logs and recordings.
+        options: How they become series.
+        prometheus: What of a Prometheus, if there is one.
+        sets: One set of rules, or two to compare.
+        are_shipped: Whether their rules are the package's.
+    """
+
+    paths: tuple[str, ...]
+    options: SubjectOptions
+    prometheus: PrometheusRange | None
+    sets: tuple[RuleSet, ...]
+    are_shipped: bool
+
+
+class AlertsOutput(NamedTuple):
+    """Where the answer is written and how: `zone` is that of its times, `output` is `None` for standard output."""
+
+    form: BacktestFormat
+    output: str | None
+    zone: tzinfo | None
+    is_verbose: bool
+
+
+@click.command("backtest")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@click.option(
+    "--thresholds",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Compare with these thresholds, in a file as alerts/thresholds.yml; twice: compare two files.",
+)
+@click.option(
+    "--rules",
+    "rules",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Prometheus' rules to evaluate instead of the package's.",
+)
+@output_option
+@click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
+@click.option("--step", metavar="DURATION", help="Time between two scrapes of a log or recording [default: 5s].")
+@click.option("--lead", metavar="DURATION", help="How long before --from a Prometheus is read [default: 2h].")
+@click.option(
+    "--fail-if-firing",
+    "failing",
+    type=click.Choice(SEVERITIES),
+    help="Exit with 1 if an alert of this or a worse severity fires; of two sets the second decides.",
+)
+@click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
+@objective_option
+@zone_option
+@prometheus_options
+@range_options
+def command(
+    sources: tuple[str, ...],
+    thresholds: tuple[str, ...],
+    rules: tuple[str, ...],
+    output: str | None,
+    form: BacktestFormat,
+    step: str | None,
+    lead: str | None,
+    failing: str | None,
+    verbose: bool,
+    objective: str | None,
+    zone: str | None,
+    **prometheus: str | None,
+) -> None:
+    """
+    Tell which alerts would have fired over old data, and when.
+
+    The data are those of a recording, an old log or a Prometheus. A SOURCE is a server's log (a rotated one by its own
+    path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
+    """
+    check_output(output, (*sources, *thresholds, *rules))
+    asked_range = prometheus_range(PrometheusOptions(**prometheus))
+    if not sources and asked_range is None:
+        raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
+    if not sources and (step is not None or objective is not None):
+        raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
+    if lead is not None:
+        if asked_range is None:
+            raise UsageError("--lead requires --prometheus URL")
+        asked_range = asked_range._replace(lead=seconds_of("--lead", lead))
+    read = read_options(objective, zone)
+    options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
+    sets = rule_sets(thresholds, rules)
+    with promtool() as tool:
+        for each in sets:
+            check_rules(tool, each)
+        results = run(tool, Asked(sources, options, asked_range, sets, are_shipped=not rules))
+    _write(results, AlertsOutput(form, output, read.zone, verbose))
+    if failing is not None:
+        _check(results, failing)
+
+
+def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
+    """
+    Return one set of rules, or two to compare.
+
+    Args:
+        thresholds: Up to two files: with one the package's thresholds are the other set's.
+        rules: A user's files of rules instead of the package's.
+
+    Raises:
+        UsageError: There are more than two files of thresholds.
+        ConfigError: A file is wrong.
+    """
+    if len(thresholds) > _SETS:
+        raise UsageError("--thresholds: give one file, to compare with the package's, or two")
+    names = distinct_names(list(dict.fromkeys(thresholds)))
+    values = {names[file]: read_thresholds(file) for file in thresholds}
+    if len(values) < _SETS:
+        values = {SHIPPED: shipped_thresholds(), **values}
+    return tuple(
+        users_rules(name, rules, each) if rules else shipped_rules(name, each).without_unused()
+        for name, each in values.items()
+    )
+
+
+def run(tool: Promtool, asked: Asked) -> list[SourceResult]:
+    """
+    Evaluate rules over all sources, one after the other.
+
+    Raises:
+        VllmWatchError: A source cannot be read, or a rule not be evaluated.
+    """
+    readers: list[tuple[str, Callable[[Progress], Subject]]] = [
+        (source.name, partial(read_file_source, source, asked.options)) for source in file_sources(asked.paths)
+    ]
+    if asked.prometheus is not None:
+        readers.append((asked.prometheus.source, partial(read_range, asked.prometheus, selected_by(asked.sets))))
+    results = []
+    for name, read in readers:
+        with progress_bar(f"read {printable(name)}") as progress:
+            subject = read(progress)
+        with _elapsed(name) as waiting:
+            results.append(backtest(tool, subject, asked.sets, are_shipped=asked.are_shipped, waiting=waiting))
+    return results
+
+
+@contextmanager
+def _elapsed(name: str) -> Iterator[Waiting]:
+    """Show on a terminal how long the evaluation takes so far: promtool does not say how much of it is done."""
+    is_terminal = sys.stderr.isatty()
+
+    def show(seconds: float) -> None:
+        if is_terminal:
+            click.echo(f"\rrules over {printable(name)}: {seconds:.0f} s\x1b[K", err=True, nl=False)
+
+    yield show
+    if is_terminal:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _slo(objective: Objective | None) -> dict[str, float]:
+    """Return the series of an objective."""
+    if objective is None:
+        return {}
+    unknown = sorted(objective.limits.keys() - _SLO.keys())
+    if unknown:
+        raise UsageError("--objective: alerts have objectives for ttft and tpot only")
+    return {_SLO[name]: milliseconds / 1000 for name, milliseconds in objective.limits.items()}
+
+
+def _write(results: Sequence[SourceResult], how: AlertsOutput) -> None:
+    if how.form == "json":
+        text = backtest_json(results)
+    elif how.form == "markdown":
+        text = backtest_markdown(results, how.zone, is_verbose=how.is_verbose)
+    else:
+        text = backtest_text(results, how.zone, text_width(how.output), is_verbose=how.is_verbose)
+    if how.output is None:
+        write_output(text)
+    else:
+        write_whole(Path(how.output), text.encode())
+
+
+def _check(results: Sequence[SourceResult], severity: str) -> None:
+    """Exit with 1 if an alert of a severity or a worse one fires; if none does, name those that a flag would decide."""
+    last = [result.sets[-1] for result in results]
+    if any(_is_as_bad(alert.severity, severity) for found in last for alert in found.alerts):
+        sys.exit(1)
+    open_ones = [each for found in last for each in found.not_judged if each.unknown]
+    open_ones = [each for each in open_ones if _is_as_bad(each.severity, severity)]
+    if open_ones:
+        names = ", ".join(dict.fromkeys(each.alertname for each in open_ones))
+        flags = ", ".join(dict.fromkeys(flag for each in open_ones for flag in each.unknown))
+        text = f"--fail-if-firing {severity}: none fired, but without {flags} these could not be judged: {names}"
+        click.echo(f"vllm-watch: {text}", err=True)
+
+
+def _is_as_bad(severity: str, limit: str) -> bool:
+    return severity_rank(severity) <= severity_rank(limit)

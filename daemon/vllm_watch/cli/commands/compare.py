@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch compare``: what is different between configurations, and whether it is real."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
+from vllm_watch.analysis.comparison.model import Comparisons, Side
+from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
+from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
+from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
+from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
+from vllm_watch.analysis.rendering.json_output import comparisons_json
+from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.cli.commands.explanation import explain_option
+from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.cli.commands.options import (
+    check_output,
+    cost_of,
+    objective_option,
+    output_option,
+    progress_bar,
+    zone_option,
+)
+from vllm_watch.cli.commands.output_formats import comparison_format, text_width
+from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
+from vllm_watch.cli.commands.report import read_options
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
+from vllm_watch.daemon.support.standard_streams import write_output
+from vllm_watch.daemon.support.whole_file import write_whole
+
+
+_RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
+    "markdown": comparisons_markdown,
+    "json": comparisons_json,
+    "html": comparisons_html,
+}
+
+
+@click.command("compare")
+@click.argument("sides", nargs=-1, metavar="A B [C...]", shell_complete=file_names)
+@click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
+@output_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="[default: by the ending of FILE, else table].",
+)
+@click.option(
+    "--fail-if",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
+@objective_option
+@click.option(
+    "--cost-per-hour",
+    "costs",
+    multiple=True,
+    metavar="[SIDE=]N",
+    help="What a server costs in an hour, in any currency, on all sides or on one; may be repeated.",
+)
+@zone_option
+@mark_options
+@prometheus_options
+@explain_option("comparison", "how sides are given, what is compared and by which method")
+def command(
+    sides: tuple[str, ...],
+    baseline: str | None,
+    output: str | None,
+    form: ComparisonFormat | None,
+    rules: tuple[str, ...],
+    force: bool,
+    objective: str | None,
+    costs: tuple[str, ...],
+    zone: str | None,
+    url: str | None,
+    server: str | None,
+    token_file: str | None,
+    ca_file: str | None,
+    **marks: Any,  # noqa: ANN401 - What `marking` takes.
+) -> None:
+    """
+    Compare load tests: what is different, and whether it is real.
+
+    Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
+    little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
+
+    With --prometheus a source may be a time range: FROM/TO, with times as in report's --from and --to, or
+    SERVER@FROM/TO: A=2026-11-20T14:00/14:10,2026-11-20T15:00/15:10 B=qwen-b@-2h/-1h.
+
+    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    """
+    where = marking(**marks)
+    parsed = [parse_rule(text) for text in rules]
+    named = named_sides(sides, baseline)
+    check_output(output, [path for side in named for path in side.paths])
+    chosen = comparison_format(form, output)
+    prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
+    options = side_options(named, read_options(objective, zone), prometheus, costs)
+    with progress_bar("compare") as progress:
+        read = read_sides(named, options, progress)
+    found = compare_sides(read, baseline, force=force)
+    write_comparison(found, chosen, output)
+    mark_runs((run for side in read for run in side.runs), output, where)
+    sys.exit(exit_status(check_rules(parsed, found)))
+
+
+def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
+    """
+    Return the sides that the command line names.
+
+    Raises:
+        UsageError: They are wrong, or the baseline is none of them.
+    """
+    sides = parse_sides(texts, lambda path: Path(path).exists(), time.time())
+    names = [side.name for side in sides]
+    if baseline is not None and baseline not in names:
+        raise UsageError(f"--baseline {baseline}: no such side; there are {', '.join(names)}")
+    return sides
+
+
+def side_options(
+    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions, costs: Sequence[str] = ()
+) -> list[ReadOptions]:
+    """
+    Return how the sources of each side are read: its time ranges are asked for, and it may have a price.
+
+    Raises:
+        UsageError: It is not known of which Prometheus or server, there is one and no time range, or a price is wrong.
+    """
+    prices = side_costs(costs, [side.name for side in named])
+    return [
+        options._replace(prometheus=queries, cost_per_hour=prices.get(side.name))
+        for side, queries in zip(named, side_queries(named, prometheus), strict=True)
+    ]
+
+
+def side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+    """
+    Return what an hour costs on each side of which that is said.
+
+    Args:
+        texts: As given: ``2.4`` for all sides, ``A=2.4`` for one, which counts more.
+        names: Those of the sides.
+
+    Raises:
+        UsageError: A price is none, or of no side.
+    """
+    for_all: dict[str, float] = {}
+    for_one: dict[str, float] = {}
+    for text in texts:
+        name, separator, price = text.rpartition("=")
+        if separator and name not in names:
+            raise UsageError(f"--cost-per-hour {text}: no side {name}; there are {', '.join(names)}")
+        if separator:
+            for_one[name] = cost_of(price)
+        else:
+            for_all = dict.fromkeys(names, cost_of(price))
+    return for_all | for_one
+
+
+def read_sides(
+    named: Sequence[SideArgument], each_options: Sequence[ReadOptions], progress: Progress
+) -> tuple[Side, ...]:
+    """
+    Read the sources of all sides, each with its own options.
+
+    Raises:
+        FileError: One cannot be read, or nothing ran in those of a side, or in one of its time ranges.
+        PrometheusError: The Prometheus cannot be read.
+    """
+    sides = []
+    for number, (side, options) in enumerate(zip(named, each_options, strict=True)):
+
+        def part(share: float, before: int = number) -> None:
+            progress((before + share) / len(named))
+
+        runs = read_report(side.paths, options, part).runs
+        for query in options.prometheus:
+            if not any(query.source in run.source for run in runs):
+                raise FileError(f"{query.source}: no load is in it, or none that was measured")
+        sides.append(Side(name=side.name, runs=_tested(runs, options.prometheus)))
+    return tuple(sides)
+
+
+def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> None:
+    """
+    Write a comparison.
+
+    Args:
+        comparisons: What was found.
+        form: Of the output.
+        output: A file, or `None` for standard output.
+
+    Raises:
+        FileError: The output cannot be written.
+    """
+    text = comparisons_table(comparisons, text_width(output)) if form == "table" else _RENDERERS[form](comparisons)
+    if output is None:
+        write_output(text, is_utf8=form == "html")
+    else:
+        write_whole(Path(output), text.encode())
+
+
+def check_rules(rules: Sequence[Rule], comparisons: Comparisons) -> list[Outcome]:
+    """Return what became of each rule in each comparison."""
+    return [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """Say on standard error what became of each rule; return 1 if one has failed."""
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    return int(any(outcome.has_failed for outcome in outcomes))
+
+
+def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run, ...]:
+    """
+    Return the runs that a client measured, or all if there is none: the others are warm-ups and other users.
+
+    A time range in which no client measured anything was given for its own loads.
+    """
+    covered = {source for run in runs if _is_measured(run) for source in run.source}
+    alone = {query.source for query in ranges} - covered
+    tested = tuple(run for run in runs if _is_measured(run) or not alone.isdisjoint(run.source))
+    return tested if covered else tuple(runs)
+
+
+def _is_measured(run: Run) -> bool:
+    """Return whether a client measured a run."""
+    return any(view.view == "client" for view in (run.result, *run.views) if view)

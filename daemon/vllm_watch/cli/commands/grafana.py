@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of ``vllm-watch grafana``."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+
+import click
+
+from vllm_watch.analysis.loadtest.region import path
+from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.grafana import packaged
+from vllm_watch.cli.grafana.connection import STANDARD_INPUT, connect, connection
+from vllm_watch.cli.grafana.delete import DeleteOptions
+from vllm_watch.cli.grafana.delete import delete as delete_all
+from vllm_watch.cli.grafana.model import Dashboard
+from vllm_watch.cli.grafana.push import PushOptions
+from vllm_watch.cli.grafana.push import push as push_all
+from vllm_watch.cli.grafana.regions import mark_region, region_of_options
+from vllm_watch.daemon.config.times import EXAMPLES, parse_time_range
+from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.support.report import ReportLine, print_report
+from vllm_watch.daemon.support.report_formats import PlainFormat
+
+
+@click.group("grafana")
+def command() -> None:
+    """Put dashboards into Grafana, remove them, or mark load tests."""
+
+
+@command.command()
+@connection
+@plain_format_option
+@click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
+@click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
+@click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
+@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody else created or changed.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--diff-lines",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Lines of JSON to show for each dashboard that differs.",
+)
+def push(
+    url: str,
+    token_file: str,
+    ca_file: str | None,
+    timeout: float,
+    form: PlainFormat,
+    folder: str,
+    language: packaged.Language,
+    datasource: str | None,
+    force: bool,
+    dry_run: bool,
+    diff_lines: int,
+) -> None:
+    """
+    Put the dashboards into Grafana.
+
+    A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
+    """
+    options = PushOptions(folder, datasource, force, dry_run, diff_lines)
+    with closing(connect(url, token_file, ca_file, timeout)) as server:
+        _report(push_all(server, packaged.packaged(language), options, _shown), form)
+
+
+@command.command()
+@connection
+@plain_format_option
+@click.option("--force", is_flag=True, help="Delete also what somebody changed since it was pushed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(
+    url: str,
+    token_file: str,
+    ca_file: str | None,
+    timeout: float,
+    form: PlainFormat,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """
+    Delete the dashboards that push created, and their folder if nothing else is in it.
+
+    Only what push created is deleted.
+    """
+    if token_file == STANDARD_INPUT and not (yes or dry_run):
+        raise UsageError("--token-file - takes the standard input that the question would be answered on: give --yes")
+
+    def confirm(count: int) -> None:
+        if not yes:
+            click.confirm(f"Delete {count} dashboard{'s' if count > 1 else ''}?", abort=True, err=True)
+
+    options = DeleteOptions(force, dry_run, confirm)
+    with closing(connect(url, token_file, ca_file, timeout)) as server:
+        _report(delete_all(server, packaged.packaged("en"), options, _shown), form)
+
+
+@command.command()
+@connection
+@plain_format_option
+@click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
+@click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
+@click.option("--text", required=True, help="What was tested, or what came out of it; one line.")
+@click.option("--server", metavar="NAME", help="The server's name in vllm-watch.")
+@click.option(
+    "--run", metavar="ID", help="Id of the run: a second mark replaces the first [default: server and start]."
+)
+@click.option("--tag", "tags", multiple=True, help="A further tag; may be given several times.")
+def mark(
+    url: str,
+    token_file: str,
+    ca_file: str | None,
+    timeout: float,
+    form: PlainFormat,
+    start: str,
+    end: str,
+    text: str,
+    server: str | None,
+    run: str | None,
+    tags: tuple[str, ...],
+) -> None:
+    """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
+    region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
+    with closing(connect(url, token_file, ca_file, timeout)) as at:
+        outcome, shown_at = mark_region(at, region), f"{at.url}{path(region)}"
+        facts = {"run": region.run, "url": shown_at, "result": outcome}
+        _report([ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)], form)
+
+
+def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:
+    """Print a report; leave with 1 if something was not done."""
+    sys.exit(1 if print_report(lines, form) else 0)
+
+
+def _shown(dashboards: Sequence[Dashboard]) -> Iterator[Dashboard]:
+    """Go through dashboards, with a bar on a terminal."""
+    with click.progressbar(dashboards, label="looking", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        yield from bar

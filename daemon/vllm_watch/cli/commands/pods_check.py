@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``vllm-watch check`` says of the pods that the configuration selects: what becomes of each, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from vllm_watch.daemon.catalog.pod_states import POD_STATES
+from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
+from vllm_watch.daemon.config.model import Config, KubernetesConfig
+from vllm_watch.daemon.discovery.pods import Pod, PodPlan, plan_pods, with_pods
+from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.service.pods_thread import Lister, open_lister
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.errors import DiscoveryError
+from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.report import ReportLine
+
+
+MAX_SHOWN = 8
+"""How many labels of other pods are shown, and how many pods that are not watched."""
+
+MAX_SAID = 300
+
+
+class ListedPods(NamedTuple):
+    """
+    The pods of one list.
+
+    Args:
+        config: Which were to be listed.
+        reason: ``ok``, or why there is no list.
+        said: What Kubernetes said about that.
+        namespace: Where they are; empty if that is not known.
+        plan: What becomes of them.
+        others: The namespace's pods, if the selector matches none.
+    """
+
+    config: KubernetesConfig
+    reason: KubernetesReason
+    said: str = ""
+    namespace: str = ""
+    plan: PodPlan = PodPlan()
+    others: tuple[Pod, ...] = ()
+
+
+def list_pods(config: Config) -> ListedPods | None:
+    """Return the pods that a configuration selects, `None` if it selects none."""
+    wanted = config.kubernetes
+    if wanted is None:
+        return None
+    namespace = wanted.namespace or ""
+    try:
+        lister = open_lister(wanted)
+        try:
+            namespace = lister.namespace
+            clock = SystemClock()
+            plan = plan_pods(lister.pods(), PodPlan(), wanted, clock.wall(clock.now()))
+            return ListedPods(wanted, "ok", "", namespace, plan, () if plan.pods else _others(lister))
+        finally:
+            lister.close()
+    except PodsError as error:
+        return ListedPods(wanted, error.reason, printable(error.said[:MAX_SAID]), namespace)
+
+
+def _others(lister: Lister) -> tuple[Pod, ...]:
+    """Return the namespace's pods, to say what could have been meant; they need not be listable."""
+    try:
+        return lister.pods(selected=False)
+    except PodsError:
+        return ()
+
+
+def with_listed(config: Config, listed: ListedPods | None) -> Config:
+    """Return a configuration with the pods that are watched."""
+    return config if listed is None else with_pods(config, listed.plan.servers)
+
+
+def with_pods_now(config: Config) -> Config:
+    """
+    Return a configuration with the pods that there are now, for what runs only a while.
+
+    Raises:
+        DiscoveryError: They cannot be listed, or there is none and no other server.
+    """
+    listed = list_pods(config)
+    if listed is None:
+        return config
+    if listed.reason != "ok":
+        raise DiscoveryError(f"the pods cannot be listed: {KUBERNETES[listed.reason].text}")
+    config = with_listed(config, listed)
+    if not config.servers:
+        raise DiscoveryError(f"no pod with {listed.config.selector} is ready: run vllm-watch check --config FILE")
+    return config
+
+
+def pod_lines(listed: ListedPods) -> Iterator[ReportLine]:
+    """Yield the report; a list that there is not, and one without a pod to watch, are wrong."""
+    where = f"kubernetes ({listed.namespace or 'namespace unknown'}, {listed.config.selector})"
+    if listed.reason != "ok":
+        yield ReportLine(f"{where}: FAILED. {KUBERNETES[listed.reason].text}", is_wrong=True)
+        if listed.said:
+            yield ReportLine(f"  Kubernetes: {listed.said}")
+        return
+    counts = [f"{count} {state}" for state, count in listed.plan.counts.items() if count]
+    yield ReportLine(f"{where}: ok. {_pods(len(listed.plan.pods))}{': ' if counts else ''}{', '.join(counts)}")
+    if not listed.plan.pods:
+        yield ReportLine(f"  No pod has these labels. {_suggestion(listed.others)}", is_wrong=True)
+    unwatched = [each for each in listed.plan.pods if each.server is None]
+    for each in unwatched[:MAX_SHOWN]:
+        yield ReportLine(f"  {each.pod.name}: {each.state}. {POD_STATES[each.state]}", each.state == "no_port")
+    if len(unwatched) > MAX_SHOWN:
+        yield ReportLine(f"  … and {len(unwatched) - MAX_SHOWN} more that are not watched")
+
+
+def _pods(count: int) -> str:
+    return f"{count} {'pod' if count == 1 else 'pods'}"
+
+
+def _suggestion(others: Sequence[Pod]) -> str:
+    """Return which labels the namespace's pods have, the most frequent first."""
+    if not others:
+        return "The namespace has no pod at all: check its name."
+    counted = Counter(f"{name}={value}" for pod in others for name, value in pod.labels.items())
+    labels = ", ".join(f"{printable(label)} ({count})" for label, count in counted.most_common(MAX_SHOWN))
+    return f"The namespace has {_pods(len(others))}, with the labels {labels or 'none'}."
+
+
+def pods_view(listed: ListedPods) -> dict[str, Any]:
+    """Return the same as plain data."""
+    view: dict[str, Any] = {
+        "selector": listed.config.selector,
+        "namespace": listed.namespace,
+        "up": listed.reason == "ok",
+        "reason": listed.reason,
+        "explanation": KUBERNETES[listed.reason].text,
+        "pods": [{"pod": each.pod.name, "state": each.state} for each in listed.plan.pods],
+    }
+    return {**view, "said": listed.said} if listed.said else view

@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch record``: the logs and scrapes of running servers in one file, from now on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, TextIO
+
+import click
+import msgspec
+
+from vllm_watch.analysis.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
+from vllm_watch.analysis.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.analysis.recorder.private_text import KINDS, Kind, PrivateText
+from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
+from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
+from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
+from vllm_watch.analysis.replay.recording_lines import Sources
+from vllm_watch.cli.commands.options import (
+    check_output,
+    config_option,
+    log_option,
+    metrics_option,
+    plain_format_option,
+    seconds_of,
+)
+from vllm_watch.cli.commands.watched import Selection, configured_now, discovered, with_command_lines
+from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.gpu.reader import GpuReader, has_module
+from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.logging_setup import configure_log
+from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.report_formats import PlainFormat
+
+
+FIRST_SECONDS = 10.0
+"""How long a command waits for the first scrape of each server, so that there is one from before it."""
+
+_STATUS_SECONDS = 1.0
+_NAMES: dict[Kind, str] = {
+    "prompts": "prompts, answers, and what may hold them",
+    "request-ids": "request ids",
+    "keys": "keys",
+    "addresses": "addresses of clients",
+}
+
+
+class RecordOptions(NamedTuple):
+    """
+    What to record and where.
+
+    Attributes:
+        output: The file.
+        names: Of the selected servers those to record; all if there are none.
+        every: Seconds between scrapes, if not what is configured.
+        seconds: How long, if not until a signal.
+        kept: Kinds of private data that stay.
+        force: Whether to write over a file that is there.
+        argv: The command to run meanwhile, if any.
+        form: Of the summary: text is for standard error, JSON for standard output.
+    """
+
+    output: str
+    names: Sequence[str]
+    every: float | None
+    seconds: float | None
+    kept: Collection[Kind]
+    force: bool
+    argv: Sequence[str]
+    form: PlainFormat = "text"
+
+
+@click.command("record")
+@config_option
+@log_option
+@metrics_option
+@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Where to write, such as test.jsonl.xz.",
+)
+@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
+@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
+@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
+@plain_format_option
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
+def command(
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    names: tuple[str, ...],
+    output: str,
+    force: bool,
+    every: str | None,
+    duration: str | None,
+    keep: str | None,
+    form: PlainFormat,
+    argv: tuple[str, ...],
+) -> None:
+    """
+    Record the logs and /metrics of running servers in one file.
+
+    It goes on from now until Ctrl-C.
+    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
+    keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
+    this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
+    """
+    configure_log("error")
+    record(
+        Selection(config_file, logs, metrics),
+        RecordOptions(
+            output,
+            names,
+            None if every is None else seconds_of("--every", every),
+            None if duration is None else seconds_of("--for", duration),
+            kinds_of(keep or ""),
+            force,
+            argv,
+            form,
+        ),
+    )
+
+
+def kinds_of(text: str) -> frozenset[Kind]:
+    """
+    Return the kinds that ``--keep`` names.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            raise UsageError(f"--keep: there is no kind {name}; it takes {','.join(KINDS)}")
+    return frozenset(kind for kind in KINDS if kind in names)
+
+
+def record(selection: Selection, options: RecordOptions) -> None:
+    """
+    Record servers until a signal, the time given, or the end of the command.
+
+    Raises:
+        VllmWatchError: It cannot start, the file cannot be written, nothing was read, or the command failed.
+    """
+    if options.argv:
+        check_command(options.argv)
+    config = _config(selection, options)
+    check_output(options.output, (selection.config_file, *(server.log for server in config.servers)))
+    file = create_file(Path(options.output), force=options.force)
+    clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
+    private = PrivateText(options.kept)
+    session = RecordingSession(file, _sources(config, private), clock, private.removes, stop)
+    session.count_removed(private.counted)
+    threads = [each for server in config.servers for each in recorder_threads(server, session, clock, options.kept)]
+    gpus = GpuThread(clock, InternalErrors(), GpuReader)
+    _announce(config.servers, options)
+    with _signals(stop, hurry):
+        for thread in threads:
+            thread.start()
+        gpus.follow(config, [GpuRecorder(server.name, session) for server in config.servers])
+        status = None
+        try:
+            if options.argv:
+                _await_first(threads, stop)
+                status = _run_command(session, options, stop, hurry)
+            else:
+                _wait(session, options.seconds, stop)
+        finally:
+            gpus.request_stop()
+            end_together(threads)
+            gpus.join()
+            session.end(_reason(options, status, stop))
+    if options.form == "json":
+        click.echo(json.dumps(view_of(session, status), indent=2))
+    else:
+        _summarize(session)
+    _check(session, options, status)
+
+
+def _config(selection: Selection, options: RecordOptions) -> Config:
+    """
+    Return the configuration of the servers to record.
+
+    Raises:
+        DiscoveryError: None is selected, and none runs on this machine.
+        UsageError: There is none of a name that was given.
+    """
+    config = discovered(selection).poll() if selection.is_empty else with_command_lines(configured_now(selection))
+    if not config.servers:
+        raise DiscoveryError("nothing to record: no vLLM server was found; run vllm-watch discover for the reason")
+    known = [server.name for server in config.servers]
+    for name in options.names:
+        if name not in known:
+            raise UsageError(f"--server: there is no server {name}; there is {' and '.join(known)}")
+    wanted = options.names or known
+    servers = [_scraped_every(server, options.every) for server in config.servers if server.name in wanted]
+    return msgspec.structs.replace(config, servers=tuple(servers))
+
+
+def _sources(config: Config, private: PrivateText) -> dict[str, Sources]:
+    """Return what is recorded of each server."""
+    gpu_interval = config.gpu.interval if wants_driver(config, is_installed=has_module()) else None
+    return {server.name: sources_of(server, gpu_interval, private) for server in config.servers}
+
+
+def _scraped_every(server: ServerConfig, seconds: float | None) -> ServerConfig:
+    if server.metrics is None or seconds is None:
+        return server
+    metrics = msgspec.structs.replace(server.metrics, interval=seconds, timeout=min(server.metrics.timeout, seconds))
+    return msgspec.structs.replace(server, metrics=metrics)
+
+
+@contextmanager
+def _signals(stop: threading.Event, hurry: threading.Event) -> Iterator[None]:
+    """Let the signals that end a program set `stop`, and those after the first one `hurry`."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _await_first(threads: Sequence[RecorderThread], stop: threading.Event) -> None:
+    """Wait until each source was read once, so that the recording has what was before the command."""
+    for thread in threads:
+        for _ in range(int(FIRST_SECONDS / CHECK_SECONDS)):
+            if stop.is_set() or thread.has_worked.wait(CHECK_SECONDS):
+                break
+
+
+def _wait(session: RecordingSession, seconds: float | None, stop: threading.Event) -> None:
+    """Wait for the end, and show how it goes on a terminal."""
+    shows = sys.stderr.isatty()
+    while not stop.wait(_STATUS_SECONDS if seconds is None else min(_STATUS_SECONDS, seconds - session.seconds)):
+        if seconds is not None and session.seconds >= seconds:
+            break
+        session.write_out()
+        if shows:
+            click.echo(f"\r{_status(session)}\x1b[K", err=True, nl=False)
+    if shows:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _run_command(
+    session: RecordingSession, options: RecordOptions, stop: threading.Event, hurry: threading.Event
+) -> int:
+    """Run the command to its end, record what it leaves, and return its exit status."""
+    private = PrivateText(options.kept)
+    files = ResultFiles(options.argv, Path.cwd())
+    started = session.seconds
+    command = RunningCommand(options.argv, partial(_pass_on, sys.stderr if options.form == "json" else sys.stdout))
+    while (status := command.exit_status) is None:
+        if stop.wait(CHECK_SECONDS) or (options.seconds is not None and session.seconds >= options.seconds):
+            status = command.end(hurry)
+            break
+        session.write_out()
+    session.add_command(private.clean_arguments(options.argv), status, started)  # First: it learns the keys.
+    for name, text in files.new():
+        session.add_benchmark(name, redact_benchmark(text, private))
+    printed = printed_result(command.printed)
+    if printed is not None:
+        session.add_benchmark(PRINTED, redact_benchmark(printed, private))
+    session.count_removed(private.counted)
+    return status
+
+
+def _pass_on(stream: TextIO, data: bytes) -> None:
+    """Print what a command prints; nobody may be reading any more."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.buffer.write(data)
+        stream.buffer.flush()
+
+
+def _reason(options: RecordOptions, status: int | None, stop: threading.Event) -> str:
+    if stop.is_set():
+        return "interrupted"
+    if status is not None:
+        return "the command ended"
+    return "the time was over" if options.seconds is not None else "failed"
+
+
+def _announce(servers: Sequence[ServerConfig], options: RecordOptions) -> None:
+    for server in servers:
+        log = f"the journal of unit {server.journal}" if server.journal is not None else server.log
+        sources = [log, server.metrics.url if server.metrics else None]
+        _say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
+    if not options.argv:
+        end = "Ctrl-C ends it" if options.seconds is None else f"it ends after {options.seconds:g} s, or with Ctrl-C"
+        _say(f"into {options.output}; {end}")
+
+
+def _status(session: RecordingSession) -> str:
+    servers = session.counts.servers.values()
+    lines, scrapes, failed = (
+        sum(numbers)
+        for numbers in zip(*((each.lines, each.scrapes, each.failed_scrapes) for each in servers), strict=True)
+    )
+    return f"{session.seconds:.0f} s, log lines: {lines}, scrapes: {scrapes} ok, {failed} failed, {_size(session)}"
+
+
+def _size(session: RecordingSession) -> str:
+    size = session.counts.size
+    return f"{size / 1024:.0f} KiB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f} MiB"
+
+
+def _summarize(session: RecordingSession) -> None:
+    """Say what was recorded, what was removed from it, and what to do with it."""
+    counts = session.counts
+    _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
+    for name, server in counts.servers.items():
+        gpus = f", GPU readings: {server.gpu_readings}" if server.gpu_readings else ""
+        scrapes = f"scrapes: {server.scrapes} ok, {server.failed_scrapes} failed"
+        _say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
+        for text in _problems(server):
+            _say(f"    {text}")
+    if counts.benchmarks:
+        _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
+    removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
+    _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
+    if _has_something(session):
+        _say(f"Next: vllm-watch report {session.path}")
+
+
+def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
+    """
+    Return what was recorded as plain data.
+
+    Args:
+        session: The recording, ended.
+        status: The exit status of the command, if there was one; minus a signal's number, if that ended it.
+    """
+    counts = session.counts
+    return {
+        "ok": session.problem is None and not status and _has_something(session),
+        "file": str(session.path),
+        "seconds": session.seconds,
+        "bytes": counts.size,
+        "servers": [
+            {
+                "name": name,
+                "log_lines": server.lines,
+                "log_unread_bytes": server.unread,
+                "scrapes": server.scrapes,
+                "failed_scrapes": server.failed_scrapes,
+                "gpu_readings": server.gpu_readings,
+                "problems": list(_problems(server)),
+            }
+            for name, server in counts.servers.items()
+        ],
+        "benchmarks": counts.benchmarks,
+        "removed": {kind: counts.removed[kind] for kind in KINDS},
+        **({} if status is None else {"command_exit_status": status}),
+    }
+
+
+def _has_something(session: RecordingSession) -> bool:
+    """Whether a line was written or a scrape succeeded."""
+    return any(server.lines or server.scrapes for server in session.counts.servers.values())
+
+
+def _problems(server: ServerCounts) -> Iterator[str]:
+    """Yield why a source could not be read: the log now, /metrics and GPUs not once, if that is a fault."""
+    log, metrics, gpu = server.log_reason, server.scrape_reason, server.gpu_reason
+    if log is not None and log != "ok" and log in LOG:
+        yield f"log: {explain('log', log)}"
+    if server.unread:
+        yield f"log: {server.unread} bytes at its end are missing: it grew faster than private data could be removed"
+    if not server.scrapes and metrics is not None and metrics in METRICS:
+        yield f"metrics: {explain('metrics', metrics)}"
+    if not server.gpu_readings and gpu is not None and GPU[gpu].kind not in {"ok", "quiet"}:
+        yield f"GPUs: {explain('gpu', gpu)}"
+
+
+def _check(session: RecordingSession, options: RecordOptions, status: int | None) -> None:
+    """
+    Check that something was recorded, and that the command succeeded.
+
+    Raises:
+        FileError: Nothing was, or it did not.
+        Exception: The recording could not go on.
+    """
+    if session.problem is not None:
+        raise session.problem
+    if status:
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
+    if not _has_something(session):
+        raise FileError(f"{session.path}: nothing was recorded: no log line was read, and no scrape succeeded")
+
+
+def _say(text: str) -> None:
+    click.echo(f"vllm-watch: {printable(text)}", err=True)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `check` finds about a server: its sources are read once, and reported."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from vllm_watch.cli.commands.gpu_lines import gpu_lines
+from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
+from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES
+from vllm_watch.daemon.catalog.causes import meaning
+from vllm_watch.daemon.catalog.findings import Finding
+from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
+from vllm_watch.daemon.catalog.states import STATES, EngineState
+from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
+from vllm_watch.daemon.service.gpu_once import read_once
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.state.configuration import Configuration
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.present_life import RunningServer
+from vllm_watch.daemon.state.server_findings import server_findings
+from vllm_watch.daemon.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
+from vllm_watch.daemon.state.xid_events import KernelLogStatus
+from vllm_watch.daemon.support.clock import SystemClock
+from vllm_watch.daemon.support.report import ReportLine
+
+
+CHECK_SECONDS = 600.0
+"""The GPUs are read before the first server: what was read of them is current while the others are checked."""
+
+ANSWER_SECONDS = 2.0
+"""How long to wait for the first lines of a program, such as journalctl."""
+
+_PAUSE_SECONDS = 0.02
+
+_GAUGES = {
+    "requests_running": "running {:.0f}",
+    "requests_waiting": "waiting {:.0f}",
+    "kv_cache_usage_ratio": "KV cache {:.1%}",
+    "prompt_tokens_per_second": "prompt {:.1f} tokens/s",
+    "generation_tokens_per_second": "generation {:.1f} tokens/s",
+    "prefix_cache_hit_ratio": "prefix hits {:.1%}",
+    "mm_cache_hit_ratio": "multimodal hits {:.1%}",
+    "spec_decode_mean_acceptance_length": "mean acceptance length {:.2f}",
+}
+_FACTS = {
+    "kv_cache_capacity_tokens": "KV cache of {:,.0f} tokens",
+    "max_concurrency": "room for {:.2f} requests of full length",
+    "max_running_requests": "at most {:.0f} running requests",
+    "max_model_len_tokens": "at most {:,.0f} tokens a request",
+    "num_speculative_tokens": "{:.0f} tokens a draft",
+}
+_COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
+_CHECK_AGAIN = (
+    "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
+    "stalled. Check again in 30 s."
+)
+
+
+class CheckedServer(NamedTuple):
+    """
+    A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire.
+
+    `no_process` tells why its command line is not known, if it is not.
+    """
+
+    config: ServerConfig
+    file: str | None
+    snapshot: ServerSnapshot
+    silent: Sequence[Silent]
+    limited: Sequence[Silent]
+    no_process: str | None = None
+    writer: RunningServer | None = None
+    """Its process on this machine, if that writes its log into another file than the configured one."""
+
+
+def check_servers(
+    config: Config, kernel_log: KernelLogStatus | None
+) -> tuple[list[CheckedServer], Mapping[int, GpuState | None]]:
+    """Read each source of all servers once; return also the GPUs that the driver has and does not open here."""
+    processes = WatchedProcesses()
+    gpus = read_once(config, SystemClock(), processes=processes)
+    running = processes.running(config.servers, SystemClock().now())
+    checked = [_checked(config, server, gpus.uses[server.name], running, kernel_log) for server in config.servers]
+    return checked, gpus.unopened
+
+
+def _writes_elsewhere(config: ServerConfig, process: RunningServer | None) -> RunningServer | None:
+    """Return a server's process if the file that it writes its log into is not the configured one."""
+    if process is None or process.log is None or config.log is None:
+        return None
+    try:
+        written = Path(process.log).stat()
+        is_here = any(os.path.samestat(written, Path(each).stat()) for each in glob.glob(config.log))  # noqa: PTH207
+    except OSError:
+        return None  # It was deleted or renamed meanwhile, or cannot be looked at.
+    return None if is_here else process
+
+
+def _checked(
+    whole: Config, config: ServerConfig, gpus: GpuUse, running: Running | None, kernel_log: KernelLogStatus | None
+) -> CheckedServer:
+    """Read each source of a server once; what all have in common, such as processes and GPUs, was read already."""
+    server = ServerMonitor(config, SystemClock())
+    server.apply_gpus(gpus, CHECK_SECONDS)
+    process = None if running is None else running.servers.get(config.name)
+    server.apply_process(process, SystemClock().now())
+    no_process = "it does not run on this machine" if running is None else running.why if process is None else None
+    try:
+        _read_log(server)
+        server.scrape()
+        if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
+            server.probe()
+        snapshot = server.snapshot()
+        has_kernel_log = kernel_log is not None and kernel_log.is_up
+        silent, limited = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
+        writer = _writes_elsewhere(config, process)
+        return CheckedServer(config, whole.files.get(config.name), snapshot, silent, limited, no_process, writer)
+    finally:
+        server.close()
+
+
+def server_lines(checked: CheckedServer, *, is_one: bool = True) -> Iterator[ReportLine]:
+    """Yield the report on a server; without `is_one` only what others have alike: not where it is, nor what it does."""
+    snapshot = checked.snapshot
+    found = server_findings(snapshot)
+    for source in snapshot.sources:
+        yield from _check_source(checked, source, is_one=is_one)
+        yield from (_found(each, "    ") for each in found if each.source == source.source)
+    yield from _flags(snapshot.configuration, checked.no_process)
+    read = {source.source for source in snapshot.sources}
+    yield from (_found(each, "  ") for each in found if each.source not in read)
+    for engine in snapshot.engines:
+        yield from _check_engine(engine, snapshot, is_one=is_one)
+
+
+def _read_log(server: ServerMonitor) -> None:
+    """Read a log to its end, or what a program prints within a few seconds."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while server.log is not None and (server.log.poll() or (server.log.is_waiting and time.monotonic() < end)):
+        if server.log.is_waiting:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _check_source(checked: CheckedServer, source: SourceSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
+    config, snapshot, writer = checked.config, checked.snapshot, checked.writer
+    where = _address(config, source.source) if is_one else ""
+    word: str = standing(source.source, source.reason, is_up=source.is_up, is_stopped=snapshot.is_stopped)
+    text = explain(source.source, source.reason, is_stopped=snapshot.is_stopped)
+    if source.source == "log" and writer is not None:
+        word = "FAILED"
+        text = f"Its process {writer.process.pid} writes its log to {writer.log} and not here: vLLM keeps a file "
+        text += "open that was renamed. Start it again, and rotate with copytruncate."
+    name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
+    yield ReportLine(f"  {name}: {word}. {text}", word == "FAILED")
+    if source.source == "gpu":
+        yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
+    if source.engine_kind == "ray_vllm":
+        yield ReportLine(_THROUGH_RAY)
+    if source.source == "log" and source.is_up and snapshot.version is not None:
+        yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+    if not is_one:
+        return
+    if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
+        yield ReportLine(f"    time to first token: {snapshot.probe.first_token_seconds:.3f} s")
+
+
+def _address(config: ServerConfig, source: SourceName) -> str:
+    if source == "log":
+        return _log_name(config)
+    if source == "probe":
+        return config.probe_url or ""
+    if source == "gpu":
+        return ", ".join(config.gpus)
+    return config.metrics.url if config.metrics else ""
+
+
+def _log_name(config: ServerConfig) -> str:
+    return f"of unit {config.journal}" if config.journal is not None else config.log or ""
+
+
+def _found(finding: Finding, indent: str) -> ReportLine:
+    return ReportLine(f"{indent}{finding.text}", finding.weight == "wrong")
+
+
+def _flags(configuration: Configuration, no_process: str | None) -> Iterator[ReportLine]:
+    """Yield the flags that any source has, and why those that the server was given are not known."""
+    known = [f"{flag} {known.value}" for flag, known in configuration.flags.items()]
+    if known:
+        yield ReportLine(f"  flags: {', '.join(known)}")
+    if no_process is not None and all(known.source == "metrics" for known in configuration.flags.values()):
+        text = "  the flags that it was started with are not known: no log that is read has its start, and "
+        yield ReportLine(text + no_process)
+
+
+def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
+    """Yield the state, the gauges and the facts of an engine."""
+    # A server that was stopped on purpose is wrong, too: it answers no request.
+    yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
+    if engine.state == "sleeping":
+        yield ReportLine(f"    {STATES[engine.state].text}")
+    if engine.cause is not None:
+        is_wrong = engine.state in {"stalled", "down"}
+        yield ReportLine(f"    {meaning(engine.state, engine.cause)}", is_wrong=is_wrong)
+    facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
+    if is_one:
+        yield from _check_gauges(engine.gauges, snapshot.at)
+    if _may_be_stalled(engine):
+        yield ReportLine(f"    {_CHECK_AGAIN}")
+    yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
+    for basis, known in engine.capacity.ranges.items():
+        most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
+        yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
+
+
+def _may_be_stalled(engine: EngineSnapshot) -> bool:
+    """Whether requests run and no token is known: one scrape has no rates, and a log may be silent or report 0."""
+    rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
+    running = engine.gauges.get("requests_running")
+    is_moving = any(rate is not None and rate.value > 0 for rate in rates)
+    return engine.state in _COMPUTING and running is not None and running.value > 0 and not is_moving
+
+
+def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLine]:
+    """Yield the gauges of each source with their age: one scrape has no rates, and a log's are of its last line."""
+    known = {name: form.format(gauges[name].value) for name, form in _GAUGES.items() if name in gauges}
+    if not known:
+        yield ReportLine("    now: nothing known")
+        return
+    first = gauges[next(iter(known))].source
+    for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
+        values = [text for name, text in known.items() if gauges[name].source == source]
+        seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
+        when = "now" if source == first else f"from the {source}, {seconds:.0f} s ago"
+        yield ReportLine(f"    {when}: {', '.join(values)}")

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Grafana a command speaks to: its options, and the connection that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from vllm_watch.daemon.config.texts import parse_url
+from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.support.tokens import MAX_TOKEN, parse_token
+
+
+if TYPE_CHECKING:
+    from vllm_watch.cli.grafana.client import Grafana
+
+
+STANDARD_INPUT = "-"
+
+
+DEFAULT_URL = "http://localhost:3000"
+
+
+def connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say which Grafana."""
+    for option in (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.1, 600),
+            default=10.0,
+            show_default=True,
+            help="Seconds for one whole request.",
+        ),
+        click.option(
+            "--ca-file",
+            metavar="FILE",
+            shell_complete=file_names,
+            help="Certificates of authorities, instead of the system's.",
+        ),
+        click.option(
+            "--token-file",
+            metavar="FILE",
+            shell_complete=file_names,
+            required=True,
+            envvar="GRAFANA_TOKEN_FILE",
+            show_envvar=True,
+            help="Holds a service account's token (role Editor); - is standard input.",
+        ),
+        click.option(
+            "--url",
+            default=DEFAULT_URL,
+            show_default=True,
+            envvar="GRAFANA_URL",
+            show_envvar=True,
+            help="Grafana's address, with its path if it is below one.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def connect(url: str, token_file: str, ca_file: str | None, timeout: float, *, options: str = "--") -> Grafana:
+    """
+    Return the Grafana that the options say; it is asked nothing yet.
+
+    Args:
+        url: As in the options of `connection`, like the next three.
+        token_file: Where its token is.
+        ca_file: Authorities' certificates.
+        timeout: Seconds for one request.
+        options: How the names of the options begin, for messages.
+
+    Raises:
+        UsageError: An option's value is wrong, or grafana-client is not installed.
+    """
+    url = _checked(url, options)
+    token = _token(token_file, f"{options}token-file")
+    if ca_file is not None and not Path(ca_file).is_file():
+        raise UsageError(f"--ca-file: {ca_file}: no such file")
+    try:
+        from vllm_watch.cli.grafana.client import Grafana, Target  # noqa: PLC0415 - An extra, which may be missing.
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed: in the sources, pip install '.[grafana]'") from error
+    return Grafana(Target(url, token, ca_file, timeout))
+
+
+def _checked(url: str, options: str) -> str:
+    """Return the URL without a slash at its end."""
+    try:
+        parsed = parse_url(url, path="", instead=f"{options}token-file")
+    except ValueError as error:
+        raise UsageError(f"{options}url: {error}") from error
+    parts = urlsplit(parsed)
+    if parts.query or parts.fragment:
+        raise UsageError(f"{options}url: expected Grafana's own address, with nothing after its path")
+    return parsed.rstrip("/")
+
+
+def _token(path: str, option: str) -> str:
+    """Return the token in a file, or from standard input."""
+    try:
+        with click.open_file(path, "rb") as file:
+            token = parse_token(file.read(MAX_TOKEN))
+    except OSError as error:
+        raise UsageError(f"{option}: {path}: cannot be read: {error.strerror}") from error
+    if token is None or " " in token:
+        raise UsageError(f"{option}: {path}: expected one token and nothing else")
+    return token

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The application of ``vllm-watch top``.
+
+A thread of the source reads; the application only draws: when the source says that something has changed, once a second
+for the ages, and after a key. It has no animations and no command palette.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import traceback
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import click
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.driver import Driver
+from textual.filter import LineFilter, NoColor
+from textual.message import Message
+from textual.types import AnimationLevel
+
+from vllm_watch.cli.terminal.home_screen import HomeScreen
+from vllm_watch.cli.terminal.key_driver import KeyDriver
+from vllm_watch.cli.terminal.model import FrameSource, Lost, ThemeName, ViewOptions
+from vllm_watch.cli.terminal.present import Present
+from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, LineScreen, ServerScreen
+from vllm_watch.cli.terminal.theme import themes
+
+
+TICK_SECONDS = 1.0
+"""How often ages are drawn again."""
+
+DELAYS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds between two readings, among which two keys choose."""
+
+
+class TopApp(App[None]):
+    """
+    Shows what a source reads.
+
+    Args:
+        source: Where frames come from.
+        options: How they are drawn.
+        theme: On which ground.
+        tick: Seconds after which ages are drawn again; `None` for tests, which call `tick`.
+    """
+
+    TITLE = "vllm-watch top"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    class Changed(Message):
+        """The source has something new."""
+
+    def __init__(
+        self, source: FrameSource, options: ViewOptions, theme: ThemeName, tick: float | None = TICK_SECONDS
+    ) -> None:
+        # Without colours the terminal's own ground is kept, so that its own text is readable on it.
+        super().__init__(ansi_color=None if options.has_color else True)
+        self.animation_level: AnimationLevel = "none"
+        self.failure: str | None = None
+        self._source = source
+        self._tick = tick
+        self._present = Present(source, options, theme)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return what takes the colours away. Textual's own depends on NO_COLOR, and draws black on black."""
+        return [] if self._present.has_color else [NoColor()]
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return what reads the keys."""
+        return KeyDriver
+
+    def on_mount(self) -> None:
+        """Show the first screen, and follow the source."""
+        for theme in themes():
+            self.register_theme(theme)
+        self.theme = f"vllm-watch-{self._present.theme}"
+        self.push_screen(HomeScreen(self._present))
+        self._source.subscribe(self._tell)
+        if self._tick is not None:
+            self.set_interval(self._tick, self.tick)
+
+    def tick(self) -> None:
+        """Draw the ages, and ask for the last hour of the server that is shown in detail."""
+        self.look()
+        # Not after each change: a request for an hour makes the source read, which may change which server is shown.
+        name = self.screen.in_detail() if isinstance(self.screen, LineScreen) else None
+        self._present.show_hours(frozenset() if name is None else frozenset((name,)))
+
+    def look(self) -> None:
+        """Draw what is known now; end if nothing was read, and nothing ever will be."""
+        self._present.look()
+        lost = self._source.latest()
+        if isinstance(lost, Lost) and lost.is_final:
+            self.exit()
+            return
+        self._draw()
+
+    def on_top_app_changed(self) -> None:
+        """Draw what the source has."""
+        self.look()
+
+    def action_leave(self) -> None:
+        """Quit."""
+        self.exit()
+
+    def action_show_help(self) -> None:
+        """Show the help, or go back from it."""
+        if isinstance(self.screen, HelpScreen):
+            self.pop_screen()
+        else:
+            self.push_screen(HelpScreen(self._present))
+
+    def action_events(self) -> None:
+        """Show the events, or go back from them."""
+        if isinstance(self.screen, EventsScreen):
+            self.pop_screen()
+        else:
+            self.push_screen(
+                EventsScreen(self._present, self.screen.server if isinstance(self.screen, ServerScreen) else None)
+            )
+
+    def action_pause(self) -> None:
+        """Hold what is shown, or go on."""
+        self._present.pause()
+        self._draw()
+
+    def action_slower(self) -> None:
+        """Wait longer between two readings."""
+        self._set_delay(next((delay for delay in DELAYS if delay > self._source.delay), self._source.delay))
+
+    def action_faster(self) -> None:
+        """Wait less between two readings."""
+        self._set_delay(next((delay for delay in reversed(DELAYS) if delay < self._source.delay), self._source.delay))
+
+    def action_read_now(self) -> None:
+        """Read at once, and draw everything again, also where something else has written on the terminal."""
+        self._source.read_now()
+        self.refresh(repaint=True, layout=True)
+        self.look()
+
+    def action_switch_theme(self) -> None:
+        """Draw for a light ground instead of a dark one, or the other way round."""
+        self._present.theme = "dark" if self._present.theme == "light" else "light"
+        self.theme = f"vllm-watch-{self._present.theme}"
+        if isinstance(self.screen, LineScreen):
+            self.screen.canvas.change_looks(self._present.looks)
+
+    def _draw(self) -> None:
+        if isinstance(self.screen, LineScreen):
+            self.screen.draw()
+
+    def _set_delay(self, delay: float) -> None:
+        self._source.delay = delay
+        self.look()
+
+    def _tell(self) -> None:
+        """Tell the application, from the thread of the source, that something has changed."""
+        with contextlib.suppress(RuntimeError):  # The application has ended meanwhile.
+            self.post_message(self.Changed())
+
+    def _fatal_error(self) -> None:
+        """Say in a sentence what failed. Textual calls this for any error, and would print screens of source code."""
+        self.failure = _sentence(self._exception)
+        self._close_messages_no_wait()
+
+
+def run_app(source: FrameSource, options: ViewOptions, theme: ThemeName) -> int:
+    """
+    Show what a source reads until somebody quits.
+
+    Args:
+        source: Where frames come from; its thread runs already.
+        options: How they are drawn.
+        theme: On which ground.
+
+    Returns:
+        The exit status: 1 if something could not be drawn, or nothing was ever read, which is said in a sentence.
+    """
+    app = TopApp(source, options, theme)
+    asyncio.run(_until_ended(app))
+    view = source.latest()
+    never = f"{source.title}: {view.reason}" if isinstance(view, Lost) and view.last is None else None
+    failure = app.failure or never  # Here and not on the screen only, which is gone now.
+    if failure is not None:
+        click.echo(f"vllm-watch: {failure}", err=True)
+        return 1
+    return 0
+
+
+async def _until_ended(app: TopApp) -> None:
+    """Run the application; a signal ends it so that the terminal is as before."""
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(each, app.exit)
+    await app.run_async()
+
+
+def _sentence(error: BaseException | None) -> str:
+    """Return what failed, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
+    where = f" ({place.filename}:{place.lineno})" if place is not None else ""
+    return f"this is an error of top itself, please report it: {type(error).__name__}: {error}{where}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The capacity drawn on from what an engine did: X(N) = N / (alpha + beta N), at the number of requests that fit.
+
+That number is from the engine's facts. The curve is used only where what was seen is much, alike and near enough to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from vllm_watch.daemon.capacity.saturation import LimitName
+from vllm_watch.daemon.capacity.windows import LoadWindow
+from vllm_watch.daemon.catalog.capacity_reasons import CapacityReason
+from vllm_watch.daemon.statistics.throughput_fit import ThroughputFit, fit_throughput
+
+
+MIN_WINDOWS = 20
+"""So many windows must be alike."""
+
+MIN_LEVELS = 4
+"""Of `load_level`: so many must have been seen."""
+
+MIN_SHARE = 0.4
+"""Of the requests that fit: so many must have run at once."""
+
+MIN_R_SQUARED = 0.9
+
+MAX_ERROR = 0.06
+"""Of the curve's value at the limit, its standard error; with larger ones simulated engines were off by up to 24 %."""
+
+CURVE_BOUNDS = (0.87, 1.05)
+"""The truth was found between these parts of the curve's value on published tables: it errs upwards."""
+
+_LENGTH_TOLERANCE = 0.1
+_ACCEPTANCE_TOLERANCE = 0.1
+"""As a part of the median."""
+
+_HIT_TOLERANCE = 0.05
+"""As a difference of two ratios."""
+
+_KV_TOLERANCE = 0.3
+"""How far the two ways to tell how many requests fit may differ, as a part of the larger number."""
+
+_LEAST_KV = 0.02
+"""Below this share of the KV cache its rounding is too large to learn from how many requests fill it."""
+
+_LEAST_SEATS = 128
+"""No release runs fewer requests at once than this where --max-num-seqs is not given."""
+
+
+class NoCurve(NamedTuple):
+    """Why there is no curve, with the numbers that its reason is about, by name."""
+
+    reason: CapacityReason
+    numbers: Mapping[str, float] = {}
+
+
+class Limit(NamedTuple):
+    """How many requests run at most, and what limits them."""
+
+    requests: float
+    by: LimitName
+
+
+class Curve(NamedTuple):
+    """
+    The capacity by a curve.
+
+    `generated` is in tokens per second, `computed` the tokens of prompts with them. `windows` is how many the curve is
+    through, `most_running` the most requests among them, `prefix_hits` the mean share of prompt tokens from the cache.
+    """
+
+    generated: float
+    computed: float | None
+    fit: ThroughputFit
+    limit: Limit
+    windows: int
+    most_running: float
+    prefix_hits: float | None
+
+
+def load_level(running: float) -> int:
+    """Return the level of a number of running requests, 1, 2-3, 4-7, 8-15 and so on, as a number that grows by one."""
+    return int(running).bit_length()
+
+
+def draw_curve(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Curve | NoCurve:
+    """Return the capacity of an engine with these facts by its windows, or why they do not show it."""
+    limit = running_limit(windows, facts)
+    if isinstance(limit, NoCurve):
+        return limit
+    alike = _alike(windows)
+    if isinstance(alike, NoCurve):
+        return alike
+    most = max(window.running for window in alike)
+    if most < MIN_SHARE * limit.requests:
+        return NoCurve("too_light", {"running": most, "limit": limit.requests})
+    fit = fit_throughput([(window.running, window.generated) for window in alike])
+    if fit is None or fit.r_squared < MIN_R_SQUARED:
+        return NoCurve("no_curve", {} if fit is None else {"r_squared": fit.r_squared})
+    error = fit.relative_error(limit.requests)
+    if error > MAX_ERROR:
+        return NoCurve("curve_uncertain", {"error": error})
+    generated = fit.at(limit.requests)
+    total, computed = sum(each.generated for each in alike), _sum(each.computed for each in alike)
+    return Curve(
+        generated=generated,
+        computed=None if computed is None else generated * computed / total,
+        fit=fit,
+        limit=limit,
+        windows=len(alike),
+        most_running=most,
+        prefix_hits=_mean(each.prefix_hits for each in alike),
+    )
+
+
+def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Limit | NoCurve:
+    """Return how many requests run at most, or why that is not known."""
+    seats, tokens = facts.get("max_running_requests"), facts.get("kv_cache_capacity_tokens")
+    held = _mean(window.held for window in windows)
+    by_facts = tokens / held if tokens and held else None
+    seen = [w.running / w.kv_cache_usage for w in windows if w.kv_cache_usage and w.kv_cache_usage >= _LEAST_KV]
+    by_sight = _median(seen)
+    fitting = min((each for each in (by_facts, by_sight) if each is not None), default=None)
+    if seats and (fitting is None or seats <= fitting):
+        return Limit(seats, "max-num-seqs")
+    if fitting is None or not (seats or fitting <= _LEAST_SEATS):
+        return NoCurve("limit_unknown")
+    if by_facts and by_sight and abs(by_facts - by_sight) > _KV_TOLERANCE * max(by_facts, by_sight):
+        return NoCurve("limits_differ", {"by_size": by_facts, "by_usage": by_sight})
+    return Limit(fitting, "KV cache")
+
+
+def _alike(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow] | NoCurve:
+    """Return the windows that can be compared, if they are enough; they are near the median in all that matters."""
+    problem = _too_few(windows, "too_few_loads")
+    if problem is not None:
+        return problem
+    for reason, is_alike in _CONDITIONS:
+        windows = is_alike(windows)
+        problem = _too_few(windows, reason)
+        if problem is not None:
+            return problem
+    return windows
+
+
+def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> NoCurve | None:
+    levels = len({load_level(window.running) for window in windows})
+    if len(windows) >= MIN_WINDOWS and levels >= MIN_LEVELS:
+        return None
+    return NoCurve(reason, {"windows": len(windows), "levels": levels})
+
+
+_Choice = Callable[[Sequence[LoadWindow]], Sequence[LoadWindow]]
+
+
+def _not_preempted(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow]:
+    return [window for window in windows if not window.is_preempted]
+
+
+def _near_median(
+    value: Callable[[LoadWindow], float | None], *, ratio: float = 0.0, difference: float = 0.0
+) -> _Choice:
+    """Return a choice of the windows whose value is near the median of all, or not known."""
+
+    def choose(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow]:
+        middle = _median([each for window in windows if (each := value(window)) is not None])
+        if middle is None:
+            return windows
+        most = difference + ratio * middle
+        return [window for window in windows if (each := value(window)) is None or abs(each - middle) <= most]
+
+    return choose
+
+
+_CONDITIONS: tuple[tuple[CapacityReason, _Choice], ...] = (
+    ("preempted", _not_preempted),
+    ("lengths_differ", _near_median(lambda window: window.length, ratio=_LENGTH_TOLERANCE)),
+    ("prefix_hits_differ", _near_median(lambda window: window.prefix_hits, difference=_HIT_TOLERANCE)),
+    ("acceptance_differs", _near_median(lambda window: window.acceptance_length, ratio=_ACCEPTANCE_TOLERANCE)),
+)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    """Return the middle value, the lower of two: the standard library's module takes long to import."""
+    return sorted(values)[(len(values) - 1) // 2] if values else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum if every value is known."""
+    every = list(values)
+    known = [each for each in every if each is not None]
+    return sum(known) if known and len(known) == len(every) else None

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is learnt of one engine while it runs, in bounded memory, and the capacity that this shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from vllm_watch.daemon.capacity.curve import MIN_LEVELS, MIN_WINDOWS, Curve, NoCurve, draw_curve, load_level
+from vllm_watch.daemon.capacity.samples import LoadSample
+from vllm_watch.daemon.capacity.saturation import SaturationMeter, Stretch
+from vllm_watch.daemon.capacity.windows import LoadWindow, WindowCutter
+
+
+WINDOWS_PER_LEVEL = 16
+"""So many windows of each level of running requests are kept, the last ones."""
+
+TRY_EVERY = 4
+"""After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
+
+FIT_EVERY = 20
+"""After so many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
+
+DRAW_EVERY = 40
+"""After so many, ten minutes of work, a curve that is used is drawn again."""
+
+_AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
+_FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
+
+
+class Learnt(NamedTuple):
+    """The capacity by what an engine did: measured while it was saturated, and by a curve, or why there is none."""
+
+    saturated: Stretch | None
+    curve: Curve | NoCurve
+
+
+class CapacityTracker:
+    """Takes in one engine's samples in order of time, of one life of its server."""
+
+    def __init__(self) -> None:
+        self.meter = SaturationMeter()
+        self._cutter = WindowCutter()
+        self._windows: dict[int, deque[LoadWindow]] = defaultdict(partial(deque, maxlen=WINDOWS_PER_LEVEL))
+        self._new_windows = 0
+        self._has_changed = True
+        self._facts: tuple[float | None, ...] | None = None
+        self._learnt = Learnt(None, NoCurve("too_few_loads"))
+
+    def add(self, sample: LoadSample) -> None:
+        """Take in a sample."""
+        self._has_changed |= self.meter.add(sample)
+        window = self._cutter.add(sample)
+        if window is not None:
+            self._windows[load_level(window.running)].append(window)
+            self._new_windows += 1
+
+    def learnt(self, facts: Mapping[str, float]) -> Learnt:
+        """Return what is known of an engine with these facts: the same object until something changes."""
+        if self._is_due or tuple(map(facts.get, _FACTS)) != self._facts:
+            return self.draw(facts)
+        if self._has_changed:
+            self._learnt = self._learnt._replace(saturated=self.meter.measured(facts))
+            self._has_changed = False
+        return self._learnt
+
+    def draw(self, facts: Mapping[str, float]) -> Learnt:
+        """Return what is known now of an engine with these facts, with a curve through all windows."""
+        self._learnt = Learnt(self.meter.measured(facts), draw_curve(self.windows, facts))
+        self._facts = tuple(map(facts.get, _FACTS))
+        self._has_changed, self._new_windows = False, 0
+        return self._learnt
+
+    @property
+    def windows(self) -> tuple[LoadWindow, ...]:
+        """The windows that are kept."""
+        return tuple(window for of_level in self._windows.values() for window in of_level)
+
+    @property
+    def _is_enough(self) -> bool:
+        return len(self._windows) >= MIN_LEVELS and sum(map(len, self._windows.values())) >= MIN_WINDOWS
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a curve is to be drawn."""
+        if self._new_windows < TRY_EVERY or not self._is_enough:
+            return False
+        curve = self._learnt.curve
+        if isinstance(curve, Curve):
+            return self._new_windows >= DRAW_EVERY
+        return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can happen to a server, in words: the events of the snapshot, of `top` and of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch_parsers.kernel_messages import BY_CODE, SWITCH_CODES
+
+
+EventKind = Literal["start", "state", "failure", "file", "flags", "xid", "gpu"]
+"""
+What happened: the server started, an engine's state changed, the log reports a failure, something happened to the log's
+file, a start had other flags, the kernel reports an error of a GPU, or a GPU's state changed.
+"""
+
+FileChange = Literal["rotation", "truncation", "lost"]
+
+STARTED = "the server starts"
+
+FAILURES: Mapping[str, str] = {
+    "cuda_illegal_access": "a CUDA kernel accessed memory that is not its own",
+    "cuda_launch_failure": "a CUDA kernel failed",
+    "engine_dead": "the engine died",
+    "execution_timeout": "a model execution timed out",
+    "gpu_ecc": "an uncorrectable memory error of a GPU",
+    "gpu_lost": "a GPU is lost",
+    "gpu_memory_too_small": "the GPU's memory is too small",
+    "gpu_nvlink": "an NVLink error",
+    "kv_cache_too_small": "the KV cache is too small",
+    "nccl_error": "NCCL error",
+    "out_of_memory": "out of memory",
+    "request_error": "a request failed inside the engine",
+    "shm_timeout": "its processes waited 60 s for each other",
+    "worker_died": "a worker died",
+}
+"""The failures that a log reports, by kind."""
+
+FAILURE_RUNBOOKS: Mapping[str, str] = {
+    "cuda_illegal_access": "VllmWorkerFailed",
+    "cuda_launch_failure": "VllmWorkerFailed",
+    "engine_dead": "VllmEngineCrashed",
+    "execution_timeout": "VllmWorkerFailed",
+    "gpu_ecc": "VllmWorkerFailed",
+    "gpu_lost": "VllmWorkerFailed",
+    "gpu_memory_too_small": "VllmOutOfMemory",
+    "gpu_nvlink": "VllmWorkerFailed",
+    "kv_cache_too_small": "VllmOutOfMemory",
+    "nccl_error": "VllmWorkerFailed",
+    "out_of_memory": "VllmOutOfMemory",
+    "worker_died": "VllmWorkerFailed",
+}
+"""The runbook that says what to do about a failure: that of the alert on it."""
+
+FILE_CHANGES: Mapping[FileChange, str] = {
+    "rotation": "the log was rotated",
+    "truncation": "the log was truncated",
+    "lost": "a rotated file of the log was gone before it was read to its end",
+}
+
+
+GPU_CHANGES: Mapping[GpuState, str] = {
+    "ok": "{} is back",
+    "lost": "{} is lost: the driver does not reach it",
+    "reset_required": "{} needs a reset",
+}
+"""The states of a GPU, as changes; what is in braces is the GPU."""
+
+
+def state_text(before: str, state: str) -> str:
+    """Return a change of state in words."""
+    return f"{state} (was {before})"
+
+
+def flags_text(changes: str) -> str:
+    """Return a start with other flags in words."""
+    return f"started with other flags: {changes}"
+
+
+def gpu_text(state: str, place: str) -> str:
+    """Return a change of the state of a GPU at a place in words."""
+    return next(text for known, text in GPU_CHANGES.items() if known == state).format(f"GPU {place}")
+
+
+def xid_text(code: str, place: str) -> str:
+    """Return an error of a GPU at a place, by its code, in words."""
+    name = f"Xid {code}" if code.isdigit() else "SXid" if code in SWITCH_CODES else "GPU error"
+    return f"{name} of {place}: {BY_CODE[code].meaning}"

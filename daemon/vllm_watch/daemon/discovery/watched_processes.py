@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The processes of watched servers: what their command lines say, and which of them are on a GPU.
+
+A number alone does not tell whose process it is: it may be another one's by now, or be meant in another namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Process, ProcessList
+from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, process_tree, server_processes
+from vllm_watch.daemon.discovery.whose_server import Here, server_of
+from vllm_watch.daemon.state.gpu_report import GpuReport
+from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.daemon.state.present_life import RunningServer, ServerProcess
+from vllm_watch.daemon.support.clock import steady_seconds
+from vllm_watch.daemon.support.errors import DiscoveryError
+
+
+LIST_SECONDS = 60.0
+"""How often the processes are listed although the same ones are on the GPUs and no server was started."""
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The namespace of a machine's own process numbers: the kernel's number of it is fixed."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class _Found(NamedTuple):
+    """What is known of a server's processes: its first one, and all by their numbers."""
+
+    server: DiscoveredServer
+    tree: Mapping[int, Process]
+
+
+def this_machine(proc: Proc | None = None, hostname: str | None = None) -> Here:
+    """Return this machine, or what it is by the process table and the name that are given."""
+    own = proc or Proc()
+    return Here(hostname if hostname is not None else os.uname().nodename, own.networks.own_addresses())
+
+
+class Running(NamedTuple):
+    """
+    The processes of watched servers, by the servers' names, as the process table had them at a moment.
+
+    `why` tells why a server may have a process that is not among them.
+    """
+
+    at: float
+    servers: Mapping[str, RunningServer]
+    why: str
+
+
+class WatchedProcesses:
+    """
+    Finds the processes of watched servers, for all who ask: their threads wait for each other.
+
+    Args:
+        proc: The process table.
+        uptime: Returns the seconds since the machine's start.
+        hostname: The machine's name.
+    """
+
+    def __init__(
+        self, proc: Proc | None = None, uptime: Callable[[], float] = steady_seconds, hostname: str | None = None
+    ) -> None:
+        self._proc = proc or Proc()
+        self._uptime = uptime
+        self._hostname = hostname
+        self._lock = threading.Lock()
+        self._listed: ProcessList | None = None
+        self._listed_at = 0.0
+        self._error = ""
+        self._servers: Sequence[ServerConfig] | None = None
+        self._pids: frozenset[int] = frozenset()
+        self._list_due = 0.0
+        self._found: dict[str, _Found] = {}
+        self._seen: set[str] = set()
+        """The servers that were found before: one that is not found any more has no processes."""
+
+    def running(self, servers: Sequence[ServerConfig], now: float, *, anew: bool = False) -> Running | None:
+        """
+        Return the servers' processes; `None` if no server may run here.
+
+        Args:
+            servers: The servers.
+            now: The time.
+            anew: List the processes although that was done lately.
+        """
+        here = this_machine(self._proc, self._hostname)
+        if not any(map(here.may_run, servers)):
+            return None
+        with self._lock:
+            if anew or self._is_due(servers, now):
+                self._list(servers, now)
+            found = {
+                name: RunningServer(ServerProcess(server.pid, server.started), server.command.facts, server.log)
+                for name, (server, _) in self._found.items()
+            }
+            return Running(self._listed_at, found, self._why())
+
+    def users(self, servers: Sequence[ServerConfig], report: GpuReport, now: float) -> GpuUsers:
+        """Return the servers with their processes that are on a GPU by a reading, and the processes that have ended."""
+        pids = frozenset(process.pid for gpu in report.gpus for process in gpu.processes or ())
+        with self._lock:
+            if self._pids != pids or self._is_due(servers, now):
+                self._pids = pids
+                self._list(servers, now)
+            here = this_machine(self._proc, self._hostname)
+            running = self._running(pids, now - (report.at if report.listed_at is None else report.listed_at))
+            gone = self._gone(pids) if running is None else self._gone(pids - running)
+            return GpuUsers([self._user(server, here, running) for server in servers], gone)
+
+    def _is_due(self, servers: Sequence[ServerConfig], now: float) -> bool:
+        return self._servers != servers or now >= self._list_due
+
+    def _why(self) -> str:
+        """Return why a server may have a process that was not found."""
+        if self._listed is None:
+            return self._error
+        if self._listed.hidepid is not None and os.geteuid() != 0:
+            return f"other users' processes are hidden (hidepid={self._listed.hidepid}; in a unit, ProtectProc=)"
+        if self._listed.unreadable:
+            return f"{self._listed.unreadable} processes may not be read"
+        return "no process of this machine is this server for certain"
+
+    def _list(self, servers: Sequence[ServerConfig], now: float) -> None:
+        """Find the servers' processes."""
+        self._servers, self._listed_at, self._list_due = servers, now, now + LIST_SECONDS
+        self._seen = {server.name for server in servers} & (self._seen | self._found.keys())
+        try:
+            self._listed = self._proc.table.processes()
+            found = find_servers(self._proc, self._listed).servers
+        except DiscoveryError as error:
+            self._listed, self._found, self._error = None, {}, str(error)
+            return
+        by_pid = {process.pid: process for process in self._listed.processes}
+        here = this_machine(self._proc, self._hostname)
+        roots = {process.pid: process for process in server_processes(self._listed.processes)}
+        self._found = {}
+        for server in servers:
+            own = server_of(server, found, here)
+            if own is not None and own.pid in roots:
+                tree = process_tree(roots[own.pid], by_pid)
+                self._found[server.name] = _Found(own, {process.pid: process for process in tree})
+
+    def _running(self, pids: Collection[int], age: float) -> frozenset[int] | None:
+        """
+        Return those of the numbers that are still of the process that had them, `None` if they mean nothing here.
+
+        Args:
+            pids: The numbers in a reading.
+            age: How many seconds ago the driver was asked for them: a process that is younger is another one.
+        """
+        if self._listed is None or self._mean_nothing(pids):
+            return None
+        known = {process.pid: process for process in self._listed.processes if process.pid in pids}
+        calls = {
+            pid: partial(self._proc.table.is_running, process)
+            for pid, process in known.items()
+            if self._uptime() - process.started / _TICKS >= age
+        }
+        return frozenset(pid for pid, is_running in self._proc.table.run_for_each(calls).items() if is_running)
+
+    def _gone(self, pids: Collection[int]) -> frozenset[int]:
+        """Return those of the numbers that are no process any more; a process that may be hidden is not one of them."""
+        if self._listed is None or self._mean_nothing(pids):
+            return frozenset()
+        shows_all = self._listed.hidepid is None and not self._listed.unreadable
+        known = {process.pid: process for process in self._listed.processes}
+        calls = {pid: partial(self._proc.table.is_running, known[pid]) for pid in pids if pid in known}
+        are_running = self._proc.table.run_for_each(calls)
+        return frozenset(pid for pid in pids if not are_running.get(pid, pid in known) and (pid in known or shows_all))
+
+    def _mean_nothing(self, pids: Collection[int]) -> bool:
+        """
+        Whether numbers of processes are those of another namespace.
+
+        In a container a driver either shows only the processes that are visible there, or all of them by the machine's
+        own numbers. Then one that is no process here gives them away.
+        """
+        if self._listed is None or self._proc.pid_namespace() in {"", _FIRST_NAMESPACE}:
+            return False
+        return not {process.pid for process in self._listed.processes}.issuperset(pids)
+
+    def _user(self, server: ServerConfig, here: Here, running: frozenset[int] | None) -> GpuUser:
+        found = self._found.get(server.name)
+        is_here = found is not None or here.runs(server)
+        if found is not None:
+            own = None if running is None else running & found.tree.keys()
+            return GpuUser(server.name, server.gpus, is_here, (found.server.pid, found.server.started), own)
+        is_gone = running is not None and server.name in self._seen
+        return GpuUser(server.name, server.gpus, is_here, None, frozenset() if is_gone else None)

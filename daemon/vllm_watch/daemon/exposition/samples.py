@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot as samples, to be written in whatever format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.catalog.states import ENGINE_STATES
+from vllm_watch.daemon.exposition.gpu_samples import gpu_parts, gpu_use_part
+from vllm_watch.daemon.exposition.sample_values import AnySample, HistogramSample, PlainSample, SamplePart, bound_text
+from vllm_watch.daemon.state.engine_capacity import EngineCapacity
+from vllm_watch.daemon.state.objectives import attainments
+from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
+from vllm_watch_parsers.kernel_messages import GPU_XID
+
+
+_OTHER_NAMES = {"size": "bytes", "lag": "lag_bytes"}
+
+
+def _series_of_count(field: str) -> str:
+    """Return the series of a count of the log's reading: a counter, or else a gauge."""
+    name = f"log_{_OTHER_NAMES.get(field, field)}"
+    return name if name in SERIES else f"{name}_total"
+
+
+_TAIL_SERIES = {field: _series_of_count(field) for field in TailCounts._fields if field != "watch_mode"}
+
+
+_CAUSE_SERIES = {"stalled": "engine_stall_info", "down": "engine_down_info"}
+"""The states whose cause is a series."""
+
+_CAPACITY_SERIES = (
+    "capacity_estimate_tokens_per_second",
+    "capacity_estimate_lower_tokens_per_second",
+    "capacity_estimate_upper_tokens_per_second",
+    "capacity_estimate_prompt_tokens_per_second",
+)
+"""In the order of the fields of `CapacityRange`."""
+
+
+def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    """Yield all samples of a snapshot."""
+    for part in whole_parts(server):
+        yield from part.samples()
+
+
+def whole_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield the parts of a snapshot, and those of the GPUs that its server uses."""
+    yield from sample_parts(server)
+    yield from gpu_parts(server)
+
+
+def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield the parts of a snapshot but for those of GPUs, which other servers may use, too."""
+    name = server.name
+    for engine in server.engines:
+        yield from _engine_parts(server, engine)
+    for totals in (*(engine.totals for engine in server.engines), *server.former):
+        depends_on, samples = (totals, server.slo), partial(_total_samples, server, totals)
+        yield SamplePart(("totals", name, totals.key), depends_on, samples)
+    about = (
+        server.version,
+        server.model_name,
+        server.engine_generation,
+        server.role,
+        server.starts,
+        server.start_time,
+        server.slo,
+        server.links,
+        server.cost_per_hour,
+    )
+    yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
+    configuration = (server.model_name, server.configuration)
+    yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
+    requests = (server.http_requests, server.admission_rejections)
+    yield SamplePart(("requests", name), requests, partial(_request_samples, server))
+    yield SamplePart(("of server", name), server.of_server, partial(_of_server_samples, server))
+    yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
+    yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
+    attempts = (
+        server.missing_metrics,
+        server.values_out_of_range,
+        server.label_values_dropped,
+        server.scrape_long_lines,
+        server.scrape_duration,
+        server.probe,
+    )
+    yield SamplePart(("attempts", name), attempts, partial(_attempt_samples, server))
+    yield from _log_parts(server)
+    if server.gpus:
+        yield gpu_use_part(server)
+
+
+def _log_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield what its log and the kernel's report, and how its log is read."""
+    name = server.name
+    if server.log is not None:
+        yield SamplePart(("log", name), server.log, partial(_log_samples, server))
+    if server.tail is not None:
+        yield SamplePart(("tail", name), server.tail, partial(_tail_samples, server))
+    if server.gpu_xids is not None and (server.gpus or server.gpu_xids):
+        yield SamplePart(("xids", server.name), server.gpu_xids, partial(_xid_samples, server, server.gpu_xids))
+
+
+def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
+    name, labels = server.name, (server.name, engine.key.model_name, engine.key.engine)
+    gauges = (engine.gauges, engine.position_acceptance, engine.kv)
+    yield SamplePart(("gauges", name, engine.key), gauges, partial(_gauge_samples, engine, labels))
+    latencies, samples = (
+        (engine.quantiles, engine.means, engine.first_bounds),
+        partial(_latency_samples, engine, labels),
+    )
+    yield SamplePart(("latencies", name, engine.key), latencies, samples)
+    if engine.step_times:
+        speed = _decides_speed(server)
+        steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
+        yield SamplePart(("steps", name, engine.key), steps, samples)
+    state = (
+        (engine.facts, engine.startup_seconds, engine.disagreements),
+        (engine.state, engine.cause, engine.capacity),
+    )
+    yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
+
+
+def _gauge_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for name, reading in engine.gauges.items():
+        yield _sample(name, labels, reading)
+    for position, ratio in enumerate(engine.position_acceptance):
+        if ratio is not None:
+            yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
+    for key, reading in engine.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
+
+
+def _state_samples(
+    server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
+) -> Iterator[PlainSample]:
+    for name, value in engine.facts.items():
+        yield PlainSample(name, labels, value, server.at)
+    for phase, seconds in engine.startup_seconds.items():
+        yield PlainSample("startup_seconds", (*labels, phase), seconds, server.at)
+    for quantity, is_differing in engine.disagreements.items():
+        yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
+    for state in ENGINE_STATES:
+        yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+    if engine.cause is not None and engine.state in _CAUSE_SERIES:
+        yield PlainSample(_CAUSE_SERIES[engine.state], (*labels, engine.cause), 1, server.at)
+    yield from _capacity_samples(engine.capacity, labels, server.at)
+
+
+def _capacity_samples(capacity: EngineCapacity, labels: tuple[str, str, str], at: float) -> Iterator[PlainSample]:
+    for basis, known in capacity.ranges.items():
+        for name, value in zip(_CAPACITY_SERIES, known, strict=True):
+            if value is not None:
+                yield PlainSample(name, (*labels, basis), value, at)
+    if capacity.unknown is not None:
+        yield PlainSample("capacity_unknown_info", (*labels, capacity.unknown), 1, at)
+
+
+def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for stage, reading in engine.means.items():
+        yield _sample("latency_mean_seconds", (*labels, stage), reading)
+    for stage, reading in engine.first_bounds.items():
+        yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
+
+
+def _step_samples(engine: EngineSnapshot, labels: tuple[str, ...]) -> Iterator[PlainSample]:
+    for of_class, time in engine.step_times.items():
+        yield PlainSample("decode_step_seconds", (*labels, *of_class), time.seconds, time.at)
+        yield PlainSample("decode_step_measurements", (*labels, *of_class), time.measured, time.at)
+
+
+def _decides_speed(server: ServerSnapshot) -> tuple[str, str]:
+    """
+    Return the configuration and the version of a server, on which the time of a step depends.
+
+    /metrics has few of the flags: where nothing else has any, each start counts as a configuration.
+    """
+    configuration = server.configuration
+    config = configuration.digest or ""
+    if not any(flag.source != "metrics" for flag in configuration.flags.values()):
+        config = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
+    return config, server.version or ""
+
+
+def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
+    labels = (server.name, totals.key.model_name, totals.key.engine)
+    for name, reading in totals.counters.items():
+        yield _sample(name, labels, reading)
+    for reason, reading in totals.requests_finished.items():
+        yield _sample("requests_finished_total", (*labels, reason), reading)
+    for source, reading in totals.prompt_tokens.items():
+        yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
+    for (name, value), reading in totals.by_label.items():
+        yield _sample(name, (*labels, value), reading)
+    for key, reading in totals.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
+    for name, histogram in totals.histograms.items():
+        yield HistogramSample(name, labels, histogram.histogram, histogram.at)
+    for kept in attainments(server.slo, totals.histograms):
+        objective = (*labels, kept.objective)
+        bound = bound_text(kept.bound)
+        yield PlainSample("slo_requests_total", (*objective, bound), kept.requests, kept.at)
+        yield PlainSample("slo_good_requests_total", (*objective, bound), kept.good, kept.at)
+        yield PlainSample("slo_bound_seconds", objective, kept.bound, kept.at)
+
+
+def _sample(name: str, labels: tuple[str, ...], reading: Reading) -> PlainSample:
+    return PlainSample(name, labels, reading.value, reading.at)
+
+
+def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    info = (name, server.model_name, server.version or "", server.engine_generation or "", server.role)
+    if server.version or server.model_name:
+        yield PlainSample("server_info", info, 1, at)
+    yield PlainSample("server_starts_total", (name,), server.starts, at)
+    if server.start_time is not None:
+        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
+    if server.links:
+        yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
+    if server.cost_per_hour is not None:
+        yield PlainSample("server_cost_per_hour", (name,), server.cost_per_hour, at)
+    for objective, seconds in server.slo.items():
+        yield PlainSample(objective, (name,), seconds, at)
+
+
+def _configuration_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, configuration = server.name, server.configuration
+    if configuration.digest is None:
+        return
+    labels = (name, server.model_name, *configuration.labels.values(), configuration.digest)
+    yield PlainSample("server_config_info", labels, 1, server.at)
+    change = configuration.change
+    if change is not None and change.at is not None:
+        for flag, old, new in change.changes:
+            yield PlainSample(
+                "server_config_change_timestamp_seconds", (name, flag, old or "", new or ""), change.at, server.at
+            )
+
+
+def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name = server.name
+    for key, count in server.http_requests.items():
+        yield PlainSample("http_requests_total", (name, *key), count, server.at)
+    for (model, reason), reading in server.admission_rejections.items():
+        yield _sample("admission_rejections_total", (name, model, reason), reading)
+
+
+def _of_server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    for series, reading in server.of_server.items():
+        labels = (server.name, *series.labels)
+        if isinstance(reading, Reading):
+            yield _sample(series.name, labels, reading)
+        else:
+            yield HistogramSample(series.name, labels, reading.histogram, reading.at)
+
+
+def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    for source in server.sources:
+        yield PlainSample("source_up", (name, source.source), float(source.is_up), at)
+        yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
+        if source.last_reading is not None:
+            yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
+        if source.engine_kind is not None:
+            yield PlainSample("metrics_page_info", (name, source.engine_kind), 1, at)
+
+
+def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    for item in server.comparisons:
+        labels = (server.name, item.key.model_name, item.key.engine, item.source, item.quantity)
+        yield _sample("source_value", labels, item.reading)
+
+
+def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    for metric, is_missing in server.missing_metrics.items():
+        yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
+    for (origin, quantity), count in server.values_out_of_range.items():
+        yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
+    for dropper, count in server.label_values_dropped.items():
+        yield PlainSample("label_values_dropped_total", (name, dropper), count, at)
+    if server.scrape_long_lines is not None:
+        yield PlainSample("scrape_long_lines_total", (name,), server.scrape_long_lines, at)
+    if server.scrape_duration is not None:
+        yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
+    if server.probe is not None:
+        yield PlainSample("probe_success", (name,), float(server.probe.is_success), at)
+        if server.probe.first_token_seconds is not None:
+            yield PlainSample("probe_time_to_first_token_seconds", (name,), server.probe.first_token_seconds, at)
+
+
+def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    log = server.log
+    if log is None:
+        return
+    for event, count in log.events.items():
+        yield PlainSample("log_events_total", (server.name, event), count, server.at)
+    for change, count in log.adapter_changes.items():
+        yield PlainSample("lora_adapter_changes_total", (server.name, change), count, server.at)
+    for field, count in log.unknown_fields.items():
+        yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
+    yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
+    yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
+    yield PlainSample("log_lines_rejected_total", (server.name,), log.rejected_lines, server.at)
+
+
+def _xid_samples(server: ServerSnapshot, count: int) -> Iterator[PlainSample]:
+    yield PlainSample("log_events_total", (server.name, GPU_XID), count, server.at)
+
+
+def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    tail = server.tail
+    if tail is None:
+        return
+    for field, name in _TAIL_SERIES.items():
+        count = getattr(tail, field)
+        if count is not None:
+            yield PlainSample(name, (server.name,), count, server.at)
+    if tail.watch_mode is not None:
+        yield PlainSample("log_watch_info", (server.name, tail.watch_mode), 1, server.at)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The newest reading of the GPUs: asks the child process for it, and starts another child when one has ended.
+
+At most one call of the driver is outstanding, ever: a child that does not answer is waited for, however long that
+takes, and meanwhile none is started beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from vllm_watch.daemon.catalog.reasons import GPU, GpuReason, explain
+from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
+from vllm_watch.daemon.gpu.known_gpus import KnownGpus
+from vllm_watch.daemon.gpu.messages import FailureMessage, ReadingMessage, decode
+from vllm_watch.daemon.gpu.reader_process import ReaderProcess, Said
+from vllm_watch.daemon.sources.journalctl import RestartDelay
+from vllm_watch.daemon.state.gpu_report import GpuReport
+from vllm_watch.daemon.support.clock import Clock
+
+
+log = structlog.get_logger("vllm_watch.gpu")
+
+PATIENCE = 1.0
+"""So long a report waits for the child's answer; a later one has it then."""
+
+DEADLINE = 10.0
+FIRST_DEADLINE = 60.0
+"""Without nvidia-persistenced the first call initialises each card, which takes seconds."""
+
+_SOON = (1.0, 30.0)
+_LATER = (60.0, 600.0)
+"""The first delay and the longest before another child is started: where it may help soon, and where somebody has to
+install or repair something first."""
+
+_ANSWER = b'{"'
+"""How an answer begins; what else a child prints are errors, or a library's remarks."""
+
+_MAY_HELP_SOON = frozenset[GpuReason]({"access_lost", "reader_ended"})
+
+
+def has_module() -> bool:
+    """Whether nvidia-ml-py is there, which the extra `gpu` brings; it is not imported."""
+    return importlib.util.find_spec("pynvml") is not None
+
+
+class Child(Protocol):
+    """A running child process, as `ReaderProcess`."""
+
+    changed: threading.Event
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+
+    def ask(self) -> None:
+        """Ask for a reading."""
+
+    def take(self) -> list[Said]:
+        """Return what it said since the last time."""
+
+    def close(self) -> None:
+        """Let it end."""
+
+
+class GpuReader:
+    """
+    Reads the GPUs. For one thread.
+
+    Args:
+        clock: The time.
+        start: Starts a child process, given a function that returns the time.
+        deadline: Seconds after which a call counts as hanging.
+        first_deadline: The same for the first reading of each child.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        start: Callable[[Callable[[], float]], Child] = ReaderProcess,
+        deadline: float = DEADLINE,
+        first_deadline: float = FIRST_DEADLINE,
+    ) -> None:
+        self._clock = clock
+        self._start_child = start
+        self._deadline, self._first_deadline = deadline, first_deadline
+        self._child: Child | None = None
+        self._ending: Child | None = None
+        """One that was closed in a call: none is started before it has ended."""
+        self._asked_at: float | None = None
+        self._is_late = self._has_answered = self._was_read = False
+        self._last_words = ""
+        self._soon, self._later = RestartDelay(*_SOON), RestartDelay(*_LATER)
+        self._known = KnownGpus()
+        self._unopened: Mapping[int, int] = {}
+        self._report = GpuReport(clock.now(), "starting")
+
+    def report(self) -> GpuReport:
+        """Return the newest reading, made now if the child answers within `PATIENCE`, or why there is none."""
+        now = self._clock.now()
+        if self._child is None and self._may_start(now):
+            self._start(now)
+        if self._child is not None:
+            self._listen(self._child, now)
+        if self._report.reason != "ok":
+            self._report = self._report._replace(at=self._clock.now())
+        return self._report
+
+    def close(self) -> None:
+        """
+        Let the child end; one in a call that does not return is left alone, and ends when the call returns.
+
+        A later `report` starts another one, but not before that.
+        """
+        if self._child is not None:
+            self._child.close()
+            self._ending, self._child = self._child, None
+
+    def _may_start(self, now: float) -> bool:
+        is_alone = self._ending is None or self._ending.is_over
+        return is_alone and self._soon.is_over(now) and self._later.is_over(now)
+
+    def _start(self, now: float) -> None:
+        if not has_module():
+            self._fail("no_module", now)
+            return
+        self._asked_at, self._is_late, self._has_answered, self._last_words = None, False, False, ""
+        try:
+            self._child = self._start_child(self._clock.now)
+        except OSError as error:
+            self._fail("reader_ended", now, str(error))
+
+    def _listen(self, child: Child, now: float) -> None:
+        """Ask the child if nothing is outstanding, wait a moment, and take what it said."""
+        if self._asked_at is None:
+            child.ask()
+            self._asked_at = now
+        self._clock.wait(child.changed, PATIENCE)
+        is_over = child.is_over
+        for said in child.take():
+            self._hear(said)
+        now = self._clock.now()
+        if is_over and self._child is not None:
+            self._fail("reader_ended", now, self._last_words)
+        else:
+            self._judge(now)
+
+    def _judge(self, now: float) -> None:
+        """Note whether what is outstanding takes too long."""
+        deadline = self._deadline if self._has_answered else self._first_deadline
+        if self._asked_at is not None and now - self._asked_at > deadline:
+            self._is_late = True
+            self._note(GpuReport(now, "call_hangs"))
+
+    def _hear(self, said: Said) -> None:
+        try:
+            message = decode(said.line)
+        except msgspec.MsgspecError:
+            self._last_words = said.line.decode(errors="replace").strip()
+            if said.line.startswith(_ANSWER):  # Nothing better will come: it waits for the next request.
+                self._fail("reader_ended", said.at, self._last_words)
+            return
+        if isinstance(message, FailureMessage):
+            self._fail(reason_of(message.code, was_read=self._was_read), said.at, message.what)
+            return
+        was_late, self._is_late = self._is_late, False
+        self._asked_at, self._has_answered = None, True
+        if not was_late:  # A part of a late answer is as old as the call that did not return.
+            self._take(message, said.at)
+
+    def _take(self, message: ReadingMessage, at: float) -> None:
+        if message.unopened != self._unopened and message.unopened:
+            log.warning("gpu.not_opened", codes_by_number=message.unopened)
+        self._unopened = message.unopened
+        gpus = self._known.complete(message.readings())
+        self._soon.reset()
+        self._later.reset()
+        self._was_read = self._was_read or bool(gpus)
+        unopened = {number: BROKEN.get(code) for number, code in message.unopened.items()}
+        reason: GpuReason = "ok" if gpus else "no_gpus"
+        self._note(GpuReport(at, reason, message.seconds if gpus else 0.0, gpus, unopened, message.listed_at))
+
+    def _fail(self, reason: GpuReason, now: float, detail: str = "") -> None:
+        """Note why there is no reading, and let the child end."""
+        self.close()
+        (self._soon if reason in _MAY_HELP_SOON else self._later).fail(now)
+        self._note(GpuReport(now, reason), detail)
+
+    def _note(self, report: GpuReport, detail: str = "") -> None:
+        if report.reason != self._report.reason:
+            kind = GPU[report.reason].kind
+            write = log.info if kind in {"ok", "quiet"} else log.warning
+            write("gpu.changed", reason=report.reason, meaning=explain("gpu", report.reason), detail=detail)
+        self._report = report

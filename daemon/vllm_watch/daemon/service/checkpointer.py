@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the logs have been read, kept for the next run and for the next configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import structlog
+
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.exposition.self_metrics import CheckpointStatus
+from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.monitor import NOTHING_BEFORE
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Loaded, Positions
+from vllm_watch.daemon.support.clock import Clock
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+MAX_UNWATCHED = 256
+"""Of how many logs that are not watched any more the positions are kept."""
+
+
+class Checkpointer:
+    """
+    Saves the positions of all logs to the checkpoint file, if one is configured, and loads them at the start.
+
+    It also keeps those of logs that no server has any more: when one is configured again, reading resumes there.
+
+    Args:
+        config: Names the file and the first servers.
+        clock: The time.
+    """
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._path = config.checkpoint
+        self._clock = clock
+        self._file = CheckpointFile(config.checkpoint) if config.checkpoint is not None else None
+        self.loaded = self._load()
+        """What the file held at the start."""
+        self.kernel_cursor = self.loaded.positions.kernel_cursor
+        """How far the kernel's log has been read."""
+        self.gpus = self.loaded.positions.gpus
+        """Which GPUs the processes of servers are on."""
+        self._unwatched = Positions()
+        self.keep_unwatched(self.loaded, config)
+
+    def keep_unwatched(self, positions: Loaded, config: Config) -> None:
+        """Keep those positions that belong to no server of a configuration."""
+        self._unwatched = _unwatched(positions.positions.dated(positions.written), config)
+
+    def positions(self, logs: Collection[LogMonitor], known: Callable[[], Positions]) -> Loaded:
+        """
+        Return how far these logs and the unwatched ones have been read, as a checkpoint of this moment.
+
+        Args:
+            logs: The logs that are watched.
+            known: Returns what is known of the servers beside the positions.
+        """
+        # The time first: the positions may be of a later poll, never of an earlier one.
+        read_until = self._read_until(logs)
+        watched = Positions().beside(each.positions() for each in logs)
+        # A log that was renamed is not to be read again under its former path.
+        positions = self._unwatched.without(watched.files).beside([watched])
+        # What is known last: lines that are read again may correct it, lines that are not must be in it.
+        now = known()._replace(files=positions.files, journals=positions.journals)
+        return Loaded(now._replace(kernel_cursor=self.kernel_cursor, gpus=self.gpus), "ok", read_until)
+
+    def save(self, logs: Collection[LogMonitor], known: Callable[[], Positions], *, force: bool = False) -> None:
+        """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""
+        if self._file is None or not (force or _all_polled(logs)):
+            return
+        last_error = self._file.last_error
+        now = self.positions(logs, known)
+        self._file.save(now.positions, self._wall_now(), read_until=now.written, force=force)
+        if self._file.last_error not in {"", last_error}:
+            log.warning("checkpoint.failed", path=self._path, error=self._file.last_error)
+
+    def status(self) -> CheckpointStatus | None:
+        """Return how loading went and how many saves failed, `None` without a file."""
+        return CheckpointStatus(self.loaded.reason, self._file.failures) if self._file is not None else None
+
+    def _load(self) -> Loaded:
+        if self._file is None:
+            return NOTHING_BEFORE
+        loaded = self._file.load(self._wall_now())
+        write = log.info if loaded.reason in {"ok", "absent"} else log.warning
+        write("checkpoint.loaded", path=self._path, reason=loaded.reason)
+        return loaded
+
+    def _read_until(self, logs: Iterable[LogMonitor]) -> float:
+        """Return the wall-clock time before which everything written to the logs has been read."""
+        moments = [moment for each in logs if (moment := each.read_until) is not None]
+        return min(moments, default=self._wall_now())
+
+    def _wall_now(self) -> float:
+        return self._clock.wall(self._clock.now())
+
+
+def _all_polled(logs: Iterable[LogMonitor]) -> bool:
+    """Whether each log was polled once, or hangs: before that, a checkpoint would lose older positions."""
+    return all(each.is_overdue or each.was_polled for each in logs)
+
+
+def _unwatched(positions: Positions, config: Config) -> Positions:
+    """Return the last of the positions that belong to no configured server."""
+    watched = Positions().beside(positions.of(server.log, server.journal) for server in config.servers)
+    paths, units = {file.path for file in watched.files}, {journal.unit for journal in watched.journals}
+    files = [file for file in positions.files if file.path not in paths]
+    journals = [journal for journal in positions.journals if journal.unit not in units]
+    return Positions(tuple(files[-MAX_UNWATCHED:]), tuple(journals[-MAX_UNWATCHED:]))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that are watched now."""
+
+from __future__ import annotations
+
+import threading
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.service.checkpointer import Checkpointer
+from vllm_watch.daemon.service.config_changes import ConfigChanges
+from vllm_watch.daemon.service.history import HISTORY_STEP
+from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.sharing import Shared, shared_seconds
+from vllm_watch.daemon.service.state_changes import StateChanges
+from vllm_watch.daemon.sources.checkpoint import Positions, ServerChange
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+Result = TypeVar("Result")
+
+
+class Fleet:
+    """
+    The monitors of all configured servers; asking them survives the failure of any one.
+
+    Args:
+        config: The first servers.
+        clock: The time.
+        checkpointer: Knows how far their logs were read before.
+        errors: Counts failures.
+        catch_up: Has the logs' last lines read, as far as that does not take long.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        checkpointer: Checkpointer,
+        errors: InternalErrors,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._checkpointer = checkpointer
+        self._errors = errors
+        self._catch_up = catch_up
+        self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
+        self.is_complete: Callable[[], bool] = lambda: True
+        """Whether all servers are known that are to be watched: pods are found only after the start."""
+        self._state_changes = StateChanges()
+        self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
+        self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
+        self._history_due = clock.now()
+        self._collect_errors_lock = threading.Lock()
+        self._collect_errors: Counter[str] = Counter()
+
+    @property
+    def logs(self) -> tuple[LogMonitor, ...]:
+        """The logs of the servers that have one."""
+        return tuple(server.log for server in self.servers if server.log is not None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all servers are known, each log was polled and each /metrics scraped once."""
+        return self.is_complete() and all(server.is_ready for server in self.servers)
+
+    def replace(self, config: Config) -> None:
+        """Watch the servers of a new configuration; one that is configured as before keeps its monitor."""
+        known = {server.name: server for server in self.servers}
+        kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
+        for name in known.keys() - kept:
+            known[name].close()  # First: its successor would read again what it reads later.
+        before = self._checkpointer.positions(self.logs, self.known)
+        new = tuple(
+            known[each.name] if each.name in kept else ServerMonitor(each, self._clock, before)
+            for each in config.servers
+        )
+        self._checkpointer.keep_unwatched(before, config)
+        self.config, self.servers = config, new
+
+    def known(self) -> Positions:
+        """Return what is known of each server, for the checkpoint: the last change of its flags, and its facts."""
+        kept = self.each(lambda server: (server.name, *server.kept()))
+        changes = tuple(ServerChange(name, change) for name, change, _ in kept if change is not None)
+        return Positions(changes=changes, facts=tuple(facts for _, _, facts in kept if facts is not None))
+
+    def each(
+        self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None
+    ) -> list[Result]:
+        """Return what `ask` returns for each server, or for each of these; those for which it fails are left out."""
+        results = []
+        for server in self.servers if servers is None else servers:
+            try:
+                results.append(ask(server))
+            except Exception as error:  # noqa: BLE001 - `note_failure` logs it.
+                self.note_failure(server.name, error)
+        return results
+
+    @property
+    def shared_seconds(self) -> float:
+        """How old an answer about all servers may be."""
+        return shared_seconds(len(self.servers))
+
+    def snapshots(self) -> list[ServerSnapshot]:
+        """Return what is known of each server, at most `shared_seconds` ago."""
+        return self._snapshots.get(self.servers, self.shared_seconds)
+
+    def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:
+        """Return the first servers' names with the states that their engines are in."""
+        return self.each(lambda server: (server.name, server.engine_states().values()), self.servers[:limit])
+
+    def log_state_changes(self) -> None:
+        """Log the engines whose state has changed since the last call, and the servers started with other flags."""
+        self._state_changes.keep_only({server.name for server in self.servers})
+        # Nothing is known yet of a server whose sources were not read; what was known before a reload is kept for it.
+        ready = [server for server in self.servers if server.is_ready]
+        self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
+        self._config_changes.log(self.known().changes)
+
+    def record_history(self) -> None:
+        """Keep the present values for the charts, if the last ones are old enough."""
+        now = self._clock.now()
+        if now >= self._history_due:
+            self._history_due = now + HISTORY_STEP
+            known = {snapshot.name: snapshot for snapshot in self.snapshots()}
+            shown = [server for server in self.servers if server.name in known]
+            self.each(lambda server: server.history.add(now, known[server.name]), shown)
+
+    def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
+        self._catch_up()
+        return self.each(lambda server: server.snapshot(), servers)
+
+    def note_failure(self, server: str, error: Exception) -> None:
+        """Log and count that a server cannot be shown."""
+        log.error("collect.failed", server=server, exc_info=error)
+        self._errors.count("snapshot")
+        with self._collect_errors_lock:
+            self._collect_errors[server] += 1
+
+    def collect_errors(self) -> Mapping[str, int]:
+        """Return how often each server could not be shown, those of which none failed included."""
+        with self._collect_errors_lock:
+            return {server.name: self._collect_errors[server.name] for server in self.servers}
+
+    def close(self) -> None:
+        """Close the files and connections of all servers."""
+        for server in self.servers:
+            server.close()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The thread that follows the kernel's log for errors of GPUs, one for the whole machine.
+
+It runs only where it makes sense: a machine without GPUs starts no journalctl for it. It has no heartbeat that anybody
+checks: nothing else waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.gpu.places import GpuPlaces
+from vllm_watch.daemon.service.fleet import Fleet
+from vllm_watch.daemon.service.service_thread import ServiceThread
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, has_gpu_driver, kernel_log
+from vllm_watch.daemon.state.gpu_report import GpuReading
+from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvent, XidEvents
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch_parsers.kernel_messages import BY_CODE
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+POLL_SECONDS = 1.0
+
+
+def place_of(config: Config) -> str:
+    """Return where the kernel's log is read; `NEVER` without GPUs, or if it is not wanted."""
+    makes_sense = any(server.gpus for server in config.servers) or has_gpu_driver()
+    return config.gpu.kernel_log if makes_sense else NEVER
+
+
+class KernelLogThread(ServiceThread):
+    """
+    Reads the kernel's log once a second, counts the errors of GPUs, and tells the servers whose GPUs they are.
+
+    Args:
+        clock: The time.
+        errors: Counts failures.
+        fleet: The servers.
+        readings: Returns the GPUs that the driver shows.
+        cursor: Where an earlier run of the daemon has stopped.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        errors: InternalErrors,
+        fleet: Fleet,
+        *,
+        readings: Callable[[], tuple[GpuReading, ...]],
+        cursor: str | None = None,
+    ) -> None:
+        super().__init__(threading.Thread(target=self._run, name="kernel log", daemon=True), clock)
+        self._errors = errors
+        self._fleet = fleet
+        self._readings = readings
+        self._known: tuple[GpuReading, ...] = ()
+        self._places = GpuPlaces()
+        self._cursor = cursor
+        self._place = NEVER
+        self._xids = XidEvents()
+        self._status: KernelLogStatus | None = None
+
+    @property
+    def cursor(self) -> str | None:
+        """Where a later run of the daemon resumes."""
+        return self._cursor
+
+    def follow(self, place: str) -> None:
+        """Read the kernel's log at this place from now on, or none; the first place starts the thread."""
+        if place == self._place:
+            return
+        self._place = place
+        self._wake.set()
+        if place != NEVER:
+            self.start()
+
+    def status(self) -> KernelLogStatus | None:
+        """Return how reading goes, and what was found; `None` while it is not read. Any thread may call it."""
+        return self._status
+
+    def _run(self) -> None:
+        place, source = NEVER, None
+        while not self._stop.is_set():
+            self._wake.clear()
+            if place != self._place:
+                if source is not None:
+                    source.close()
+                place = self._place
+                source = None if place == NEVER else kernel_log(place, self._cursor, self._clock.wall)
+            if source is None:
+                self._status = None
+            else:
+                self._poll(place, source)
+            if source is None or not source.has_more:
+                self._clock.wait(self._wake, POLL_SECONDS)
+        if source is not None:
+            source.close()
+        self._places.close()
+
+    def _poll(self, place: str, source: KernelLog) -> None:
+        """Read what is new; whatever it is, the next poll is made."""
+        try:
+            self._learn_names()
+            events = [event for line in source.poll(self._clock.now()) if (event := self._xids.apply(line))]
+            self._cursor = source.cursor
+            if source.reason == "ok":
+                self._tell_servers(events)
+            for event in events:
+                self._log_event(event)
+            self._note_status(place, source.reason)
+        except Exception:
+            log.exception("kernel_log.failed")
+            self._errors.count("kernel_log")
+            self._note_status(place, "internal_error")
+
+    def _learn_names(self) -> None:
+        """Learn which GPU is where while the driver shows it: of one that is lost it may tell nothing."""
+        readings = self._readings()
+        if readings is not self._known:
+            self._known = readings
+            self._xids.note_gpus(readings)
+        self._xids.note_places(self._places.take())
+
+    def _tell_servers(self, events: Sequence[XidEvent]) -> None:
+        for server in self._fleet.servers:
+            gpus = server.gpus()
+            are_all = self._xids.know(gpus)
+            if gpus and not are_all:
+                self._places.ask(self._clock.now)
+            server.note_xids([event for event in events if self._xids.concern(event, gpus)], are_all=are_all)
+
+    def _log_event(self, event: XidEvent) -> None:
+        known = BY_CODE[event.code]
+        log.warning(
+            "gpu.xid",
+            pci=event.pci,
+            gpu=self._xids.uuid(event.pci),
+            code=event.code,
+            number=event.number,
+            group=known.group,
+            meaning=known.meaning,
+        )
+
+    def _note_status(self, place: str, reason: KernelLogReason) -> None:
+        """Keep how reading goes, and log when that changes."""
+        before = self._status.reason if self._status is not None and self._status.place == place else "starting"
+        self._status = KernelLogStatus(place, reason == "ok", reason, self._xids.totals())
+        if reason != before:
+            write = log.info if reason == "ok" else log.warning
+            write("kernel_log.changed", place=place, reason=reason, meaning=KERNEL_LOG[reason].text)

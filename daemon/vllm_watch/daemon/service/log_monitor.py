@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server's log as the daemon handles it: polled, resumed where it was left, and closed even while it hangs."""
+
+from __future__ import annotations
+
+import threading
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from vllm_watch.daemon.catalog.reasons import LogReason
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.service.source_reports import SourceReports
+from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
+from vllm_watch.daemon.sources.journal_tailer import JournalTailer
+from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
+from vllm_watch.daemon.state.server import LogStatus
+from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.heartbeat import running_seconds
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+CLOSE_SECONDS = 0.5
+"""How long after a poll started `close` waits for it to end."""
+
+Take = Callable[[Sequence[LogBatch], LogStatus], None]
+"""Takes what was read, and how reading goes."""
+
+
+class LogMonitor:
+    """
+    Polls one server's log and knows how far it has been read.
+
+    `poll` may be called from several threads, one at a time gets in; once closed it reads nothing. `close` waits for a
+    running poll only briefly, since a file system may hang.
+
+    Args:
+        config: The server, which has a log.
+        clock: The time.
+        before: How far an earlier run, or an earlier configuration, has read the logs.
+        reports: Where a change of the log's reason is logged.
+        take: Takes what was read.
+    """
+
+    def __init__(
+        self, config: ServerConfig, clock: Clock, before: Loaded, *, reports: SourceReports, take: Take
+    ) -> None:
+        self.server = config.name
+        self.key = f"journal {config.journal}" if config.journal is not None else config.log or ""
+        """Identifies the log, also across configurations of its server; it stays when the log gets another path."""
+        self._clock = clock
+        self._reports = reports
+        self._take = take
+        self._polling = threading.Lock()
+        self._poll_started = 0.0
+        self._is_closed = False
+        self._tailer = tailer_of(config, before, clock)
+        self._moves: deque[str] = deque()
+        self._progress = _Progress(
+            before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now())
+        )
+        self._has_positions = self._progress.positions != Positions()
+        self._status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
+        self._has_warned_of_nuls = False
+        self.goes_on: bool | None = None
+        """Whether reading went on where the earlier run has stopped, so that it missed no line; `None` until known."""
+        self.was_polled = False
+        """Whether a first poll has ended, or was given up because it hangs or fails."""
+        self.has_grown = False
+        """Whether the last poll found something to read."""
+        self.is_overdue = False
+        """Whether the running poll takes so long that it may hang; `LogThread` sets it."""
+        self.has_events = False
+        """Whether the kernel reports changes of the log's files; `LogThread` sets it."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths and globs whose changes mean that there is something to read; none for a journal."""
+        return self._tailer.watched_paths if isinstance(self._tailer, LogTailer) else ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the log is a program's output and nothing has come yet."""
+        return isinstance(self._tailer, JournalTailer) and self._tailer.is_waiting
+
+    @property
+    def read_until(self) -> float | None:
+        """The wall-clock time up to which the whole log was read, `None` before the first poll and while it hangs."""
+        progress = self._progress
+        return progress.until if progress.is_of_this_run and not self.is_overdue else None
+
+    def positions(self) -> Positions:
+        """Return how far the log had been read at the end of the last poll, dated unless `read_until` dates them."""
+        progress = self._progress
+        is_dated_by_all = progress.is_of_this_run and not self.is_overdue
+        return progress.positions if is_dated_by_all else progress.positions.dated(progress.until)
+
+    def poll(self) -> bool:
+        """Read what is new; return whether there is more to read at once."""
+        with self._polling:
+            if self._is_closed:
+                self._tailer.close()  # `close` left it to the next poll.
+                return False
+            self._poll_started = running_seconds()
+            self.has_grown = False
+            try:
+                return self._poll()
+            finally:
+                if self._is_closed:  # Meanwhile, by a `close` that did not wait.
+                    self._tailer.close()
+
+    def move(self, log: str) -> None:
+        """Follow another path from the next poll on; what was written to the present file until then is read first."""
+        self._moves.append(log)
+
+    def note_failure(self, reason: LogReason) -> None:
+        """Report the log as not readable, for a reason that no poll could return; a poll that ends corrects it."""
+        self._status = LogStatus(is_up=False, reason=reason, tail=self._status.tail._replace(lag=None))
+        self._take((), self._status)
+        self._reports.report("log", reason, is_up=False)
+        self.was_polled = True
+
+    def close(self) -> None:
+        """Close the files, in a thread of its own: closing may hang as well."""
+        self._is_closed = True
+        if self.is_overdue:
+            return
+        patience = max(self._poll_started + CLOSE_SECONDS - running_seconds(), 0.0)
+        closing = threading.Thread(target=self._close_tailer, args=(patience,), name="close", daemon=True)
+        closing.start()
+        closing.join(patience + CLOSE_SECONDS)
+
+    def _close_tailer(self, patience: float) -> None:
+        # A poll that hangs keeps its files and closes them when it ends: a number closed under it could be another's.
+        if self._polling.acquire(timeout=patience):
+            self._tailer.close()
+            self._polling.release()
+
+    def _poll(self) -> bool:
+        tailer, now = self._tailer, self._clock.now()
+        batches = tailer.poll(now)
+        if isinstance(tailer, LogTailer):
+            while self._moves and not tailer.has_more:
+                tailer.move(self._moves.popleft(), now)
+                batches += tailer.poll(now)
+            tailer.watch_mode = "events" if self.has_events else "poll"
+        status = tailer.status()
+        goes_on = self._goes_on(status)
+        if batches or status != self._status or goes_on != self.goes_on:
+            self._status, self.goes_on = status, goes_on
+            self._take(batches, status)
+        self.has_grown = bool(batches)
+        self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
+        if not self.is_waiting:
+            self._reports.report("log", status.reason, is_up=status.is_up)
+        if status.tail.nul_bytes and not self._has_warned_of_nuls:
+            self._warn_of_nuls(status.tail.nul_bytes)
+        self.was_polled = True
+        return tailer.has_more
+
+    def _goes_on(self, status: LogStatus) -> bool | None:
+        if not status.is_up or self.is_waiting:
+            return None
+        if isinstance(self._tailer, JournalTailer) and self._tailer.has_lost_place:
+            return False
+        return self._has_positions and not (
+            status.tail.files_lost or status.tail.truncations or status.tail.skipped_bytes
+        )
+
+    def _warn_of_nuls(self, nul_bytes: int) -> None:
+        """Log that truncating this log leaves holes in it."""
+        self._has_warned_of_nuls = True
+        log.warning(
+            "log.nul_bytes",
+            server=self.server,
+            bytes=nul_bytes,
+            meaning="The log's writer lacks O_APPEND, so that truncating the log leaves a hole: start the server with "
+            ">> instead of >.",
+        )
+
+
+class _Progress(NamedTuple):
+    """
+    How far a log was read, and the wall-clock time before which everything written to it had been read.
+
+    Positions with a time of their own keep it. `is_of_this_run` is false for what an earlier process has read.
+    """
+
+    positions: Positions
+    until: float
+    is_of_this_run: bool = False
+
+
+def _positions(tailer: Tailer) -> Positions:
+    if isinstance(tailer, LogTailer):
+        return Positions(files=tailer.positions())
+    if tailer.cursor is None:
+        return Positions()
+    return Positions(journals=(JournalPosition(tailer.unit, tailer.cursor),))

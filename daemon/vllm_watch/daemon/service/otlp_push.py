@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One export over OTLP: sent once, within one deadline, and how it ended as a code from a closed list."""
+
+from __future__ import annotations
+
+import gzip
+
+from typing import Final, NamedTuple, get_args
+
+from vllm_watch.daemon.catalog.otlp_outcomes import OtlpOutcome
+from vllm_watch.daemon.config.model import OtlpConfig
+from vllm_watch.daemon.sources.http_client import RequestError
+from vllm_watch.daemon.sources.http_poster import HttpPoster
+from vllm_watch.daemon.sources.scraper import tls_options
+from vllm_watch.daemon.support.header_files import read_headers
+from vllm_watch.daemon.support.printable import printable
+
+
+MAX_WAIT = 3600.0
+"""An endpoint that asks for more seconds without an export is asked again after these."""
+
+_MAX_REMARK = 200
+_QUICKLY = 1
+"""How much zlib tries."""
+
+_HEADERS: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+_OF_STATUS: dict[int, OtlpOutcome] = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "not_found",
+    429: "overloaded",
+    503: "overloaded",
+}
+
+_ASK_TO_WAIT = frozenset[OtlpOutcome]({"overloaded", "server_error"})
+
+
+class Sent(NamedTuple):
+    """
+    How an export ended.
+
+    Args:
+        outcome: The code.
+        wait: For how many seconds the endpoint asks that there be no other one.
+        remark: What the endpoint says of values that it rejects or of the request as a whole.
+    """
+
+    outcome: OtlpOutcome
+    wait: float = 0.0
+    remark: str = ""
+
+
+class OtlpPush:
+    """
+    Sends requests to the configured endpoint; `close` may be called from any thread.
+
+    Args:
+        config: The endpoint.
+    """
+
+    def __init__(self, config: OtlpConfig) -> None:
+        self._headers_file = config.headers_file
+        self._poster = HttpPoster(config.endpoint, config.timeout, tls_options(config.tls))
+
+    def close(self) -> None:
+        """End an export that is running."""
+        self._poster.close()
+
+    def send(self, body: bytes) -> Sent:
+        """Send a request; return how that ended."""
+        from vllm_watch.daemon.exposition.otlp import partial_success  # noqa: PLC0415 - Imports protobuf.
+
+        headers = {} if self._headers_file is None else read_headers(self._headers_file)
+        if headers is None:
+            return Sent("headers_unreadable")
+        try:
+            answer = self._poster.post(gzip.compress(body, _QUICKLY, mtime=0), {**headers, **_HEADERS})
+        except RequestError as error:
+            return Sent(_outcome(error.reason))
+        if 200 <= answer.status < 300:
+            rejected, remark = partial_success(answer.body)
+            return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
+        outcome = _OF_STATUS.get(answer.status, _outcome_of_class(answer.status))
+        return Sent(outcome, min(answer.retry_after, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
+
+
+def _outcome_of_class(status: int) -> OtlpOutcome:
+    if 300 <= status < 400:
+        return "redirect"
+    return "rejected" if status < 500 else "server_error"
+
+
+def _outcome(reason: str) -> OtlpOutcome:
+    known: OtlpOutcome | None = next((each for each in get_args(OtlpOutcome) if each == reason), None)
+    return known or "unreachable"

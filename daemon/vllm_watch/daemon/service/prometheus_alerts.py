@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The alerts of vllm-watch's rules in a Prometheus: which of all alerts they are, in which order, and as plain data.
+
+A list without alerts means something only if the rules are loaded there. Their Watchdog always fires, so that a list
+without any of their alerts says that they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from vllm_watch.daemon.catalog.alert_needs import alert_needs
+from vllm_watch.daemon.catalog.severities import severity_rank
+from vllm_watch.daemon.config.model import PrometheusConfig
+from vllm_watch.daemon.prometheus.answers import PromAlert
+from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.daemon.sources.http_reader import HttpLimits
+from vllm_watch.daemon.sources.scraper import tls_options
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.errors import PrometheusError
+from vllm_watch.daemon.support.printable import printable
+
+
+MAX_ALERTS = 1000
+"""How many are shown, the worst first; all of them travel to each status page every two seconds."""
+
+MAX_TEXT = 500
+"""Characters of one text of an alert."""
+
+MAX_MEBIBYTES = 16
+"""The longest answer, which has the alerts of all rules; one of them takes about a kilobyte."""
+
+MAX_URL = 2000
+"""Characters of a link; a longer one is left out."""
+
+SHIPPED_GRAFANA = "http://localhost:3000"
+"""`grafana` of alerts/thresholds.yml as it is shipped."""
+
+_WATCHDOG = "Watchdog"
+_NO_RULES = "it answers, but evaluates none of vllm-watch's rules"
+_TOO_MANY = "too many alerts are active there"
+
+
+class Alert(NamedTuple):
+    """
+    One alert.
+
+    Args:
+        alertname: The rule's name.
+        severity: One of `SEVERITIES`, unless somebody has changed the rules.
+        state: ``firing``, or ``pending`` while its condition has not held for long enough.
+        server: Which server it is about; `None` if it is about a vllm-watch.
+        engine: Which engine of that server, if it is about one.
+        instance: Which vllm-watch the series are from, as Prometheus names it.
+        active_since: When its condition began to hold, in seconds since the epoch; Go's zero time, year 1, is none.
+        summary: What is wrong, in one sentence.
+        runbook_url, dashboard_url: Where to read on.
+    """
+
+    alertname: str
+    severity: str
+    state: str
+    server: str | None
+    engine: str | None
+    instance: str | None
+    active_since: float | None
+    summary: str
+    runbook_url: str | None
+    dashboard_url: str | None
+
+    def is_about(self, servers: Container[str]) -> bool:
+        """Whether it is about one of these servers, or about vllm-watch itself: a Prometheus may have more servers."""
+        return self.server is None or self.server in servers
+
+
+class Alerts(NamedTuple):
+    """
+    What a Prometheus has answered, or that it has not.
+
+    Args:
+        at: When, by `Clock.now`.
+        listed: The alerts, the worst first; `None` if they are not known.
+        problem: Why they are not known, as a sentence without a full stop.
+    """
+
+    at: float
+    listed: tuple[Alert, ...] | None
+    problem: str = ""
+
+
+def ask(config: PrometheusConfig, at: float) -> Alerts:
+    """Return the alerts of vllm-watch's rules in a Prometheus, or why they are not known; `at` is the time."""
+    target = PrometheusTarget(config.url, config.bearer_token_file, tls_options(config.tls), "bearer_token_file")
+    try:
+        with closing(PrometheusApi(target, HttpLimits(config.timeout, MAX_MEBIBYTES, _TOO_MANY))) as api:
+            return our_alerts(api.alerts(), at) or Alerts(at, None, problem=f"{api.url}: {_NO_RULES}")
+    except PrometheusError as error:
+        return Alerts(at, None, problem=str(error))
+
+
+def dated(alerts: Alerts, clock: Clock) -> Alerts:
+    """Return alerts with their times by a clock's wall clock: that of a replay is ahead of the Prometheus'."""
+    if alerts.listed is None:
+        return alerts
+    times = [None if each.active_since is None else clock.of_machine(each.active_since) for each in alerts.listed]
+    pairs = zip(alerts.listed, times, strict=True)
+    return alerts._replace(listed=tuple(alert._replace(active_since=at) for alert, at in pairs))
+
+
+def our_alerts(alerts: Iterable[PromAlert], at: float) -> Alerts | None:
+    """Return the alerts of vllm-watch's rules among all, or `None` if these rules are not loaded there."""
+    # Other rules may have one of these names (there is more than one Watchdog), but not this label.
+    ours = [alert for alert in alerts if alert.labels.get("alertname") in alert_needs() and "tier" in alert.labels]
+    if not ours:
+        return None
+    shown = (_alert(each) for each in ours if each.labels["alertname"] != _WATCHDOG)
+    return Alerts(at, tuple(sorted(shown, key=_rank)))
+
+
+def _alert(alert: PromAlert) -> Alert:
+    labels, texts = alert.labels, alert.annotations
+    return Alert(
+        labels["alertname"],
+        _short(labels.get("severity", "")),
+        alert.state,
+        labels.get("server"),
+        _short_or_none(labels.get("engine")),
+        _short_or_none(labels.get("instance")),
+        alert.active_at.timestamp() if alert.active_at is not None and alert.active_at.year > 1 else None,
+        _short(texts.get("summary", "")),
+        _link(texts.get("runbook_url")),
+        _dashboard(texts.get("dashboard_url")),
+    )
+
+
+def _short(text: str) -> str:
+    return printable(text[:MAX_TEXT])
+
+
+def _short_or_none(text: str | None) -> str | None:
+    return None if text is None else _short(text)
+
+
+def _link(url: str | None) -> str | None:
+    return url if url is not None and len(url) <= MAX_URL and url.startswith(("http://", "https://")) else None
+
+
+def _dashboard(url: str | None) -> str | None:
+    """Return a link to Grafana; in the rules as they are shipped it leads to an address that nobody has set."""
+    return None if url is not None and url.startswith(f"{SHIPPED_GRAFANA}/") else _link(url)
+
+
+def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:
+    severity, since = severity_rank(alert.severity), alert.active_since or 0.0
+    return severity, alert.state != "firing", since, alert.server or "", alert.alertname, alert.engine or ""
+
+
+def alerts_view(alerts: Alerts, servers: Container[str], ahead: float) -> dict[str, Any]:
+    """
+    Return what is known of the alerts of these servers, and of vllm-watch, for JSON.
+
+    Args:
+        alerts: What the Prometheus has answered.
+        servers: The servers that are watched.
+        ahead: Seconds by which the wall clock is ahead of `Alerts.at`.
+    """
+    if alerts.listed is None:
+        return {"prometheus": {"up": False, "explanation": alerts.problem}}
+    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    return {
+        "prometheus": {
+            "up": True,
+            "last_reading": alerts.at + ahead,
+            "alerts_left_out": max(len(shown) - MAX_ALERTS, 0),
+        },
+        "alerts": [_known(alert) for alert in shown[:MAX_ALERTS]],
+    }
+
+
+def _known(alert: Alert) -> dict[str, Any]:
+    return {name: value for name, value in alert._asdict().items() if value is not None}

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's life: its parts put together, started, kept going by the main thread, and stopped."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from vllm_watch import __version__
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.discovery.pods import with_pods
+from vllm_watch.daemon.discovery.watcher import ServerWatcher
+from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus
+from vllm_watch.daemon.gpu.reader import GpuReader
+from vllm_watch.daemon.service.alerts_thread import AlertsThread
+from vllm_watch.daemon.service.checkpointer import Checkpointer
+from vllm_watch.daemon.service.endpoints import DaemonEndpoints
+from vllm_watch.daemon.service.fleet import Fleet
+from vllm_watch.daemon.service.garbage import RareSearch
+from vllm_watch.daemon.service.gpu_thread import GpuThread
+from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread, place_of
+from vllm_watch.daemon.service.liveness import Liveness
+from vllm_watch.daemon.service.otlp_thread import OtlpThread
+from vllm_watch.daemon.service.pods_thread import PodsThread
+from vllm_watch.daemon.service.reloader import Load, Reloader
+from vllm_watch.daemon.service.signals import handle_signals
+from vllm_watch.daemon.service.systemd import MAX_NAMED, Notifier, status_line
+from vllm_watch.daemon.service.thread_group import ThreadGroup
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.web.server import WebServer
+from vllm_watch.daemon.web.sockets import address_text
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+TICK_SECONDS = 1.0
+"""How often the main thread does what belongs to no source: states, history, checkpoint, status, signs of life."""
+
+SWITCH_SECONDS = 0.001
+"""
+How long a thread that computes keeps the interpreter while others want it. A response takes the event loop several
+turns: at Python's 5 ms each, one would wait for 30 ms while another thread writes the series of 200 servers.
+"""
+
+FIRST_TICK_SECONDS = 0.1
+"""The same until the daemon is ready, so that systemd hears of it soon."""
+
+
+class Supervisor:
+    """
+    Runs the daemon until it is stopped.
+
+    Args:
+        config: What to watch first.
+        clock: The time.
+        load: Reads the configuration again for a reload; without it nothing is reloaded.
+        follower: Finds servers again and again, instead of a configuration file; a reload makes it search at once.
+        notifier: Talks to systemd; by default as this process's environment says.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        *,
+        load: Load | None = None,
+        follower: ServerWatcher | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._clock = clock
+        # A signal's handler may interrupt the main thread anywhere; only such a queue cannot deadlock with itself.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._is_stopping = self._wants_reload = self._is_announced = False
+        self.errors = InternalErrors()
+        self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
+        self.checkpointer = Checkpointer(config, clock)
+        self.threads = ThreadGroup(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
+        self.fleet = Fleet(config, clock, self.checkpointer, self.errors, self.threads.tail.catch_up)
+        self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
+        self._garbage = RareSearch(clock)
+        self.pods = PodsThread(clock, self.errors, changed=self._wake_up)
+        self.fleet.is_complete = self.pods.are_watched
+        self.liveness = Liveness((*self.threads.all, self.pods))
+        self.alerts = AlertsThread(clock, self.errors)
+        self.gpus = GpuThread(clock, self.errors, GpuReader, processes=self.threads.processes)
+        self.kernel_log = KernelLogThread(
+            clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
+        )
+        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
+        self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
+        self._web = _web_server(config, self.endpoints, clock, self.errors, self.liveness)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._web.port
+
+    def start(self) -> None:
+        """
+        Listen, then start to watch.
+
+        Raises:
+            ConfigError: The web configuration file, or one that it names, is wrong.
+            UsageError: The address cannot be listened on.
+        """
+        self._garbage.start()
+        self._web.start()
+        self.threads.follow(self.fleet.servers)
+        self.threads.start_discovery()
+        self.pods.follow(self.fleet.config.kubernetes)
+        self.alerts.follow(self.fleet.config.prometheus)
+        self.otlp.follow(self.fleet.config.otlp)
+        self.gpus.known = self.checkpointer.gpus
+        self.gpus.follow(self.fleet.config, self.fleet.servers)
+        names = [server.name for server in self.fleet.servers]
+        address = address_text(self.fleet.config.host, self.port)
+        log.info("service.started", version=__version__, address=address, servers=names)
+
+    def run(self) -> None:
+        """Do what the main thread does, again and again, until asked to stop."""
+        while not self._is_stopping:
+            try:
+                self.tick()
+            except Exception:  # The threads that watch continue; the next tick tries again.
+                log.exception("main.failed")
+                self.errors.count("main")
+            with suppress(Empty):
+                self._wake.get(timeout=self._pause())
+
+    def tick(self) -> None:
+        """Do once what the main thread does: reload if asked, keep history and checkpoint, look after the threads."""
+        self.liveness.main.beat()
+        if self._wants_reload:
+            self._wants_reload = False
+            self.reload()
+        self.reloader.apply_offers()
+        self._follow_pods()
+        self.fleet.log_state_changes()
+        self.fleet.record_history()
+        self.threads.tail.attend()
+        self.kernel_log.follow(place_of(self.fleet.config))  # Each time: a driver may be loaded later.
+        self._save_positions()
+        self._garbage.search_if_due()
+        self._notify()
+
+    def reload(self) -> None:
+        """Look for servers at once, and read the configuration's files again; a bad one changes nothing."""
+        self.threads.discover_now()
+        self.pods.list_now()
+        if not self.reloader.can_reload:
+            return
+        if self._is_announced:
+            self._notifier.reloading()
+        self.reloader.reload()
+        self._web.config.reload()
+        if self._is_announced:
+            self._notifier.ready()
+
+    def request_stop(self) -> None:
+        """Make `run` return. A signal's handler may call it."""
+        self._is_stopping = True
+        self._wake_up()
+
+    def request_reload(self) -> None:
+        """Make `run` reload. A signal's handler may call it."""
+        self._wants_reload = True
+        self._wake_up()
+
+    def stop(self) -> None:
+        """End all threads, save the checkpoint and close everything."""
+        self._notifier.stopping()
+        self._is_stopping = True
+        self.threads.request_stop()
+        self.pods.request_stop()
+        self.alerts.request_stop()
+        self.otlp.request_stop()
+        self.gpus.request_stop()
+        self.kernel_log.request_stop()
+        self._web.stop()
+        self.threads.join()
+        self.gpus.join()
+        self.kernel_log.join()
+        self._save_positions(force=True)
+        self.fleet.close()
+        log.info("service.stopped")
+
+    def _save_positions(self, *, force: bool = False) -> None:
+        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
+        self.checkpointer.save(self.fleet.logs, self.fleet.known, force=force)
+
+    def _watch(self, config: Config) -> None:
+        """Watch the servers of a new configuration and the pods, and ask its Prometheus."""
+        self.pods.follow(config.kubernetes)
+        self.pods.watched = self.pods.servers()
+        config = with_pods(config, self.pods.watched)
+        self.fleet.replace(config)
+        self.threads.follow(self.fleet.servers)
+        self.alerts.follow(config.prometheus)
+        self.otlp.follow(config.otlp)
+        self.gpus.follow(config, self.fleet.servers)
+        self._garbage.note_replaced()
+
+    def _follow_pods(self) -> None:
+        """Watch the pods of the last list, where they are others than before."""
+        pods, before = self.pods.servers(), self.pods.watched
+        if pods != before:
+            self._watch(self.reloader.config)
+            names, known = {each.name for each in pods}, {each.name for each in before}
+            log.info("kubernetes.pods", added=sorted(names - known), gone=sorted(known - names), watched=len(names))
+
+    def _offer(self, config: Config) -> None:
+        """Let the main thread apply what discovery found."""
+        self.reloader.offer(config)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        """Let the main thread look at once what there is to do; any thread may call it, and a signal's handler."""
+        self._wake.put(None)
+
+    def _self_status(self) -> SelfStatus:
+        return SelfStatus(
+            at=self._clock.now(),
+            reload=self._reload_status(),
+            checkpoint=self.checkpointer.status(),
+            hanging_processes=self.threads.hanging_processes,
+            heartbeats=self.liveness.timestamps(),
+            collect_errors=self.fleet.collect_errors(),
+            internal_errors=self.errors.counts(),
+            gpus=self.gpus.status(),
+            kernel_log=self.kernel_log.status(),
+            otlp=self.otlp.status(),
+            pods=self.pods.status(),
+        )
+
+    def _reload_status(self) -> ReloadStatus:
+        """Return how the last reload went: good only if neither the configuration nor the web configuration is bad."""
+        status, web = self.reloader.status(), self._web.config
+        return status._replace(is_good=status.is_good and web.is_good, failures=status.failures + web.failures)
+
+    def _notify(self) -> None:
+        if not self._is_announced and self.fleet.is_ready:
+            self._is_announced = True
+            self._notifier.ready()
+        if self._notifier.is_heard:
+            count = len(self.fleet.servers)
+            self._notifier.status(status_line(self.fleet.engine_states(limit=MAX_NAMED), count))
+        if not self.liveness.stale():
+            self._notifier.alive()
+
+    def _note_unsent(self, error: OSError) -> None:
+        log.warning("notify.failed", error=str(error))
+        self.errors.count("notify")
+
+    def _pause(self) -> float:
+        longest = TICK_SECONDS if self._is_announced else FIRST_TICK_SECONDS
+        return min(longest, self._notifier.interval or longest)
+
+
+def _web_server(
+    config: Config, endpoints: DaemonEndpoints, clock: Clock, errors: InternalErrors, liveness: Liveness
+) -> WebServer:
+    return WebServer(
+        config.host,
+        config.port,
+        endpoints,
+        web_config_file=config.web_config_file,
+        allowed_hosts=config.allowed_hosts,
+        clock=clock,
+        errors=errors,
+        heartbeat=liveness.web,
+    )
+
+
+def run_service(
+    config: Config,
+    clock: Clock,
+    load: Load | None = None,
+    follower: ServerWatcher | None = None,
+    listening: Callable[[int], None] | None = None,
+) -> None:
+    """
+    Run the daemon until a signal ends it.
+
+    Args:
+        config: What to watch first.
+        clock: The time.
+        load: Reads the configuration again at SIGHUP.
+        follower: Finds servers, at SIGHUP at once.
+        listening: Is called with the port once the daemon listens.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    _raise_file_limit()
+    supervisor = Supervisor(config, clock, load=load, follower=follower)
+    with handle_signals(supervisor, reloads=load is not None or follower is not None):
+        supervisor.start()
+        try:
+            if listening is not None:
+                listening(supervisor.port)
+            supervisor.run()
+        finally:
+            supervisor.stop()
+
+
+def _raise_file_limit() -> None:
+    """Have as many files open as the system allows: each log, client and request needs one."""
+    with suppress(OSError, ValueError):  # The unit allows no change, and macOS less than it says.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

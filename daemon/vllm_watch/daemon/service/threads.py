@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The daemon's threads that send out scrapes and probes, and look for servers and their processes.
+
+The one that polls the logs is in `vllm_watch.daemon.service.log_thread`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from queue import SimpleQueue
+
+import structlog
+
+from vllm_watch.daemon.catalog.parts import Part
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
+from vllm_watch.daemon.discovery.watcher import POLL_SECONDS, ServerWatcher
+from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.service.service_thread import ServiceThread
+from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.internal_errors import InternalErrors
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+IDLE_SECONDS = 1.0
+"""How long a dispatcher waits when nothing is due."""
+
+SPACING_SECONDS = 0.02
+"""The distance between the first scrapes of servers that are added together, and so between all their later ones."""
+
+MAX_WORKERS = 256
+"""How many servers may hang at once before they delay another one's scrapes or probes."""
+
+
+class DiscoveryThread(ServiceThread):
+    """
+    Looks for servers and for the processes of those that are watched, again and again.
+
+    It is a thread of its own, since reading one process's entry in /proc can hang.
+
+    Args:
+        clock: The time.
+        errors: Counts failures.
+        processes: Finds the processes of servers.
+        follower: Looks for servers; without it those are watched that are configured.
+        offer: Takes the configuration that follows from what was found.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        errors: InternalErrors,
+        processes: WatchedProcesses,
+        follower: ServerWatcher | None,
+        offer: Callable[[Config], None],
+    ) -> None:
+        super().__init__(threading.Thread(target=self._run, name="discovery", daemon=True), clock)
+        self._errors = errors
+        self._processes = processes
+        self._follower = follower
+        self._offer = offer
+        self._servers: tuple[ServerMonitor, ...] = ()
+        self._is_asked = False
+
+    @property
+    def hanging_count(self) -> int | None:
+        """How many processes are passed over because reading about them hangs; `None` if no server is looked for."""
+        return None if self._follower is None else self._follower.hanging_count
+
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Look for the processes of these servers from now on; the first one that may run here starts the thread."""
+        self._servers = tuple(servers)
+        self._wake.set()
+        here = this_machine()
+        if any(here.may_run(server.config) for server in servers):
+            self.start()
+
+    def poll_now(self) -> None:
+        """Poll at once, also the servers that are known already."""
+        self._is_asked = True
+        self._wake.set()
+
+    def join(self) -> None:
+        """Return at once: a process that hangs must not delay the daemon's end."""
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            is_asked, self._is_asked = self._is_asked, False
+            try:
+                if self._follower is not None:
+                    self._offer(self._follower.poll(fully=is_asked))
+                self._find_processes(anew=is_asked)
+            except Exception:  # Untrusted processes must not be able to end discovery.
+                log.exception("discovery.failed")
+                self._errors.count("discovery")
+            self.heartbeat.beat()
+            if not self._stop.is_set():
+                self._clock.wait(self._wake, POLL_SECONDS)
+
+    def _find_processes(self, *, anew: bool) -> None:
+        """Tell each server which process it is; one that was started since the last look, soon."""
+        servers = self._servers
+        anew = anew or any(server.wants_process for server in servers)
+        found = self._processes.running([server.config for server in servers], self._clock.now(), anew=anew)
+        if found is not None:
+            for server in servers:
+                server.apply_process(found.servers.get(server.name), found.at)
+
+
+class _Dispatcher(ServiceThread):
+    """A thread that sends out what is due for its servers, each in a thread of its own."""
+
+    def __init__(
+        self, clock: Clock, errors: InternalErrors, name: str, what: Part, work: Callable[[ServerMonitor], None]
+    ) -> None:
+        super().__init__(threading.Thread(target=self._run, name=name, daemon=True), clock)
+        self._servers: tuple[ServerMonitor, ...] = ()
+        self._workers = _Workers(what, work, errors)
+
+    def join(self) -> None:
+        """Wait until nothing more is sent out; what is under way ends when its server is closed."""
+        super().join()
+        self._workers.end()
+
+    def _dispatch_for(self, servers: Iterable[ServerMonitor]) -> None:
+        """Send out what is due for these servers from now on; the first one starts the thread."""
+        self._servers = tuple(servers)
+        self._wake.set()
+        if self._servers:
+            self.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            self.heartbeat.beat()
+            pause = self._send_due(self._clock.now())
+            if not self._stop.is_set():
+                self._clock.wait(self._wake, min(IDLE_SECONDS, pause))
+
+    def _send_due(self, now: float) -> float:
+        """Send out what is due; return the seconds until something else may be."""
+        raise NotImplementedError
+
+
+class ScrapeThread(_Dispatcher):
+    """
+    Sends out each server's scrapes on time; a server that hangs delays only its own.
+
+    They are spread over the interval: sent out at once, they would take as many threads as there are servers.
+    """
+
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "scrapes", "scrape", lambda server: server.scrape())
+        self._scheduled: tuple[ServerMonitor, ...] = ()
+        self._turns: list[tuple[float, int, ServerMonitor]] = []
+        """A heap: when each of these servers is due, its place among them, and the server."""
+
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Scrape these servers from now on, as far as they have /metrics."""
+        self._dispatch_for(server for server in servers if server.interval is not None)
+
+    def _send_due(self, now: float) -> float:
+        if self._servers is not self._scheduled:
+            self._schedule(self._servers, now)
+        turns = self._turns
+        while turns and turns[0][0] <= now:
+            due, place, server = turns[0]
+            self._workers.send(server, server)
+            interval = _interval(server)
+            # Missed scrapes are not made up for, and the distance from other servers' is kept.
+            heapq.heapreplace(turns, (due + interval * (1 + (now - due) // interval), place, server))
+        return turns[0][0] - now if turns else IDLE_SECONDS
+
+    def _schedule(self, servers: tuple[ServerMonitor, ...], now: float) -> None:
+        """Take over these servers: those that are known keep their turns."""
+        known = {server: due for due, _, server in self._turns}
+        new = [server for server in servers if server not in known]
+        first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
+        due = {**first, **known}
+        self._scheduled = servers
+        self._turns = [(due[server], place, server) for place, server in enumerate(servers)]
+        heapq.heapify(self._turns)
+
+
+def _interval(server: ServerMonitor) -> float:
+    return server.interval or IDLE_SECONDS
+
+
+def _spacing(server: ServerMonitor, servers: int) -> float:
+    return min(SPACING_SECONDS, _interval(server) / servers)
+
+
+class ProbeThread(_Dispatcher):
+    """
+    Sends out each server's probes when they are due, never two of one server at once.
+
+    Servers are identified by name: after a reload, the new one's first probe waits until the old one's last has ended.
+    """
+
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "probes", "probe", lambda server: server.probe())
+
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Probe these servers from now on, as far as that is configured."""
+        self._dispatch_for(server for server in servers if server.has_probe)
+
+    def _send_due(self, now: float) -> float:
+        for server in self._servers:
+            due = server.next_probe(now)
+            if due is not None and due <= now:
+                self._workers.send(server.name, server)
+        return IDLE_SECONDS
+
+
+class _Workers:
+    """
+    Threads that each do one thing for one server at a time, as many as there are servers, up to a limit.
+
+    Nobody waits for them at the end: a name's resolution cannot be interrupted.
+    """
+
+    def __init__(self, what: Part, work: Callable[[ServerMonitor], None], errors: InternalErrors) -> None:
+        self._what: Part = what
+        self._errors = errors
+        self._failure = f"{what}.failed"
+        self._do = work
+        self._waiting: SimpleQueue[tuple[Hashable, ServerMonitor] | None] = SimpleQueue()
+        self._busy: set[Hashable] = set()
+        self._threads: list[threading.Thread] = []
+        self._has_logged_full = False
+
+    def send(self, key: Hashable, server: ServerMonitor) -> None:
+        """Have it done, unless it is being done under the same key."""
+        if key in self._busy:
+            return
+        self._busy.add(key)
+        self._waiting.put((key, server))
+        if len(self._threads) < min(len(self._busy), MAX_WORKERS):
+            self._start_thread()
+
+    def end(self) -> None:
+        """Let each thread end after what it is doing."""
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._what, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # The system's limit: the threads that exist do it when they can.
+            self._errors.count("threads")
+            if not self._has_logged_full:
+                log.warning("threads.start_failed", what=self._what, threads=len(self._threads), error=str(error))
+            self._has_logged_full = True
+            return
+        self._threads.append(thread)
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            key, server = item
+            try:
+                self._do(server)
+            except Exception:  # One server's failure must not stop the others'; it is tried again when it is next due.
+                log.exception(self._failure, server=server.name)
+                self._errors.count(self._what)
+            self._busy.discard(key)

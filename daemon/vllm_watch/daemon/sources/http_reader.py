@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GETs what a Prometheus or a vllm-watch answers: bounded in time and in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import requests
+
+from vllm_watch import __version__
+from vllm_watch.daemon.sources.http_client import (
+    NO_HTTP,
+    BoundedClient,
+    RequestError,
+    TlsOptions,
+    body_pieces,
+    is_encoded,
+)
+
+
+_PIECE = 256 * 1024
+_MEBIBYTE = 1024 * 1024
+_REASONS: Mapping[str, str] = {
+    "refused": "nothing listens at this address",
+    "timeout": "no whole answer within {timeout:g} s",
+    "unreachable": "the address cannot be reached, or the connection broke",
+    "name_not_resolved": "the host name cannot be resolved",
+    "tls_error": "TLS failed; check the certificate, its authority (--ca-file, or tls.ca_file) and the URL's scheme",
+    "too_large": "an answer is over {mebibytes} MiB: {too_large}",
+    "incomplete": "an answer was cut off",
+    "encoded": "an answer is compressed, which was not requested",
+    NO_HTTP: "what answers there is not HTTP",
+}
+
+
+class HttpLimits(NamedTuple):
+    """
+    How much is waited for.
+
+    Args:
+        timeout: Seconds for one whole answer.
+        mebibytes: The longest answer.
+        too_large: What to do about one that is longer.
+    """
+
+    timeout: float = 60.0
+    mebibytes: int = 64
+    too_large: str = "ask for a shorter time"
+
+
+LIMITS = HttpLimits()
+"""Those of answers about hours of many series."""
+
+
+class HttpReader:
+    """
+    Reads from one server.
+
+    Args:
+        url: Where it is, with its path if it is served below one.
+        authorization: The header of that name, if it wants one.
+        tls: Whom to trust instead of the usual authorities, and what to present.
+        limits: How much is waited for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        authorization: str | None = None,
+        tls: TlsOptions | None = None,
+        limits: HttpLimits = LIMITS,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._limits = limits
+        self._client = BoundedClient(limits.timeout, tls or TlsOptions())
+        self._headers = {"Accept": "application/json, text/plain", "User-Agent": f"vllm-watch/{__version__}"}
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """
+        Return the status and the body of an answer.
+
+        Raises:
+            ValueError: There is no whole answer; the message says why.
+        """
+        request = requests.Request("GET", self.url + path, headers=self._headers).prepare()
+
+        def ask() -> tuple[int, bytes]:
+            with self._client.send(request) as response:
+                if is_encoded(response):
+                    raise RequestError("encoded")
+                body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
+                self._client.keep(response)
+                return response.status, body
+
+        try:
+            return self._client.run(ask)
+        except RequestError as error:
+            reason = _REASONS.get(error.reason, error.reason)
+            raise ValueError(reason.format_map(self._limits._asdict())) from None

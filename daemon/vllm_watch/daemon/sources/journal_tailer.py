@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One unit's lines from systemd's journal, through ``journalctl``: it knows the journal's formats, rights and rotations.
+
+This module handles a journal that does not know the cursor of an earlier run. Where it resumes after a cursor, the last
+lines up to it are read first, as history. One that cannot be read is handled in `journal_follower`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from collections.abc import Callable, Sequence
+
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.sources.journal_entries import FIELDS
+from vllm_watch.daemon.sources.journal_follower import JournalFollower
+from vllm_watch.daemon.sources.journal_history import HISTORY_LINES, HistoryRun
+from vllm_watch.daemon.sources.journal_reader import JournalReader
+from vllm_watch.daemon.state.server import LogStatus
+from vllm_watch.daemon.state.snapshot import TailCounts
+
+
+class JournalTailer:
+    """
+    Follows one unit's lines.
+
+    Args:
+        unit: The unit's name.
+        cursor: Where to resume, from an earlier run; the last lines up to there, or of all without it, are history.
+        command: How journalctl is called, before its options.
+        wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
+        make_reader: Returns a reader of the lines.
+
+    Attributes:
+        unit: The unit's name.
+        has_lost_place: Whether the journal does not know the cursor of the earlier run.
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        *,
+        cursor: str | None = None,
+        command: Sequence[str] = ("journalctl",),
+        wall: Callable[[float], float] = lambda moment: moment,
+        make_reader: Callable[[], LogReader] = LogReader,
+    ) -> None:
+        self.unit = unit
+        self.has_lost_place = False
+        self._command = tuple(command)
+        self._wall = wall
+        self._reader = JournalReader(cursor, make_reader)
+        self._history_end = cursor
+        """Where the history that is still to be read ends."""
+        self._history_run: HistoryRun | None = None
+        self._journal = JournalFollower("no_entries" if cursor is None else "ok")
+
+    @property
+    def cursor(self) -> str | None:
+        """Where a later run resumes: the cursor of the last line that was read after which nothing was open."""
+        return self._reader.cursor
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether journalctl was started and has not yet shown whether there is anything."""
+        if self._history_run is not None:
+            return True
+        return self._journal.is_running and not self._reader.has_read and not self._journal.is_settled
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last poll found as many lines as may wait: the child has more."""
+        return self._journal.has_more
+
+    def poll(self, now: float) -> list[LogBatch]:
+        """Read what came since the last poll, without waiting; start the child if it is due."""
+        history = self._poll_history(now)
+        if self._is_due(now):
+            self._start(now)
+        lines = self._journal.take()
+        if lines is None:
+            return history
+        batches = self._reader.read(lines, now)
+        self._journal.judge(now, has_read=self._reader.has_read)
+        if self._journal.is_settled:
+            self._reader.backlog.end()
+        if self._journal.has_bad_cursor:  # The next run reads the last lines instead.
+            self._reader.drop_cursor()
+            self.has_lost_place = True
+        return history + batches
+
+    def status(self) -> LogStatus:
+        """Return how reading goes."""
+        journal = self._journal
+        is_up = journal.reason == "ok" and (journal.is_running or self._history_run is not None)
+        reader, cut_lines = self._reader, self._reader.cut_lines
+        counts = TailCounts(
+            lines=reader.lines,
+            size=reader.size,
+            lag=journal.pending if is_up else None,
+            long_lines=cut_lines.long_lines + journal.long_lines,
+            nul_bytes=cut_lines.nul_bytes,
+            skipped_bytes=reader.skipped_bytes + cut_lines.skipped_bytes,
+        )
+        return LogStatus(is_up, journal.reason, counts)
+
+    def close(self) -> None:
+        """End the child."""
+        if self._history_run is not None:
+            self._history_run.close()
+            self._history_run = None
+        self._journal.close()
+
+    def _is_due(self, now: float) -> bool:
+        """Tell whether journalctl is to be started."""
+        return self._history_run is None and self._journal.is_due(now)
+
+    def _poll_history(self, now: float) -> list[LogBatch]:
+        """
+        Read the last lines up to the cursor, without waiting; start the run that prints them if it is due.
+
+        They are returned when all are there, once. If there is none, they are asked for again before the next child.
+        """
+        if self._history_run is None:
+            self._start_history(now)
+        run = self._history_run
+        if run is None or not run.poll(now):
+            return []
+        self._history_run = None
+        run.close()
+        batches = self._reader.read_history(run.lines, now, ahead=self._wall(now) - now, is_cut=run.is_cut)
+        if batches:
+            self._history_end = None
+        return batches
+
+    def _start_history(self, now: float) -> None:
+        """Start the run that prints history, if it is due; if that fails, the child that is started next says why."""
+        cursor = self._reader.read_to
+        if cursor is not None and cursor == self._history_end and self._is_due(now):
+            options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
+            with contextlib.suppress(OSError):
+                self._history_run = HistoryRun(self._arguments(*options), now)
+
+    def _start(self, now: float) -> None:
+        """Start the child."""
+        read_to = self._reader.read_to
+        self._reader.start_run(now, ahead=self._wall(now) - now)
+        # Without --no-tail, --follow shows the last ten lines only.
+        first = [f"--lines={HISTORY_LINES}"] if read_to is None else ["--no-tail", f"--after-cursor={read_to}"]
+        self._journal.start(self._arguments("--follow", *first), now, is_cold=read_to is None)
+
+    def _arguments(self, *options: str) -> list[str]:
+        # Without --all, a message over 4 KiB is left out.
+        common = ["--output=json", f"--output-fields={FIELDS}", "--all", "--no-pager", f"--unit={self.unit}"]
+        return [*self._command, *common, *options]

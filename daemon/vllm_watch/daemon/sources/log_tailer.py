@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The log files of one server, followed by path or glob: they may appear, be rotated, truncated or replaced.
+
+This module handles globs, and files that are missing or may not be read. Each poll compares what is open with what the
+path names now; nothing depends on notifications.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import math
+import os
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from vllm_watch.daemon.catalog.reasons import LogReason
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.sources.checkpoint import FilePosition, may_name
+from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.daemon.sources.log_file import LogFile
+from vllm_watch.daemon.sources.open_file import FileId, FileState, NotRegularError, file_state
+from vllm_watch.daemon.sources.read_counts import ReadCounts
+from vllm_watch.daemon.sources.resumption import ResumePoint
+from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
+from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
+from vllm_watch.daemon.state.server import LogStatus
+from vllm_watch.daemon.state.snapshot import WatchMode
+
+
+log = structlog.get_logger("vllm_watch.tail")
+
+MAX_FILES = 64
+"""How many of a glob's matches are followed: those that were written last."""
+
+MAX_POSITIONS = 256
+"""How many positions of files that are gone are kept; those of open files are always kept."""
+
+MOVE_SECONDS = 300.0
+"""How long ago a server may have been started that writes another log than before: it is found within a minute."""
+
+_GLOB_SIGNS = frozenset("*?[")
+_REASONS: dict[int, LogReason] = {
+    errno.ENOENT: "not_found",
+    errno.ENOTDIR: "not_found",
+    errno.EACCES: "permission_denied",
+    errno.EPERM: "permission_denied",
+    errno.ELOOP: "symlink_loop",
+    errno.EISDIR: "not_regular",
+    errno.ENXIO: "not_regular",
+}
+_HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
+"""Reasons why a file that exists cannot be opened: what it holds once it can be was written before."""
+
+
+class _Idle(NamedTuple):
+    """A match of a glob that is closed, for nothing was written for a while: as it was at the last poll, all read."""
+
+    state: FileState
+    real_path: str
+    point: ResumePoint
+
+
+class LogTailer:
+    """
+    Follows one path or glob.
+
+    Of a glob's matches the newest is open, and those that are being written; at the others each poll looks.
+
+    Args:
+        pattern: The path, or a glob whose matches are all logs of the server.
+        positions: How far files had been read when the daemon was stopped, those of other logs included: one of them
+            may have been renamed.
+        stopped_at: When that was, in seconds since the epoch.
+        wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
+        make_reader: Returns a reader of the lines of one path.
+        max_reads: Pieces read in one poll.
+
+    Attributes:
+        watch_mode: How changes of the files are noticed, `None` if that is not said; the caller sets it.
+        has_more: Whether the last poll stopped before the end of what was there.
+    """
+
+    def __init__(  # noqa: PLR0913 - The last one goes by its name.
+        self,
+        pattern: str,
+        positions: Sequence[FilePosition] = (),
+        stopped_at: float = 0.0,
+        wall: Callable[[float], float] = float,
+        make_reader: Callable[[], LogReader] = LogReader,
+        *,
+        max_reads: int = MAX_READS,
+    ) -> None:
+        self.watch_mode: WatchMode | None = None
+        self.has_more = False
+        self._pattern = pattern
+        self.pattern = os.path.abspath(pattern)
+        """The absolute path or glob that is followed."""
+        self._wall = wall
+        self._make_reader = make_reader
+        self._max_reads = max_reads
+        self._is_glob = bool(_GLOB_SIGNS & set(pattern))
+        self._followers: dict[str, FileFollower] = {}
+        self._stopped_at = stopped_at
+        self._resume_points = {
+            each.path: _resume_point(each, stopped_at) for each in positions if may_name(pattern, each.path)
+        }
+        self._positions, self._moved = positions, dict[FileId, ResumePoint]()
+        """Where files stopped being read, whatever their paths were: in an earlier run, and before `move`."""
+        self._started_since = math.inf
+        self._ignored: frozenset[str] = frozenset()
+        self._selected_again: frozenset[str] = frozenset()
+        self._hidden: set[str] = set()
+        self._idle: dict[str, _Idle] = {}
+        self._newest: str | None = None
+        self._counts = ReadCounts()
+        self._has_polled = False
+        self._reason: LogReason = "not_found"
+        self._logged_errors: set[int | None] = set()
+
+    @property
+    def watched_paths(self) -> tuple[str, ...]:
+        """The path or glob, and the real paths of its files: changes of these are to be polled."""
+        real_paths = {follower.real_path for follower in self._followers.values()}
+        return (self.pattern, *(real_paths | {idle.real_path for idle in self._idle.values()}) - {self.pattern})
+
+    def move(self, pattern: str, now: float) -> None:
+        """
+        Follow another path or glob from the next poll on, for the same server.
+
+        A file that only has another name is read on where it was left. In any other a start of the last `MOVE_SECONDS`
+        and all after it is new; what was before is history, as at the first poll.
+        """
+        open_files = [(path, log) for path, follower in self._followers.items() for log in follower.logs]
+        self._moved |= {
+            log.file_id: ResumePoint(log.position(path), self._wall(now), is_same_run=True) for path, log in open_files
+        }
+        self._moved |= {idle.state.file_id: idle.point for idle in self._idle.values()}
+        self.close()
+        self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
+        self.pattern = os.path.abspath(pattern)
+        self._ignored, self._selected_again, self._hidden = frozenset(), frozenset(), set()
+        self._has_polled, self._started_since = False, now - MOVE_SECONDS
+
+    def poll(self, now: float) -> list[LogBatch]:
+        """Poll all files once and return what is new."""
+        batches: list[LogBatch] = []
+        self._reason = "not_found"
+        self.has_more = False
+        paths = dict.fromkeys([*self._paths(), *self._followers]) if self._is_glob else (self._pattern,)
+        for path in paths:
+            batches += self._poll_path(path, now, len(paths))
+        self._has_polled = True
+        if self._followers:
+            self._positions, self._moved = (), {}
+        return batches
+
+    def positions(self) -> tuple[FilePosition, ...]:
+        """
+        Return how far the files have been read; positions of an earlier run whose files were not seen yet are kept.
+
+        If the last poll of a file did not reach its end, or failed, its position says until when all had been read.
+        """
+        found: dict[str, FilePosition] = {}
+        for path, point in self._resume_points.items():
+            found[path] = point.position._replace(read_until=point.stopped_at)
+        for path, idle in self._idle.items():
+            found[path] = idle.point.position
+        for path, follower in self._followers.items():
+            position = follower.position
+            if position is not None:
+                has_all = follower.has_read_all
+                found[path] = position if has_all else position._replace(read_until=follower.read_until)
+        return tuple(found.values())[-MAX_POSITIONS:]
+
+    def status(self) -> LogStatus:
+        """Return how reading goes."""
+        is_up, lag = bool(self._idle), 0
+        logs: list[LogFile] = []
+        for follower in self._followers.values():
+            is_up |= not follower.is_failing
+            lag += follower.lag()
+            logs += follower.logs
+        tail = self._counts.with_open(logs, lag if is_up else None, len(self._ignored), self.watch_mode)
+        return LogStatus(is_up, "ok" if is_up else self._reason, tail)
+
+    def close(self) -> None:
+        """Close all files."""
+        for follower in self._followers.values():
+            follower.close()
+        self._followers.clear()
+        self._idle.clear()
+
+    def _paths(self) -> list[str]:
+        """Return what of the glob to follow now: the matches that were written last, the oldest first."""
+        found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
+        logs = {*found, *self._followers, *self._idle, *self._resume_points}
+        # A rotated file belongs to its log, which is followed for a while after its name is gone.
+        matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
+        for path in self._followers.keys() & (set(found) - set(matches[-MAX_FILES:])):
+            self._forget(path)
+        self._hidden &= set(found)
+        for path in self._idle.keys() - set(matches[-MAX_FILES:]):
+            self._keep(path, self._idle.pop(path).point)
+        self._selected_again = self._ignored.intersection(matches[-MAX_FILES:])
+        self._ignored = frozenset(matches[:-MAX_FILES])
+        self._newest = matches[-1] if matches else None
+        return matches[-MAX_FILES:]
+
+    def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
+        """Poll one of `number` files; of a glob's idle ones, whether it has changed."""
+        polled_at = self._wall(now)
+        state = _state(path) if self._is_glob else None
+        if self._is_still_idle(path, state, polled_at):
+            return []
+        batches: list[LogBatch] = []
+        follower = self._followers.get(path)
+        try:
+            if follower is None:
+                if self._is_glob and self._is_followed_elsewhere(path):
+                    return []
+                follower, batches = self._start(path, now, number)
+                follower.read_until = self._resume_points[path].stopped_at if path in self._resume_points else polled_at
+        except OSError as error:
+            self._note(error)
+            if self._reason in _HIDDEN:
+                self._hidden.add(path)
+            return []
+        batches += follower.poll(now, max(self._max_reads // number, 1))
+        if follower.has_read_all:
+            follower.read_until = polled_at
+        if follower.position is not None:
+            self._resume_points.pop(path, None)
+        if follower.problem is not None:
+            self._note(follower.problem, is_counted=follower.is_failing)
+        self.has_more |= follower.has_more
+        self._let_go(path, state, now, polled_at)
+        return batches
+
+    def _is_still_idle(self, path: str, state: FileState | None, polled_at: float) -> bool:
+        """Tell whether a match is closed and has not changed; from now on it is followed again if it has."""
+        idle = self._idle.pop(path, None)
+        if idle is None:
+            return False
+        if idle.state == state:
+            self._idle[path] = idle._replace(point=idle.point._replace(stopped_at=polled_at))
+            return True
+        self._keep(path, idle.point)
+        return False
+
+    def _let_go(self, path: str, state: FileState | None, now: float, polled_at: float) -> None:
+        """Stop following a path that has named nothing for long, and close a match that is not being written."""
+        follower = self._followers[path]
+        if follower.is_over(now):
+            self._forget(path)
+        elif state is not None and path != self._newest and follower.is_idle(now, state):
+            real_path, point = follower.real_path, self._close(path)
+            if point is not None:
+                self._idle[path] = _Idle(state, real_path, point._replace(stopped_at=polled_at))
+
+    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
+        """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
+        follower = FileFollower(path, self._counts, self._make_reader())
+        batches: list[LogBatch] = []
+        try:
+            point = self._resume_point(path, follower)
+            if point is not None or not self._has_polled or path in self._selected_again | self._hidden:
+                batches = follower.start(point, now, MAX_SEARCH // number, self._started_since)
+        except OSError:
+            follower.close()
+            raise
+        self._hidden.discard(path)
+        self._followers[path] = follower
+        return follower, batches
+
+    def _resume_point(self, path: str, follower: FileFollower) -> ResumePoint | None:
+        """Return where to resume: where the path stopped being read, unless its file did under another name."""
+        point, renamed = self._resume_points.get(path), self._renamed_point(follower.present_id)
+        is_known = point is not None and follower.is_at(point)
+        return renamed if renamed is not None and not is_known and follower.is_at(renamed) else point
+
+    def _renamed_point(self, file_id: FileId) -> ResumePoint | None:
+        """Return where a file stopped being read, under any path."""
+        if file_id in self._moved:
+            return self._moved[file_id]
+        known = [each for each in self._positions if (each.device, each.inode) == file_id]
+        last = max(known, key=lambda each: each.offset, default=None)
+        return None if last is None else _resume_point(last, self._stopped_at)
+
+    def _is_followed_elsewhere(self, path: str) -> bool:
+        """Tell whether a match is a file that is already open under its earlier name."""
+        status = os.stat(path)
+        file_id = FileId(status.st_dev, status.st_ino)
+        return any(file_id in follower.file_ids for follower in self._followers.values())
+
+    def _note(self, error: OSError, *, is_counted: bool = False) -> None:
+        """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""
+        self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+        if self._reason == "read_error" and error.errno not in self._logged_errors:
+            self._logged_errors.add(error.errno)
+            log.warning("tail.read_error", log=self._pattern, error=str(error))
+        if not is_counted and self._reason != "not_found":
+            self._counts.read_errors += 1
+
+    def _forget(self, path: str) -> None:
+        """Stop following a path, and keep where its file was read to, in case it appears again."""
+        point = self._close(path)
+        if point is not None:
+            self._keep(path, point)
+
+    def _close(self, path: str) -> ResumePoint | None:
+        """Close the files of a path; return where to resume."""
+        follower = self._followers.pop(path)
+        point = follower.resume_point()
+        follower.close()
+        return point
+
+    def _keep(self, path: str, point: ResumePoint) -> None:
+        """Keep where to resume; of too many paths, for the last ones."""
+        self._resume_points[path] = point
+        while len(self._resume_points) > MAX_POSITIONS:
+            del self._resume_points[next(iter(self._resume_points))]
+
+
+def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
+    return ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
+
+
+def _reason(error: OSError) -> LogReason:
+    return _REASONS.get(error.errno or 0, "read_error")
+
+
+def _state(path: str) -> FileState | None:
+    """Return what differs once a path names another file or its file was changed; `None` if it names none."""
+    try:
+        return file_state(os.stat(path))
+    except OSError:
+        return None
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0

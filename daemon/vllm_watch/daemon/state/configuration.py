@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a server was started with: every flag that any of its sources has, and what the last start has changed.
+
+What vLLM made of a flag goes before what was given, and the log before /metrics before the command line: the engine's
+configuration in the log, the log's lines about one flag, /metrics, the arguments in the log, the command line. A flag
+that no source has is left out: defaults differ by release and by device.
+
+A start is compared with the one before it place by place, so that a place that only one of them has changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+
+from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.state.config_labels import config_labels
+from vllm_watch.daemon.state.facts import Text
+from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.events import StartupDetail, StartupFact
+from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
+from vllm_watch_parsers.numbers import number
+
+
+FlagSource = Literal["log", "metrics", "command line"]
+"""Where a flag's value is from; each is an origin of the catalog."""
+
+Place = Literal["engine", "lines", "metrics", "arguments", "command line"]
+"""Where flags stand: in three kinds of lines of the log, in /metrics, on the command line."""
+
+_PREFERENCE: tuple[tuple[Place, FlagSource], ...] = (
+    ("engine", "log"),
+    ("lines", "log"),
+    ("metrics", "metrics"),
+    ("arguments", "log"),
+    ("command line", "command line"),
+)
+"""The places with the sources that they are parts of, the best first."""
+
+_LINES: Place = "lines"
+_MODEL = "model"
+_VERSION = "version"
+_GENERATION = "engine-generation"
+
+
+class FlagValue(NamedTuple):
+    """A flag's value as text, and where it is from."""
+
+    value: str
+    source: FlagSource
+
+
+class FlagChange(NamedTuple):
+    """
+    A flag with its values before and after; `None` where it was not set.
+
+    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
+    """
+
+    flag: str
+    old: str | None
+    new: str | None
+
+
+class ConfigChange(NamedTuple):
+    """
+    What the last start with other flags or another version has changed, by the flags' names.
+
+    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
+    """
+
+    at: float | None
+    changes: tuple[FlagChange, ...]
+
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change so many seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
+    @property
+    def text(self) -> str:
+        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
+        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
+
+
+NOT_SET = "(not set)"
+"""What stands in words for a flag without a value."""
+
+
+class Configuration(NamedTuple):
+    """
+    What is known of a server's flags.
+
+    `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
+    model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
+    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
+    known.
+    `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
+    """
+
+    flags: Mapping[str, FlagValue] = MappingProxyType({})
+    digest: str | None = None
+    change: ConfigChange | None = None
+    facts: Mapping[str, float] = MappingProxyType({})
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
+_MOST: Mapping[str, float] = {
+    "max_model_len_tokens": 1_000_000_000_000,
+    "max_running_requests": 1_000_000_000,
+    "max_batched_tokens": 1_000_000_000,
+    "gpu_memory_utilization_ratio": 1,
+    "block_size_tokens": 1_000_000,
+    "tensor_parallel_size": 65_536,
+    "pipeline_parallel_size": 65_536,
+    "data_parallel_size": 65_536,
+    "num_speculative_tokens": 1_000_000,
+}
+"""The most that each fact can be; what the log says beside the flags (`state/facts.py`) goes before these."""
+
+
+class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The flags that one source has of a start, by place, and the names beside them, as a checkpoint keeps them."""
+
+    names: Annotated[dict[Text, Text], msgspec.Meta(max_length=8)] = {}
+    places: dict[Place, Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]] = {}
+
+
+class _Said(NamedTuple):
+    """What a place has said, at which start, and which version the server had then."""
+
+    start: int
+    version: str | None
+    flags: Mapping[str, str]
+
+
+class _Compared(NamedTuple):
+    """The values of a flag before and now, and the start that the former is of."""
+
+    start: int
+    old: str | None
+    new: str | None
+
+
+class SourceFlags:
+    """
+    The flags that one source has, start by start.
+
+    Args:
+        places: The places of this source, of which the last one decides.
+    """
+
+    def __init__(self, *places: Place) -> None:
+        self._places = places
+        self._starts = 0
+        self._started_at: float | None = None
+        self._names: dict[str, str] = {}
+        self._present: dict[Place, Mapping[str, str]] = {}
+        self._former_names: Mapping[str, _Said] = {}
+        self._former: dict[Place, _Said] = {}
+        """What was said at the last start before this one at which anything was."""
+        self._change: ConfigChange | None = None
+        """What an earlier start has changed."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the source has had all its flags since the last start."""
+        return any(place != _LINES for place in self._present)
+
+    @property
+    def was_known(self) -> bool:
+        """Whether it has had them since any start."""
+        return self.is_known or any(place != _LINES for place in self._former)
+
+    def start(self, at: float | None) -> None:
+        """Take in that the server starts, at a time if that is known."""
+        self._change = self.change
+        version = self._names.get(_VERSION)
+        for place, flags in self._present.items():
+            self._former[place] = _Said(self._starts, version, flags)
+        names = {name: _Said(self._starts, version, {name: value}) for name, value in self._names.items()}
+        self._former_names = {**self._former_names, **names}
+        self._starts += 1
+        self._started_at, self._names, self._present = at, {}, {}
+
+    def note_name(self, name: str, value: str | None) -> None:
+        """Take in the version, the engine's generation or the model, if it is known; the first one counts."""
+        if value is not None:
+            self._names.setdefault(name, value)
+
+    def note(self, place: Place, flags: Mapping[str, str]) -> None:
+        """Take in all flags of a place."""
+        self._present[place] = flags
+
+    def kept(self) -> KeptFlags:
+        """Return what is known of the present start."""
+        return KeptFlags(dict(self._names), {place: dict(flags) for place, flags in self._present.items()})
+
+    def take_back(self, kept: KeptFlags) -> None:
+        """Take back what an earlier process knew of the present start."""
+        self._names, self._present = dict(kept.names), {**kept.places}
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a start was seen."""
+        return self._starts > 0
+
+    def has(self, place: Place) -> bool:
+        """Return whether a place is known, if only that it has no flags."""
+        return place in self._present
+
+    def at(self, place: Place) -> Mapping[str, str]:
+        """Return the flags of a place."""
+        return self._present.get(place, {})
+
+    def digest(self) -> str:
+        """Return 8 hexadecimal digits that are the same for equal flags, lines about one flag left out, and models."""
+        known = {name: self._names.get(name, "") for name in (_MODEL, _GENERATION)}
+        for place in self._places:
+            if place != _LINES:
+                known.update(_believed(place, self.at(place)))
+        text = "\n".join(f"{flag}={value}" for flag, value in sorted(known.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def change(self) -> ConfigChange | None:
+        """What the last start that changed anything has changed."""
+        found = dict(self._compared_names())
+        for place in self._places:
+            found.update(self._compared_flags(place, found))
+        changes = tuple(FlagChange(flag, old, new) for flag, (_, old, new) in sorted(found.items()) if old != new)
+        return ConfigChange(self._started_at, changes) if changes else self._change
+
+    def _compared_names(self) -> Iterator[tuple[str, _Compared]]:
+        for name, value in self._names.items():
+            former = self._former_names.get(name)
+            if former is not None:
+                yield name, _Compared(former.start, former.flags[name], value)
+
+    def _compared_flags(self, place: Place, decided: Mapping[str, _Compared]) -> Iterator[tuple[str, _Compared]]:
+        """Yield flags of a place, also equal ones, unless others have decided that were said at a later start."""
+        former = self._former.get(place)
+        if former is None or place not in self._present:
+            return
+        old, new = _believed(place, former.flags), _believed(place, self._present[place])
+        # Another release prints other flags; a line about one flag is printed for some reasons and not for others.
+        is_whole = place != _LINES and former.version == self._names.get(_VERSION)
+        for flag in old.keys() | new.keys():
+            is_decided = flag in decided and (decided[flag].start > former.start or not (flag in old and flag in new))
+            if not is_decided and (is_whole or (flag in old and flag in new)):
+                yield flag, _Compared(former.start, old.get(flag), new.get(flag))
+
+
+def _believed(place: Place, flags: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the flags that a place has right."""
+    return {flag: value for flag, value in flags.items() if place != "engine" or flag not in PARALLEL_SIZES}
+
+
+class FlagHistory:
+    """Takes in what a server's sources say of its flags, start by start."""
+
+    def __init__(self) -> None:
+        self._log = SourceFlags("arguments", _LINES, "engine")
+        self._metrics = SourceFlags("metrics")
+        self._command = SourceFlags("command line")
+        self._sources: Mapping[FlagSource, SourceFlags] = {
+            "log": self._log,
+            "metrics": self._metrics,
+            "command line": self._command,
+        }
+        self._restored: ConfigChange | None = None
+        self._whole_change: ConfigChange | None = None
+        """The last change of a start that is over."""
+        self._known: Configuration | None = None
+        """What is known, until something else is."""
+
+    def start(self, source: FlagSource, at: float | None) -> None:
+        """Take in that the server was started, at a time if that is known: what a source has is of another process."""
+        self._sources[source].start(at)
+        self._known = None
+
+    def note_fact(self, fact: StartupFact) -> None:
+        """Take in a line of the start: of several engines' lines the first counts, and a draft model's come later."""
+        self._log.note_name(_VERSION, fact.version)
+        self._log.note_name(_GENERATION, fact.engine_generation)
+        if fact.flags_of is not None:
+            self._log.note_name(_MODEL, fact.model)
+            if not self._log.has(fact.flags_of):
+                self._log.note(fact.flags_of, dict(fact.flags))
+        self._known = None
+
+    def note_detail(self, detail: StartupDetail) -> None:
+        """Take in a line about one flag; the first one counts."""
+        if detail.flags:
+            self._log.note(_LINES, {**dict(detail.flags), **self._log.at(_LINES)})
+            self._known = None
+
+    def note_metrics(self, flags: Flags) -> None:
+        """Take in the flags of a scrape."""
+        if flags and self._metrics.at("metrics") != dict(flags):
+            self._metrics.note("metrics", dict(flags))
+            self._known = None
+
+    def note_command(self, command: CommandFacts) -> None:
+        """Take in the server's command line, if it is known."""
+        if command.flags is not None:
+            self._command.note_name(_MODEL, command.model)
+            self._command.note("command line", dict(command.flags))
+            self._known = None
+
+    @property
+    def has_log_start(self) -> bool:
+        """Whether the log has shown a start."""
+        return self._log.has_started
+
+    def kept(self) -> KeptFlags:
+        """Return what the log has of the present start, for a checkpoint: the other sources say it again."""
+        return self._log.kept()
+
+    def take_back(self, kept: KeptFlags) -> None:
+        """Take back what an earlier process has read in the log."""
+        self._log.take_back(kept)
+        self._known = None
+
+    def restore(self, change: ConfigChange) -> None:
+        """Take back what an earlier process knew of the last change."""
+        self._restored = self._whole_change = change
+        self._known = None
+
+    def known(self, *, is_starting: bool, ahead: float) -> Configuration:
+        """
+        Return what is known.
+
+        Args:
+            is_starting: Whether lines of the start may follow.
+            ahead: Seconds by which the wall clock is ahead of the clock of the times.
+        """
+        known = self._all()
+        if is_starting:
+            known = known._replace(digest=None, change=self._whole_change)
+        self._whole_change = known.change
+        return known if known.change is None or not ahead else known._replace(change=known.change.later(ahead))
+
+    @property
+    def whole_change(self) -> ConfigChange | None:
+        """The last change of a start that was over when `known` was called last, by the clock of the times."""
+        return self._whole_change
+
+    @property
+    def facts(self) -> Mapping[str, float]:
+        """The numbers among the flags that are series, by their names."""
+        return self._all().facts
+
+    def value(self, flag: str) -> str:
+        """Return a flag's value; nothing if it is not known."""
+        known = self._all().flags.get(flag)
+        return "" if known is None else known.value
+
+    def _all(self) -> Configuration:
+        if self._known is None:
+            flags = self._flags()
+            values = {flag: known.value for flag, known in flags.items()}
+            labels = config_labels(values, is_resolved=self._log.has("engine"))
+            facts = _facts({flag: known.value for flag, known in self._certain().items()})
+            self._known = Configuration(flags, self._digest(), self._last_change(), facts, labels)
+        return self._known
+
+    def _digest(self) -> str | None:
+        return next((each.digest() for each in self._by_completeness() if each.is_known), None)
+
+    def _last_change(self) -> ConfigChange | None:
+        """Return what the source with the most flags has had differently: a source is compared with itself."""
+        found = next((each.change for each in self._by_completeness() if each.was_known), None)
+        known = [change for change in (self._restored, found) if change is not None]
+        return max(known, key=lambda change: math.inf if change.at is None else change.at, default=None)
+
+    def _by_completeness(self) -> tuple[SourceFlags, ...]:
+        return self._log, self._command, self._metrics
+
+    def _certain(self) -> dict[str, FlagValue]:
+        """Return the flags of the places that have them right."""
+        found: dict[str, FlagValue] = {}
+        for place, source in _PREFERENCE:
+            for flag, value in _believed(place, self._sources[source].at(place)).items():
+                found.setdefault(flag, FlagValue(value, source))
+        return found
+
+    def _flags(self) -> Mapping[str, FlagValue]:
+        found = self._certain()
+        for flag, value in self._log.at("engine").items():
+            found.setdefault(flag, FlagValue(value, "log"))
+        return dict(sorted(found.items()))
+
+
+def _facts(flags: Mapping[str, str]) -> dict[str, float]:
+    found = {fact: number(flags[flag]) for fact in _MOST if (flag := FLAGS_OF_FACTS[fact]) in flags}
+    return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last statistics of one engine in the log, and whether it made progress."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field
+
+from vllm_watch.daemon.state.companion_lines import Companion, CompanionLine, companion
+from vllm_watch.daemon.state.lasting_queue import LastingQueue
+from vllm_watch.daemon.state.sleep_reports import TokenSpan
+from vllm_watch.daemon.state.step_times import StepTimes, logged_step
+from vllm_watch_parsers.events import AGGREGATED, EngineStats, KvTransfers, SpecDecoding
+from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE
+
+
+DEFAULT_INTERVAL = 10.0
+"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL is set (V0: 5 s)."""
+
+MAX_INTERVAL = 300.0
+INTERVALS_UNTIL_STALE = 3
+
+_KEPT = 5
+"""Of so many lines it is kept how long they are apart, and what they are over."""
+
+_DILUTED_FACTOR = 1.5
+_SEVERAL = 2
+
+
+@dataclass(slots=True)
+class EngineLog:
+    """The last statistics of one engine."""
+
+    stats: EngineStats
+    stats_at: float
+    stands_since: float
+    """Since when it can have stood still: its last line with tokens, or the first one of its present work."""
+    moved_at: float | None = None
+    """When it last printed tokens since its server was started, as far as the log was read."""
+    prompted_from: float | None = None
+    """Its last prompt tokens came after this moment: the start of their line's interval."""
+    spec: SpecDecoding | None = None
+    spec_at: float = 0.0
+    kv_gauges: tuple[tuple[KvKey, float], ...] = ()
+    """What its last line on KV transfers has of the present."""
+    kv_at: float = 0.0
+    gaps: tuple[float, ...] = ()
+    interval: float = DEFAULT_INTERVAL
+    """
+    How often this engine prints, as far as can be seen: an idle one pauses, none prints more often.
+
+    A line that was read late makes one gap too short: of several the shortest is left out.
+    """
+    covered: tuple[float, ...] = ()
+    """The seconds that the last lines on drafts are over, by vLLM's own clock."""
+    step_times: StepTimes = field(default_factory=StepTimes, compare=False)
+    before: EngineStats | None = None
+    """The line of statistics before the last one."""
+    before_at: float = math.inf
+    """When it was printed."""
+    queue: LastingQueue = field(default_factory=LastingQueue)
+    companions: dict[type[CompanionLine], Companion] = field(default_factory=dict)
+    """The last line of each kind that is printed below the statistics."""
+
+    @classmethod
+    def first(cls, at: float, stats: EngineStats) -> EngineLog:
+        """Return what the first line of statistics reports."""
+        engine = cls(stats, at, at)
+        engine._note_line(at, had_work=False)
+        return engine
+
+    def add_stats(self, at: float, stats: EngineStats) -> None:
+        """Take in the next line of statistics."""
+        if at > self.stats_at:
+            self.gaps = (*self.gaps, at - self.stats_at)[-_KEPT:]
+            gaps = sorted(self.gaps)
+            self.interval = min(max(gaps[len(gaps) > _SEVERAL], 1.0), MAX_INTERVAL)
+        if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
+            stats = stats._replace(
+                prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio,
+                cpu_prefix_cache_hit_ratio=self.stats.cpu_prefix_cache_hit_ratio,
+            )
+        had_work = self._has_to_compute
+        self.before, self.before_at = self.stats, self.stats_at
+        self.stats, self.stats_at = stats, at
+        self._note_line(at, had_work=had_work)
+
+    def add_hit_ratios(self, ratios: EngineStats) -> None:
+        """Take in V0's line of hit ratios, which belongs to the line of statistics before it."""
+        self.stats = self.stats._replace(
+            prefix_cache_hit_ratio=ratios.prefix_cache_hit_ratio,
+            cpu_prefix_cache_hit_ratio=ratios.cpu_prefix_cache_hit_ratio,
+        )
+
+    def add_companion(self, at: float, line: CompanionLine) -> None:
+        """Take in a line that is printed below the statistics."""
+        self.companions[type(line)] = companion(line, at, self.companions.get(type(line)), self.before_at)
+
+    def add_drafts(self, at: float, spec: SpecDecoding) -> None:
+        """Take in a line on speculative decoding."""
+        self.spec, self.spec_at = self._over_one_interval(spec), at
+
+    def add_transfers(self, at: float, transfers: KvTransfers) -> None:
+        """Take in a line on KV transfers."""
+        self.kv_gauges, self.kv_at = transfers.gauges, at
+
+    def measure_step(self, tokens_per_step: float | None, kv_cache_tokens: int | None) -> None:
+        """Measure the steps of the last line's interval; called once for each line."""
+        if self.before is not None and self.gaps:
+            intervals = self.gaps[-1] / self.interval
+            measured = logged_step(intervals, self.before, self.stats, tokens_per_step, kv_cache_tokens)
+            self.step_times.add(self.stats_at, measured)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests were running or waiting."""
+        return bool((self.stats.requests_running or 0) + (self.stats.requests_waiting or 0))
+
+    @property
+    def moves(self) -> bool:
+        """Whether there were tokens in the line's interval."""
+        return bool((self.stats.prompt_tokens_per_second or 0) + (self.stats.generation_tokens_per_second or 0))
+
+    @property
+    def served(self) -> TokenSpan | None:
+        """When the last tokens were computed."""
+        if self.moved_at is None:
+            return None
+        return TokenSpan(self.moved_at - DEFAULT_INTERVAL, self.moved_at, self.prompted_from)
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the line is recent enough to be the present."""
+        return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
+
+    def ended_idle(self) -> bool:
+        """Whether the line is the one after which an idle engine prints nothing."""
+        return not self.has_work and not self.moves
+
+    def ended_still(self) -> bool:
+        """Whether the line is the one after which a hanging engine prints nothing: work, and no token."""
+        return self._has_to_compute and not self.moves
+
+    @property
+    def _has_to_compute(self) -> bool:
+        """Whether there is something to compute: a request that waits for something remote does not count."""
+        stats = self.stats
+        return bool(stats.requests_running) or (stats.requests_waiting or 0) > (stats.requests_deferred or 0)
+
+    def _note_line(self, at: float, *, had_work: bool) -> None:
+        """Take in what a line reports; `had_work` is whether there was something to compute at the line before."""
+        stats = self.stats
+        self.queue.note(at, stats.requests_running or 0, stats.requests_waiting or 0, stats.requests_deferred or 0)
+        if self.moves:
+            self.moved_at = at
+        if self.moves or not (had_work and self._has_to_compute):
+            self.stands_since = at
+        if self.stats.prompt_tokens_per_second:
+            self.prompted_from = at - DEFAULT_INTERVAL
+
+    def _over_one_interval(self, spec: SpecDecoding) -> SpecDecoding:
+        """
+        Return a line on drafts with its rates over one interval.
+
+        After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
+        one interval. The pause was without tokens, or there would have been lines. Its length is in the line itself;
+        the times of reading do not show it, for lines may be read late.
+        """
+        covered = _seconds_covered(spec)
+        if covered is None:
+            return spec
+        self.covered = (*self.covered, covered)[-_KEPT:]
+        interval = min(*self.covered, DEFAULT_INTERVAL)
+        if covered < _DILUTED_FACTOR * interval or covered < _DILUTED_FACTOR * self.interval:
+            return spec
+        return spec._replace(
+            accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
+            drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
+        )
+
+
+def _seconds_covered(spec: SpecDecoding) -> float | None:
+    """Return the seconds that a line on drafts divides its tokens by, or `None` if it has no rates."""
+    for tokens, rate in (
+        (spec.drafted_tokens, spec.drafted_tokens_per_second),
+        (spec.accepted_tokens, spec.accepted_tokens_per_second),
+    ):
+        if tokens and rate:
+            return tokens / rate
+    return None
+
+
+def name_of(stats: EngineStats) -> str:
+    """Return the name of the engine that a line of statistics is about."""
+    return AGGREGATED if stats.is_rust else stats.engine or DEFAULT_ENGINE

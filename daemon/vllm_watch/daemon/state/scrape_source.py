@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /metrics reports: the last scrapes, whether they show progress, and whether the server was started again."""
+
+from __future__ import annotations
+
+import math
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vllm_watch.daemon.capacity.tracker import CapacityTracker
+from vllm_watch.daemon.catalog.reasons import MetricsReason
+from vllm_watch.daemon.state.load_sample import load_sample
+from vllm_watch.daemon.state.operations import Operations
+from vllm_watch.daemon.state.progress import EngineProgress
+from vllm_watch.daemon.state.server_process import ServerProcess, is_same_start
+from vllm_watch.daemon.state.sleep_reports import ScrapedSleep
+from vllm_watch.daemon.state.step_times import StepTimes, scraped_step
+from vllm_watch.daemon.state.window import Window
+from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, REQUIRED
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
+
+
+INTERVALS_UNTIL_STALE = 3
+NOTHING_LISTENS: MetricsReason = "refused"
+NO_ANSWERS: frozenset[MetricsReason] = frozenset(
+    {NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"}
+)
+"""Why a scrape failed where no vLLM server has answered: some of these may come from a gateway."""
+
+SEVERAL_SERVERS: MetricsReason = "several_servers"
+
+
+class ScrapeResult(NamedTuple):
+    """
+    One attempt to read /metrics.
+
+    Args:
+        at: When the answer was complete, or the attempt given up.
+        duration: Seconds it took.
+        reading: What the server reports, or `None`.
+        reason: ``ok``, or why there is nothing.
+        ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
+    """
+
+    at: float
+    duration: float
+    reading: MetricsReading | None
+    reason: MetricsReason
+    ahead: float = 0.0
+
+
+def scrape_result(at: float, duration: float, reading: MetricsReading | Unreadable, ahead: float = 0.0) -> ScrapeResult:
+    """
+    Return the result of an attempt that got a whole body.
+
+    Args:
+        at: When it was complete.
+        duration: Seconds it took.
+        reading: What the body reports, or why it cannot be read.
+        ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
+    """
+    if isinstance(reading, Unreadable):
+        return ScrapeResult(at, duration, None, reading.reason)
+    return ScrapeResult(at, duration, reading, reading.reason, ahead)
+
+
+class ScrapeSource:
+    """Takes in one server's scrapes, in order."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self.window = Window(interval)
+        self.last: ScrapeResult | None = None
+        self.process = ServerProcess()
+        self.restarts = 0
+        self.progress: dict[EngineKey, EngineProgress] = {}
+        self.capacity: dict[EngineKey, CapacityTracker] = {}
+        """What each engine has shown of its capacity since its server was started."""
+        self.step_times: dict[EngineKey, StepTimes] = {}
+        self.kv_cache_tokens: Mapping[str, int] = {}
+        """The size of each engine's KV cache in tokens, as far as the log has it."""
+        self.sleep = ScrapedSleep()
+        self.operations = Operations()
+        self.refused_since: float | None = None
+        """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
+        self.refused_at = -math.inf
+        """When nothing listened for the last time."""
+        self.out_of_range: Counter[str] = Counter()
+        """Values out of range, by quantity."""
+        self.dropped = 0
+        """Engines, models and values of labels that were over the limit, added up over the scrapes."""
+        self.long_lines = 0
+        """Lines that were skipped for their length, added up over the scrapes."""
+
+    def apply(self, result: ScrapeResult) -> None:
+        """Take in an attempt."""
+        reading, before = result.reading, self.process.name
+        start, name = (None, ()) if reading is None else (reading.process_start_seconds, reading.process)
+        if reading is not None and self.process.alternates(result.at, start, name):
+            self._forget_readings()
+            result, reading = result._replace(reading=None, reason=SEVERAL_SERVERS), None
+        self.last = result
+        if reading is None:
+            self._note_refusal(result)
+            return
+        self.refused_since = None
+        self._count(reading)
+        self._note_restart(reading, is_other=bool(before) and self.process.name != before)
+        self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
+        self.sleep.apply_scrape(result.at, self.reading, reading)
+        self.operations.apply_scrape(result.at, reading)
+        self._note_step_times(result.at, reading)
+        self.window.add(result.at, reading)
+        self._note_progress(result.at, reading)
+
+    @property
+    def reading(self) -> MetricsReading | None:
+        """The last reading."""
+        newest = self.window.newest
+        return newest.reading if newest else None
+
+    @property
+    def read_at(self) -> float | None:
+        """When the last reading was taken."""
+        newest = self.window.newest
+        return newest.at if newest else None
+
+    @property
+    def is_before_first_request(self) -> bool:
+        """Whether the last reading is that of a server which has had no request yet."""
+        return self.reading is not None and self.reading.is_before_first_request
+
+    def is_recent(self, now: float) -> bool:
+        """Whether the last reading is recent enough to be the present."""
+        read_at = self.read_at
+        return read_at is not None and now - read_at <= INTERVALS_UNTIL_STALE * self._interval
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the last reading is recent and no later attempt has failed."""
+        return self.is_recent(now) and self.last is not None and self.last.reading is not None
+
+    def missing(self) -> dict[str, bool]:
+        """
+        Return for each required quantity whether the last reading lacks it.
+
+        Before anything was generated, histograms do not count as missing (V0 and the Rust front end show them with the
+        first observation), through Ray neither do counters, and where no engine is shown nothing does.
+        """
+        reading = self.reading
+        if reading is None:
+            return {}
+        engines = list(reading.engines.values())
+        is_unused = not any(engine.counters.get("generation_tokens") for engine in engines)
+        late = {*HISTOGRAMS, *COUNTERS} if reading.kind == "ray_vllm" else {*HISTOGRAMS}
+        has_none = reading.is_before_first_request or reading.is_undecided
+        lazy = {*REQUIRED} if has_none else late if is_unused else set()
+        return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
+
+    def moved_since(self, moment: float) -> bool:
+        """Return whether any engine computed anything after a moment, for certain."""
+        return any(engine.done_from is not None and engine.done_from >= moment for engine in self.progress.values())
+
+    def _note_refusal(self, result: ScrapeResult) -> None:
+        """Keep since when nothing listens; answers that may be a gateway's do not end it."""
+        if result.reason == NOTHING_LISTENS:
+            self.refused_at = result.at
+            if self.refused_since is None:
+                self.refused_since = result.at
+        elif result.reason not in NO_ANSWERS:
+            self.refused_since = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the last attempt got no answer from a server."""
+        return self.last is not None and self.last.reason in NO_ANSWERS
+
+    def _forget_readings(self) -> None:
+        self.window.clear()
+        self.progress.clear()
+        self.capacity.clear()
+        self.step_times.clear()
+        self.sleep.forget()
+        self.operations.forget()
+
+    def _count(self, reading: MetricsReading) -> None:
+        self.out_of_range.update(reading.out_of_range)
+        self.dropped += reading.dropped
+        self.long_lines += reading.long_lines
+
+    def _note_restart(self, reading: MetricsReading, *, is_other: bool) -> None:
+        """
+        Forget the earlier readings if the counters were reset: by a restart, or by the server itself.
+
+        Args:
+            reading: The next reading.
+            is_other: Whether its labels name another process.
+        """
+        last = self.reading
+        if last is None:
+            return
+        has_fallen = reading.is_before_first_request and bool(last.engines)
+        has_fallen |= any(
+            _fell(engine, reading.engines[key]) for key, engine in last.engines.items() if key in reading.engines
+        )
+        old_start, new_start = last.process_start_seconds, reading.process_start_seconds
+        if old_start is not None and new_start is not None:
+            is_restart = not is_same_start(old_start, new_start)
+        else:
+            is_restart = has_fallen or is_other
+        self.restarts += is_restart
+        if is_restart or has_fallen:
+            self._forget_readings()
+
+    def _note_step_times(self, at: float, reading: MetricsReading) -> None:
+        """Measure the steps since the last reading; Ray's agent does not tell between which moments values grew."""
+        last = self.window.newest
+        if last is None or reading.kind == "ray_vllm":
+            return
+        for key in [key for key in self.step_times if key not in reading.engines]:
+            del self.step_times[key]
+        for key, engine in reading.engines.items():
+            before = last.reading.engines.get(key)
+            if before is not None:
+                kv_cache_tokens = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
+                measured = scraped_step(at - last.at, before, engine, kv_cache_tokens)
+                self.step_times.setdefault(key, StepTimes()).add(at, measured)
+
+    def _note_progress(self, at: float, reading: MetricsReading) -> None:
+        for key in [key for key in self.progress if key not in reading.engines]:
+            del self.progress[key]
+            self.capacity.pop(key, None)
+        for key, engine in reading.engines.items():
+            known = self.progress.get(key)
+            if known is None:
+                self.progress[key] = EngineProgress.first(at, engine)
+            else:
+                known.add(at, engine)
+            sample = None if reading.kind == "ray_vllm" else load_sample(at, engine)
+            if sample is not None:
+                self.capacity.setdefault(key, CapacityTracker()).add(sample)
+
+
+def _fell(old: EngineReading, new: EngineReading) -> bool:
+    return any(new.counters.get(name, value) < value for name, value in old.counters.items())
+
+
+def _has(engine: EngineReading, name: str) -> bool:
+    return name in engine.gauges or name in engine.counters or name in engine.histograms

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The state of one server. Input: events of its log and scrapes of its /metrics. Output: a snapshot for any moment.
+
+The code reads no clock: every time is an argument. So the same code runs live, on an old log and on a recording.
+`precedence` decides which source gives a value.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping
+
+from vllm_watch.daemon.capacity.estimates import CapacityRange
+from vllm_watch.daemon.capacity.saturation import Stretch
+from vllm_watch.daemon.catalog.causes import Cause
+from vllm_watch.daemon.catalog.reasons import LogReason
+from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.state.cause import why_down, why_saturated
+from vllm_watch.daemon.state.configuration import ConfigChange, Configuration
+from vllm_watch.daemon.state.cross_check import CrossCheck, comparisons
+from vllm_watch.daemon.state.engine_capacity import EngineCapacity, engine_capacity
+from vllm_watch.daemon.state.engine_names import EngineNames
+from vllm_watch.daemon.state.engine_state import Judgement, server_state
+from vllm_watch.daemon.state.engine_values import (
+    Latencies,
+    excludes_cached,
+    facts_of,
+    flops_utilization,
+    latencies_of,
+    startup_seconds_of,
+)
+from vllm_watch.daemon.state.event_history import EventHistory
+from vllm_watch.daemon.state.http_source import HttpSource
+from vllm_watch.daemon.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
+from vllm_watch.daemon.state.kv_values import kv_gauges
+from vllm_watch.daemon.state.precedence import (
+    GaugeSides,
+    deciding_scrape,
+    engine_state,
+    gauge_sides,
+    gauges,
+    missing_metrics,
+    position_acceptance,
+    shown_scrape,
+    start_time,
+    step_times,
+)
+from vllm_watch.daemon.state.present_life import PresentLife
+from vllm_watch.daemon.state.probe_source import ProbeResult
+from vllm_watch.daemon.state.scrape_source import ScrapeResult
+from vllm_watch.daemon.state.server_sources import LogStatus, ServerSettings, ServerSources
+from vllm_watch.daemon.state.server_values import server_values
+from vllm_watch.daemon.state.sleeping import is_any_sleeping
+from vllm_watch.daemon.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
+from vllm_watch.daemon.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
+from vllm_watch.daemon.state.totals import (
+    admission_rejections,
+    counted_scrape,
+    engine_totals,
+    former_totals,
+    label_values_dropped,
+    values_out_of_range,
+)
+from vllm_watch_parsers.scrape import EngineKey
+
+
+class ServerState:
+    """
+    Takes in what one server's sources report, and gives snapshots of it.
+
+    Not thread-safe: the caller holds a lock around each call.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._sources = ServerSources(settings)
+        self._names = EngineNames(self._sources)
+        self._cross_check = CrossCheck(self._sources)
+        self._http_source = HttpSource(has_log=settings.has_log)
+        self._events = EventHistory(self._sources)
+        self._was_away = False
+        self.gpu = self._sources.gpu
+        """Takes in what the driver says of its GPUs."""
+        self.life = PresentLife(self._sources)
+        """Takes in which process runs, and what a checkpoint keeps of it."""
+
+    @property
+    def settings(self) -> ServerSettings:
+        """What is configured."""
+        return self._sources.settings
+
+    def restore_change(self, change: ConfigChange, ahead: float) -> None:
+        """Take back what an earlier process knew of the server's last change of flags, at the wall clock's time."""
+        self._sources.flags.restore(change.later(-ahead))
+
+    def last_change(self, now: float, ahead: float) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, at the wall clock's time, in whole seconds."""
+        self._sources.ahead = ahead
+        change = self._configuration(now).change
+        return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
+
+    def configure(
+        self, capacity: CapacityRange | None, cost_per_hour: float | None, peak_flops: float | None = None
+    ) -> None:
+        """Take in settings that may change meanwhile (`ServerSettings`)."""
+        self._sources.settings = self.settings._replace(
+            capacity=capacity, cost_per_hour=cost_per_hour, peak_flops=peak_flops
+        )
+
+    def apply_log(self, batch: LogBatch) -> None:
+        """Take in lines of the log."""
+        log = self._sources.log
+        if log is None:
+            return
+        starts, facts = log.life.starts, log.facts
+        log.apply(batch)
+        self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
+        self._events.note_log(is_dated=not batch.is_undated)
+        if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
+            self._http_source.start_life()
+            self._names.forget_engines()
+            self._cross_check.forget()
+            return
+        if not batch.is_history:
+            self._cross_check.compare_with_scrapes(batch)
+        if batch.requests:
+            self._http_source.note_lines()
+
+    def apply_log_status(self, status: LogStatus) -> None:
+        """Take in how reading the log goes."""
+        self._sources.log_status = status
+
+    def apply_scrape(self, result: ScrapeResult) -> None:
+        """Take in an attempt to read /metrics."""
+        sources, scrape = self._sources, self._sources.scrape
+        if scrape is None:
+            return
+        restarts = scrape.restarts
+        scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
+        scrape.apply(result)
+        if result.reading is not None:
+            self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
+        if scrape.restarts != restarts:
+            self._events.note_restart(scrape.process.started_by(result.at))
+            self._http_source.start_life()
+            self._cross_check.forget()
+            if sources.probe is not None:
+                sources.probe.start_life()
+        if result.reading is not None:
+            sources.flags.note_metrics(result.reading.flags)
+            self._http_source.note_scrape(result.at, result.reading, is_log_up=sources.log_status.is_up)
+            is_log_idle = self._log_reason(result.at) == "idle"
+            self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
+            self._names.note_scrape(result.reading)
+
+    def next_probe(self, now: float) -> float | None:
+        """Return when the next probe is due, `now` if at once, `None` if there is none or the server sleeps."""
+        sources, probe = self._sources, self._sources.probe
+        if probe is None:
+            return None
+        is_sleeping = self._is_sleeping(now)
+        is_away = is_sleeping or server_state(sources.log, sources.scrape, now) is not None
+        if self._was_away and not is_away:
+            probe.start_life()
+        self._was_away = is_away
+        if is_sleeping:
+            return None  # It would hold the request; older releases would compute on memory that is given up.
+        due = probe.due_at()
+        return now if due is None else due
+
+    def start_probe(self, now: float) -> str:
+        """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
+        if self._sources.probe is not None:
+            self._sources.probe.start(now)
+        return self._names.current(now)[0].model_name
+
+    def apply_probe(self, result: ProbeResult) -> None:
+        """Take in how a probe ended."""
+        if self._sources.probe is not None:
+            self._sources.probe.apply(result)
+
+    def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
+        """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
+        whole = server_state(self._sources.log, self._sources.scrape, now)
+        self._names.last = self._names.current(now)
+        states = {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
+        self._events.note_states(now, states)
+        return states
+
+    def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
+        """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
+        sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
+        sources.ahead = ahead
+        keys = self._names.last = self._names.current(now)
+        is_sleeping = is_any_sleeping(sources, keys, now)
+        sides = {key: gauge_sides(sources, key, now) for key in keys}
+        return ServerSnapshot(
+            name=settings.name,
+            at=now + ahead,
+            version=sources.version,
+            engine_generation=log.facts.engine_generation if log else None,
+            model_name=keys[0].model_name,
+            configuration=self._configuration(now),
+            engines=self._engines(sides, now),
+            former=former_totals(sources, keys),
+            sources=source_statuses(sources, now, is_sleeping=is_sleeping),
+            comparisons=comparisons(sides),
+            starts=log.life.starts if log else (scrape.restarts if scrape else 0),
+            start_time=start_time(sources),  # One by the server's own clock stays.
+            http_requests=self._http_source.count(log, scrape.reading if scrape else None),
+            admission_rejections=admission_rejections(sources),
+            missing_metrics=missing_metrics(sources, now),
+            values_out_of_range=values_out_of_range(sources),
+            label_values_dropped=label_values_dropped(sources),
+            scrape_long_lines=scrape.long_lines if scrape else None,
+            log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
+            tail=sources.log_status.tail if log else None,
+            scrape_duration=scrape.last.duration if scrape and scrape.last else None,
+            probe=None if is_sleeping else _probe(self._sources, now),
+            slo=settings.slo,
+            labels=settings.labels,
+            events=self._events.until(now),
+            gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
+            cost_per_hour=settings.cost_per_hour,
+            of_server=server_values(sources, now),
+        )
+
+    def foresee(self, now: float) -> ServerSnapshot:
+        """
+        Return what there will be to see once there is traffic: what sources have not shown stays absent.
+
+        Nothing is made up for a source that cannot be read. The state is of no use afterwards.
+        """
+        sources = self._sources
+        will_have_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
+        sources.settings = self.settings._replace(keeps_stale=True)
+        moments = moments_with_traffic(now)
+        later = moments[-1]
+        log, scrape = sources.log, sources.scrape
+        for moment in moments:
+            if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+                scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
+        if log is not None and sources.log_status.is_up and will_have_statistics:
+            log.apply(lines_with_traffic(log, later))
+        return self.snapshot(later)
+
+    def _configuration(self, now: float) -> Configuration:
+        sources = self._sources
+        is_starting = server_state(sources.log, sources.scrape, now) == "starting"
+        return sources.flags.known(is_starting=is_starting, ahead=sources.ahead)
+
+    def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
+        whole = server_state(self._sources.log, self._sources.scrape, now)
+        engines = [self._engine(key, of_key, whole, now) for key, of_key in sides.items()]
+        self._events.note_states(now, {engine.key: engine.state for engine in engines})
+        return tuple([engine._replace(state_since=self._events.since(engine.key.engine)) for engine in engines])
+
+    def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
+        """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""
+        sources, log = self._sources, self._sources.log
+        judged = Judgement(whole) if whole else engine_state(sources, key, now)
+        is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
+        shown = shown_scrape(sources, now) if is_present else None
+        latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
+        present = gauges(sources, key, sides, now) if is_present else {}
+        present.update(flops_utilization(present, self.settings.peak_flops))
+        prompt_rate = present.get("prompt_tokens_per_second")
+        facts = facts_of(log, counted_scrape(sources), sources.flags.facts, key.engine)
+        cause: Cause | None = judged.stall_reason
+        if judged.state == "saturated":
+            cause = why_saturated(_waiting(sources, key, now), present, facts)
+        elif judged.state == "down":
+            cause = why_down(log, sources.scrape)
+        return EngineSnapshot(
+            key=key,
+            state=judged.state,
+            gauges=present,
+            prompt_excludes_cached=excludes_cached(prompt_rate, sources.scrape, key, sources.version),
+            position_acceptance=position_acceptance(sources, key, now) if is_present else (),
+            totals=engine_totals(sources, key),
+            quantiles=latencies.quantiles,
+            means=latencies.means,
+            first_bounds=latencies.first_bounds,
+            quantile_bounds=latencies.quantile_bounds,
+            facts=facts,
+            startup_seconds=startup_seconds_of(log, key.engine),
+            disagreements=self._cross_check.disagreements(key, now),
+            step_times=step_times(sources, key, now) if is_present else {},
+            cause=cause,
+            capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
+            kv=kv_gauges(sources, key, now) if is_present else {},
+        )
+
+    def _log_reason(self, now: float) -> LogReason:
+        return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
+
+    def _is_sleeping(self, now: float) -> bool:
+        return is_any_sleeping(self._sources, self._names.current(now), now)
+
+
+__all__ = ["LogStatus", "ServerSettings", "ServerState"]
+
+
+def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
+    """Return an engine's capacity; what was learnt of it in an earlier life of its server does not count."""
+    scrape = counted_scrape(sources)
+    reading = scrape.reading if scrape else None
+    # Other servers may have a part of a data parallel group's engines: /metrics shows those of this one.
+    own = len(reading.engines) if reading else 0
+    tracker = scrape.capacity.get(key) if scrape else None
+    return engine_capacity(tracker, facts, sources.settings.capacity, own or facts.get("data_parallel_size") or engines)
+
+
+def _waiting(sources: ServerSources, key: EngineKey, now: float) -> Stretch | None:
+    """Return the time for which an engine's requests have waited until now, if /metrics shows it."""
+    scrape = deciding_scrape(sources, now)
+    tracker = scrape.capacity.get(key) if scrape else None
+    return tracker.meter.present() if tracker else None
+
+
+def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:
+    result = sources.probe.current(now) if sources.probe is not None else None
+    return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)

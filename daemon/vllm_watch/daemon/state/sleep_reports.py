@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What each source reports about sleep: an operator puts a server to sleep (``/sleep``) or pauses it (``/pause``).
+
+The server then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the
+line that ends the sleep may be lost, and some releases do not reset ``engine_sleep_state``. So new tokens end a
+reported sleep: a sleeping engine computes no tokens, except for requests that it started before the sleep.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
+from vllm_watch_parsers.events import MEMORY_TAGS, SleepKind, SleepOrPause
+from vllm_watch_parsers.scrape import MetricsReading
+
+
+DRAIN_SECONDS = 120.0
+"""A paused engine starts no request: if a prompt is computed this long after the pause, the engine was resumed."""
+
+MOVING_SECONDS = 30.0
+"""An engine that finishes its running requests is serving until this long after its last token."""
+
+_OK = 200
+_PAUSE, _RESUME = PAUSING
+_HANDLERS = frozenset({*PAUSING, WAKE_UP})
+
+
+class SleepReports:
+    """What one source reports about a server's sleep. All its engines are put to sleep and paused together."""
+
+    def __init__(self) -> None:
+        self._is_paused = False
+        self._asleep: frozenset[str] = frozenset()
+        self.since: float | None = None
+        """When the present sleep or pause started; `None` if there is none."""
+        self.woke_at = -math.inf
+        self._is_call_open = False
+        self._resumed_early_at = -math.inf
+
+    def apply(self, at: float, event: SleepOrPause) -> None:
+        """Take in what the engine reports."""
+        if event.kind == "paused":
+            self._is_paused = True
+        elif event.kind == "asleep":
+            self._asleep = MEMORY_TAGS
+        elif event.kind == "awake":
+            self._asleep -= frozenset(event.memory) or MEMORY_TAGS
+        else:  # What is resumed has all its memory back.
+            self._is_paused, self._asleep = False, frozenset()
+        if not (self._is_paused or self._asleep):
+            self.since, self.woke_at = None, at
+        elif self.since is None:
+            self.since = at
+
+    def apply_calls(self, at: float, called: Collection[SleepKind]) -> None:
+        """
+        Take in which calls to pause and to resume were answered since the last time, in whatever order.
+
+        Their order is lost: if there were both, the server is taken to be awake. A call to pause that waits for
+        running requests may be answered after the call to resume that ended its pause.
+        """
+        if "resumed" in called:
+            is_early = not self._is_call_open and "paused" not in called
+            self._resumed_early_at = at if is_early else -math.inf
+            self._is_call_open = False
+            self.apply(at, SleepOrPause("resumed"))
+        elif "paused" in called:
+            is_late = at - self._resumed_early_at <= DRAIN_SECONDS
+            self._resumed_early_at = -math.inf
+            if not is_late:
+                self._is_call_open = True
+                self.apply(at, SleepOrPause("paused"))
+
+    def start_paused(self) -> None:
+        """Take in that the server may have been paused before the daemon started: the next resume may end that."""
+        self._is_call_open = True
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether memory is given up, as far as was reported."""
+        return bool(self._asleep)
+
+    def forget(self) -> None:
+        """Take in that the server was started again, or that reports were missed."""
+        self._is_paused, self._asleep = False, frozenset()
+        self.since, self.woke_at = None, -math.inf
+        self._is_call_open, self._resumed_early_at = False, -math.inf
+
+
+class LoggedSleep(SleepReports):
+    """What a log reports: since 0.32 lines about each pause, before that only access lines of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prints_pauses = False
+        """Whether it has had lines about pauses."""
+
+    def apply_line(self, at: float, event: SleepOrPause) -> None:
+        """Take in a line."""
+        self.prints_pauses |= event.kind in PAUSING.values()
+        self.apply(at, event)
+
+    def apply_calls_before(self, at: float, called: Collection[str]) -> None:
+        """Take in the calls to pause and resume, of those in a batch, before its other lines."""
+        if not self.prints_pauses:
+            self.apply_calls(at, [PAUSING[path] for path in called if path in PAUSING])
+
+    def apply_calls_after(self, at: float, called: Collection[str]) -> None:
+        """Take in a call to wake up, after the other lines: the engine prints which memory it has back before it."""
+        if not self.prints_pauses and WAKE_UP in called and not self.is_asleep:
+            self.apply(at, SleepOrPause("resumed"))
+
+    def forget(self) -> None:
+        """Take in that the server was started again, or that reports were missed."""
+        super().forget()
+        self.prints_pauses = False
+
+
+class ScrapedSleep(SleepReports):
+    """What the server's own counts of calls in /metrics report."""
+
+    def apply_scrape(self, at: float, before: MetricsReading | None, reading: MetricsReading) -> None:
+        """
+        Take in which calls were counted since the scrape before; only increases count.
+
+        Totals prove nothing: a server that is paused twice is paused, and one that is resumed twice is not.
+        """
+        if before is None:
+            if _calls(reading, _PAUSE) > _calls(reading, _RESUME):
+                self.start_paused()
+            return
+        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
+        self.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
+        if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
+            self.apply(at, SleepOrPause("resumed"))
+
+
+class TokenSpan(NamedTuple):
+    """When the last tokens in a source were computed: between `start` and `at`, prompts' after `prompted`."""
+
+    start: float
+    at: float
+    prompted: float | None
+
+
+def later(one: TokenSpan | None, other: TokenSpan | None) -> TokenSpan | None:
+    """Return the later of the last tokens in two sources."""
+    if one is None or other is None:
+        return one or other
+    last = max(one, other, key=lambda span: span.at)
+    prompted = [span.prompted for span in (one, other) if span.prompted is not None]
+    return last._replace(prompted=max(prompted, default=None))
+
+
+def is_still_asleep(since: float, tokens: TokenSpan | None, now: float) -> bool:
+    """Return whether an engine that was reported to sleep since a moment still does, by its tokens."""
+    if tokens is None:
+        return True
+    if tokens.prompted is not None and tokens.prompted >= since + DRAIN_SECONDS:
+        return False
+    return tokens.start < since or now - tokens.at > MOVING_SECONDS
+
+
+def sleep_calls(batch: LogBatch) -> set[str]:
+    """Return which handlers that pause, resume or wake an engine up were called, and answered that it is done."""
+    return {
+        request.path
+        for request in batch.requests
+        if request.path in _HANDLERS and request.method == "POST" and request.status == _OK
+    }
+
+
+def _calls(reading: MetricsReading, handler: str) -> float:
+    """Return how often an operation was called and done."""
+    done = ("POST", handler, "2xx")
+    return sum(count for request, count in reading.http_requests.items() if request == done)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about a server at one moment: immutable, built for every request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from vllm_watch.daemon.catalog.causes import Cause, common
+from vllm_watch.daemon.catalog.event_texts import EventKind
+from vllm_watch.daemon.catalog.reasons import SourceName
+from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.state.configuration import Configuration
+from vllm_watch.daemon.state.engine_capacity import EngineCapacity
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.step_times import StepClass, StepTime
+from vllm_watch_parsers.events import AdapterChangeKind
+from vllm_watch_parsers.front_ends import EngineKind
+from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.scrape import EngineKey, Histogram
+from vllm_watch_parsers.server_families import ServerSeries
+
+
+_ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
+
+WatchMode = Literal["events", "poll"]
+
+
+class Reading(NamedTuple):
+    """A value, its time (seconds since the epoch), and its source."""
+
+    value: float
+    at: float
+    source: SourceName
+
+
+class HistogramReading(NamedTuple):
+    """A histogram and its time."""
+
+    histogram: Histogram
+    at: float
+
+
+class EngineTotals(NamedTuple):
+    """
+    What one engine has counted in its server's present life; in the last one, while no other has started.
+
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
+    `prompt_tokens` by source. `kv` is what its KV connectors have moved, `by_label` are other counters by series and
+    the value of its last label.
+    """
+
+    key: EngineKey
+    counters: Mapping[str, Reading]
+    requests_finished: Mapping[str, Reading]
+    prompt_tokens: Mapping[str, Reading]
+    histograms: Mapping[str, HistogramReading]
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
+    by_label: Mapping[tuple[str, str], Reading] = MappingProxyType({})
+
+
+class StateSince(NamedTuple):
+    """
+    Since when an engine is in a state.
+
+    Args:
+        state: The state.
+        at: When it was first seen in it.
+        is_exact: Whether another state, and a known one, was seen just before; else it may be in this one for longer.
+    """
+
+    state: EngineState
+    at: float
+    is_exact: bool
+
+
+class EngineSnapshot(NamedTuple):
+    """
+    One engine.
+
+    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is left out.
+    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
+    stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
+    and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
+    those that both have reported for minutes. `startup_seconds` is how long the phases of the start took, by phase.
+    `prompt_excludes_cached` is whether prompt tokens per second are without cached ones, `None` if that is not known.
+    `step_times` are those of decode steps, by what the steps had to do.
+    """
+
+    key: EngineKey
+    state: EngineState
+    gauges: Mapping[str, Reading]
+    prompt_excludes_cached: bool | None
+    position_acceptance: tuple[Reading | None, ...]
+    totals: EngineTotals
+    quantiles: Mapping[tuple[str, float], Reading]
+    means: Mapping[str, Reading]
+    first_bounds: Mapping[str, Reading]
+    facts: Mapping[str, float]
+    startup_seconds: Mapping[str, float]
+    disagreements: Mapping[str, bool]
+    step_times: Mapping[StepClass, StepTime]
+    cause: Cause | None = None
+    """Why it is in a bad state, as far as that is known."""
+    capacity: EngineCapacity = EngineCapacity()
+    """How many tokens per second it sustains, or why that is not known."""
+    state_since: StateSince | None = None
+    """Since when it is in its state."""
+    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
+    """The bounds of the buckets of the quantiles that lie in coarse ones: their estimates say little."""
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
+    """What its KV connectors do now."""
+
+    @property
+    def counters(self) -> Mapping[str, Reading]:
+        """What it has counted, by the names of the series."""
+        return self.totals.counters
+
+    @property
+    def requests_finished(self) -> Mapping[str, Reading]:
+        """The requests that it has finished, by reason."""
+        return self.totals.requests_finished
+
+    @property
+    def histograms(self) -> Mapping[str, HistogramReading]:
+        """How long its requests took, by the names of the series."""
+        return self.totals.histograms
+
+
+class SourceSnapshot(NamedTuple):
+    """
+    One source of a server: whether it can be read, and why it is quiet.
+
+    `engine_kind` is whose names /metrics bears, `None` for other sources and while it is not read.
+    """
+
+    source: SourceName
+    is_up: bool
+    reason: str
+    last_reading: float | None
+    engine_kind: EngineKind | None = None
+
+
+class ProbeSnapshot(NamedTuple):
+    """The last probe: `first_token_seconds` is from its start to the first token, if there was one."""
+
+    is_success: bool
+    first_token_seconds: float | None
+
+
+class Comparison(NamedTuple):
+    """What one source reports about one quantity of one engine, whether or not it decides."""
+
+    key: EngineKey
+    source: SourceName
+    quantity: str
+    reading: Reading
+
+
+class HttpRequestKey(NamedTuple):
+    """Labels of a counted request: `handler` is from a closed list, `code` a status or a class such as ``2xx``."""
+
+    method: str
+    handler: str
+    code: str
+
+
+class TailCounts(NamedTuple):
+    """
+    What has been read of the log so far, and what was lost: each field is a series.
+
+    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
+    """
+
+    lines: int = 0
+    size: int = 0
+    lag: int | None = None
+    truncations: int = 0
+    rotations: int = 0
+    files_lost: int = 0
+    long_lines: int = 0
+    nul_bytes: int = 0
+    skipped_bytes: int = 0
+    read_errors: int = 0
+    ignored_files: int = 0
+    watch_mode: WatchMode | None = None
+
+
+class FailureTimes(NamedTuple):
+    """When failures of one kind were reported first and last, in seconds since the epoch."""
+
+    first: float
+    last: float
+
+
+class LogCounts(NamedTuple):
+    """
+    What the log has reported so far, as counters since this process started to read it.
+
+    `failure_times` has the kinds of failures that it has reported. `adapter_changes` is how many LoRA adapters were
+    loaded and removed, empty while none was.
+    """
+
+    events: Mapping[str, int]
+    starts: int
+    unparsed_stats_lines: int
+    unknown_fields: Mapping[str, int]
+    continuation_lines: int
+    rejected_lines: int
+    failure_times: Mapping[str, FailureTimes] = MappingProxyType({})
+    adapter_changes: Mapping[AdapterChangeKind, int] = MappingProxyType({})
+
+
+class ServerEvent(NamedTuple):
+    """
+    Something that happened to a server.
+
+    Args:
+        at: When; of several, the last.
+        kind: What it was.
+        what: A start's other flags, in words; else a code: the new state, the kind of failure, what became of the file,
+            what the kernel reports of a GPU, or a GPU's new state.
+        before: The state before, if it is a change of state.
+        engine: The engine whose state changed, or that failed, if that is known.
+        times: How often it happened without anything else in between.
+        gpu: The place of the GPU that the kernel reports an error of, or whose state changed.
+    """
+
+    at: float
+    kind: EventKind
+    what: str = ""
+    before: EngineState | None = None
+    engine: str | None = None
+    times: int = 1
+    gpu: str | None = None
+
+
+class ServerSnapshot(NamedTuple):
+    """
+    One server.
+
+    `former` has the counts of engines that are not among `engines`: the last scrape named them, and another source, or
+    the server's next start, names others.
+    `starts` and `http_requests` come from its log where it has one, else from its /metrics; `http_requests` from there
+    also where the log has no access lines. `start_time` is by the
+    clock of its source: from the log by that of the other times, from /metrics by the server's own.
+    `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
+    `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
+    `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
+    reported since the daemon started; `None` while the kernel's log is not read. `of_server` is what /metrics
+    has about the whole server, by series.
+    """
+
+    name: str
+    at: float
+    version: str | None
+    engine_generation: str | None
+    model_name: str
+    configuration: Configuration
+    engines: tuple[EngineSnapshot, ...]
+    former: tuple[EngineTotals, ...]
+    sources: tuple[SourceSnapshot, ...]
+    comparisons: tuple[Comparison, ...]
+    starts: int
+    start_time: Reading | None
+    http_requests: Mapping[HttpRequestKey, float]
+    admission_rejections: Mapping[tuple[str, str], Reading]
+    missing_metrics: Mapping[str, bool]
+    values_out_of_range: Mapping[tuple[SourceName, str], int]
+    label_values_dropped: Mapping[SourceName, int]
+    scrape_long_lines: int | None
+    log: LogCounts | None
+    tail: TailCounts | None
+    scrape_duration: float | None
+    probe: ProbeSnapshot | None
+    slo: Mapping[str, float]
+    labels: Mapping[str, str]
+    links: Mapping[str, str] = MappingProxyType({})
+    events: tuple[ServerEvent, ...] = ()
+    gpus: tuple[ServerGpu, ...] = ()
+    cost_per_hour: float | None = None
+    gpu_xids: int | None = None
+    of_server: Mapping[ServerSeries, Reading | HistogramReading] = MappingProxyType({})
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped in order, with all its engines."""
+        return common(engine.cause for engine in self.engines) == "stopped"
+
+    @property
+    def role(self) -> str:
+        """What it does of requests that several servers share: `prefill`, `decode`, `both`, or nothing if unknown."""
+        return _ROLES.get(self.configuration.labels.get("kv_role", ""), "")

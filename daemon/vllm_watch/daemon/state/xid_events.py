@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the kernel has reported of the machine's GPUs: each error counted once, by GPU and code, and for each server.
+
+One error prints up to hundreds of lines of the same code: those of one GPU within a second are one event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from vllm_watch.daemon.catalog.reasons import KernelLogReason
+from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
+from vllm_watch.daemon.state.recent_events import RecentEvents
+from vllm_watch.daemon.state.snapshot import ServerEvent
+from vllm_watch_parsers.kernel_messages import SWITCH_CODES, GpuError, GpuUuid, KernelMessages, pci_address
+
+
+BURST_SECONDS = 1.0
+"""Lines of one GPU and code within this time are one event."""
+
+MAX_TOTALS = 512
+"""Pairs of a GPU and a code that are kept; a machine has 16 GPUs and meets a handful of codes."""
+
+
+class KernelLine(NamedTuple):
+    """
+    A message of the kernel itself.
+
+    Args:
+        at: When, by the wall clock, in seconds since the epoch.
+        text: The message.
+        is_history: Whether it was counted before, or written before the daemon first read the log.
+    """
+
+    at: float
+    text: str
+    is_history: bool
+
+
+class XidEvent(NamedTuple):
+    """
+    An error that counts.
+
+    Args:
+        at: When, by the wall clock.
+        pci: The place of the GPU or switch; empty if the message has none.
+        code: What it is: a code of `XID_CODES`.
+        number: The number in the message, if it has one.
+    """
+
+    at: float
+    pci: str
+    code: str
+    number: int | None
+
+
+class XidTotal(NamedTuple):
+    """
+    What is known of one code of one GPU.
+
+    Args:
+        gpu: The GPU's UUID; empty while it is not known.
+        pci: Its place.
+        code: The code.
+        events: How many since the daemon started.
+        last_at: When the last one was, since the machine booted, by the wall clock.
+    """
+
+    gpu: str
+    pci: str
+    code: str
+    events: int
+    last_at: float
+
+
+class KernelLogStatus(NamedTuple):
+    """
+    How reading the kernel's log goes, and what was found.
+
+    Args:
+        place: ``journal`` or a path.
+        is_up: Whether it can be read.
+        reason: ``ok``, or why not.
+        totals: The errors that it has reported since the machine booted.
+    """
+
+    place: str
+    is_up: bool
+    reason: KernelLogReason
+    totals: tuple[XidTotal, ...]
+
+
+class _Known:
+    """One code of one GPU: `since` is when its present event began."""
+
+    def __init__(self, at: float, *, counts: bool) -> None:
+        self.since = self.last_at = at
+        self.count = int(counts)
+
+
+class XidEvents:
+    """Takes in the kernel's messages, in order."""
+
+    def __init__(self) -> None:
+        self._messages = KernelMessages()
+        self._uuids: dict[str, str] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
+
+    def apply(self, line: KernelLine) -> XidEvent | None:
+        """Take in a message; return the error that it reports, if it counts."""
+        found = self._messages.parse(line.text)
+        if isinstance(found, GpuUuid):
+            self._note_uuid(found.pci, found.uuid)
+        if not isinstance(found, GpuError) or not self._is_news(found, line):
+            return None
+        return XidEvent(line.at, found.pci, found.code, found.number)
+
+    def note_gpus(self, readings: Iterable[GpuReading]) -> None:
+        """Take in where the GPUs are that the driver shows; of one in parts the whole GPU's name stays."""
+        for reading in readings:
+            pci = pci_address(reading.pci_bus_id)
+            if pci and (reading.gpu.startswith("GPU-") or pci not in self._uuids):
+                self._note_uuid(pci, reading.gpu)
+
+    def note_places(self, uuids: Mapping[str, str]) -> None:
+        """Take in UUIDs of whole GPUs by their places."""
+        for pci, uuid in uuids.items():
+            self._note_uuid(pci, uuid)
+
+    def concern(self, event: XidEvent, gpus: Sequence[ServerGpu]) -> bool:
+        """
+        Tell whether an error is of one of a server's GPUs; that of a switch is of all GPUs of this machine.
+
+        Args:
+            event: The error.
+            gpus: The server's GPUs: an instance of a GPU (MIG) suffers with it.
+        """
+        if event.code in SWITCH_CODES:
+            return any(self._has_place(gpu) for gpu in gpus)
+        uuid = self.uuid(event.pci)
+        return any((uuid != "" and gpu.gpu == uuid) or (event.pci and event.pci == _place(gpu)) for gpu in gpus)
+
+    def know(self, gpus: Sequence[ServerGpu]) -> bool:
+        """Tell whether no error of a server's GPUs would be missed: the kernel names them by their places."""
+        return bool(gpus) and all(self._has_place(gpu) for gpu in gpus)
+
+    def uuid(self, pci: str) -> str:
+        """Return the UUID of the GPU at a place; empty if it is not known."""
+        return self._uuids.get(pci, "")
+
+    def totals(self) -> tuple[XidTotal, ...]:
+        """Return what is known of each code of each GPU; one of which only history is known has no event."""
+        known = self._known.items()
+        return tuple([XidTotal(self.uuid(pci), pci, code, each.count, each.last_at) for (pci, code), each in known])
+
+    def _has_place(self, gpu: ServerGpu) -> bool:
+        return bool(_place(gpu)) or gpu.gpu in self._uuids.values()
+
+    def _note_uuid(self, pci: str, uuid: str) -> None:
+        if pci in self._uuids or len(self._uuids) < MAX_TOTALS:
+            self._uuids[pci] = uuid
+
+    def _is_news(self, error: GpuError, line: KernelLine) -> bool:
+        """Take in an error; return whether it is an event that counts."""
+        known = self._known.get((error.pci, error.code))
+        if known is not None and _is_in_burst(known, line.at):
+            known.last_at = max(known.last_at, line.at)
+            return False
+        if not error.pci and self._is_named_by_another(error, line.at):
+            return False
+        counts = not line.is_history
+        if known is not None:
+            known.since, known.last_at = line.at, max(known.last_at, line.at)
+            known.count += counts
+        elif len(self._known) < MAX_TOTALS:
+            self._known[error.pci, error.code] = _Known(line.at, counts=counts)
+        else:
+            return False
+        return counts
+
+    def _is_named_by_another(self, error: GpuError, at: float) -> bool:
+        """Return whether a line without a place repeats one that has just named the GPU."""
+        return any(code == error.code and _is_in_burst(each, at) for (_, code), each in self._known.items())
+
+
+class ServerXids:
+    """
+    Counts the errors of one server's GPUs, and keeps those of the last hour.
+
+    Attributes:
+        count: How many there were since the daemon started; `None` until the kernel's log is read and it is known
+            where all of its GPUs are.
+    """
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+        self._events = RecentEvents()
+
+    def note(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
+        """Take in the new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
+        if events or are_all:
+            self.count = (self.count or 0) + len(events)
+        for event in events:
+            self._events.add(ServerEvent(event.at, "xid", event.code, gpu=event.pci))
+
+    def among(self, others: tuple[ServerEvent, ...], wall: float) -> tuple[ServerEvent, ...]:
+        """Return those of the last hour together with other events, the oldest first."""
+        own = self._events.of_hour(wall)
+        return tuple(sorted([*others, *own], key=lambda event: event.at)) if own else others
+
+
+def _place(gpu: ServerGpu) -> str:
+    """Return where a GPU is, as the driver says it now; empty if it does not."""
+    return "" if gpu.reading is None else pci_address(gpu.reading.pci_bus_id)
+
+
+def _is_in_burst(known: _Known, at: float) -> bool:
+    return 0.0 <= at - known.since < BURST_SECONDS

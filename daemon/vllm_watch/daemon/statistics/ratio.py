@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The ratio of two configurations, from one value of each run.
+
+Values of runs vary by a factor, not by an amount, so the test is Student's t on their logarithms, and the estimate the
+ratio of the geometric means. The two sides may vary differently and have different numbers of runs (Welch 1947, with
+the degrees of freedom of Satterthwaite 1946).
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vllm_watch.daemon.statistics.student_t import t_quantile, t_tail
+
+
+CONFIDENCE = 0.95
+POWER = 0.9
+"""How often a difference of the detectable size is found."""
+
+
+class Interval(NamedTuple):
+    """
+    An estimate and its bounds; all are ratios, b to a. `degrees` are the degrees of freedom.
+
+    `error` is the standard error of the logarithm, `p` the probability of such a difference or a larger one without
+    any cause.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    error: float
+    degrees: float
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return self.low > 1 or self.high < 1
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """Return the geometric mean, or `None` of no values or of one that is not positive."""
+    if not values or min(values) <= 0:
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """
+    Return the ratio of b to a with its interval.
+
+    A side of one value is taken to vary as the other does. `None` if neither side has two values, or one is not
+    positive, or if no value differs from the others of its side: then nothing is known of how they vary.
+    """
+    if not a or not b or min(*a, *b) <= 0:
+        return None
+    (mean_a, *known_a), (mean_b, *known_b) = _of_logarithms(a), _of_logarithms(b)
+    if not known_a and not known_b:
+        return None
+    square_a, square_b = (known_a or known_b)[0] / len(a), (known_b or known_a)[0] / len(b)
+    error = math.sqrt(square_a + square_b)
+    if error <= abs(mean_a - mean_b) * 1e-12 + 1e-15:  # Less than what rounding does.
+        return None
+    degrees: float = max(len(a), len(b)) - 1
+    if min(len(a), len(b)) > 1:
+        degrees = (square_a + square_b) ** 2 / (square_a**2 / (len(a) - 1) + square_b**2 / (len(b) - 1))
+    return log_interval(mean_b - mean_a, error, degrees, confidence)
+
+
+def log_interval(log_ratio: float, error: float, degrees: float, confidence: float = CONFIDENCE) -> Interval:
+    """Return the interval of a ratio from its logarithm, the standard error of that, and its degrees of freedom."""
+    half = t_quantile(0.5 + confidence / 2, degrees) * error
+    p = 2 * t_tail(abs(log_ratio) / error, degrees)
+    return Interval(math.exp(log_ratio), _exp(log_ratio - half), _exp(log_ratio + half), p, error, degrees)
+
+
+def detectable_ratio(error: float, degrees: float, confidence: float = CONFIDENCE, power: float = POWER) -> float:
+    """Return the smallest ratio above 1 that is found so often as `power` says, by t with this standard error."""
+    return _exp((t_quantile(0.5 + confidence / 2, degrees) + t_quantile(power, degrees)) * error)
+
+
+def detectable_difference(cv: float, runs: int, confidence: float = CONFIDENCE, power: float = POWER) -> float:
+    """
+    Return the smallest relative difference that so many runs a side find.
+
+    Args:
+        cv: Coefficient of variation between runs of one configuration.
+        runs: How many there are on each side, at least 2.
+        confidence: Of the interval; in a family of six tests that of the strictest is 1 - 0.05 / 6.
+        power: How often it is found.
+    """
+    return detectable_ratio(cv * math.sqrt(2 / runs), 2 * runs - 2, confidence, power) - 1
+
+
+def needed_runs(cv: float, difference: float, confidence: float = CONFIDENCE) -> int:
+    """Return how many runs a side find a relative difference, at least 2: the fewest with a detectable one so small."""
+    few, many = 1, 2
+    while detectable_difference(cv, many, confidence) > difference:
+        few, many = many, many * 2
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if detectable_difference(cv, middle, confidence) <= difference else (middle, many)
+    return many
+
+
+def coefficient_of_variation(values: Sequence[float]) -> float | None:
+    """Return the standard deviation of the logarithms, which is the coefficient of variation while it is small."""
+    if len(values) < 2 or min(values) <= 0:
+        return None
+    return math.sqrt(_of_logarithms(values)[1])
+
+
+def _of_logarithms(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean of the values' logarithms, and their variance, which one value does not have."""
+    logarithms = [math.log(each) for each in values]
+    mean = math.fsum(logarithms) / len(logarithms)
+    squares = math.fsum((each - mean) ** 2 for each in logarithms)
+    return (mean, squares / (len(logarithms) - 1)) if len(logarithms) > 1 else (mean,)
+
+
+def _exp(value: float) -> float:
+    """Return e to this power; two runs can be so far apart that a bound of their interval is beyond all numbers."""
+    return math.exp(value) if value < 700 else math.inf
