@@ -65,8 +65,8 @@ def test_once_imports_no_server_and_no_client():
 
     assert others(modules) <= {"click", "msgspec", "prometheus_client", "typing_extensions"}
     assert packages(modules) == {
-        "capacity", "catalog", "command_line", "commands", "config", "exposition", "reading", "replay", "state", "statistics",
-        "support",
+        "capacity", "catalog", "command_line", "commands", "config", "exposition", "reading", "replay", "state",
+        "statistics", "support",
     }  # fmt: skip
     assert "asyncio" not in modules
 
