@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
     "README.md",
     "README.zh-CN.md",
-    *(f"daemon/{name}.md" for name in ("COMMANDS", "BEHAVIOUR", "COMPARING", "ADVISING")),
+    *(f"daemon/{name}.md" for name in ("COMMANDS", "BEHAVIOUR", "NUMBERS", "GPUS", "API", "COMPARING", "ADVISING")),
 )
 
 TITLES = {

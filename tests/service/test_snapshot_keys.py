@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BEHAVIOUR.md lists the keys of the snapshot."""
+"""API.md lists the keys of the snapshot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALERT = Alert("VllmEngineDown", "critical", "firing", "s", "0", "h:9468", 1.0, "
 
 def listed():
     """Return the keys of each object, by its path, as a document lists them."""
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", (DAEMON / "BEHAVIOUR.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", (DAEMON / "API.md").read_text(encoding="utf-8"), re.MULTILINE)
     return {path: set(re.findall(r"`(\w+)`", keys)) for path, keys in rows if path.startswith(OF_OBJECTS)}
 
 
