@@ -23,9 +23,8 @@ from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.exposition.otlp import partial_success
+from vllm_watch.daemon.exposition.otlp import Exported, otlp_request, partial_success
 from vllm_watch.daemon.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
-from vllm_watch.daemon.service.otlp_request import Shown, otlp_request
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
@@ -49,7 +48,10 @@ def pushed(servers, *, process=()):
     """Return the decoded request about some servers."""
     failures = []
     body = otlp_request(
-        Shown(servers, own_samples(), process, AT), "host:9468", DAEMON_START, lambda *failed: failures.append(failed)
+        Exported(servers, own_samples(), process, AT),
+        "host:9468",
+        DAEMON_START,
+        lambda *failed: failures.append(failed),
     )
     assert failures == []
     return ExportMetricsServiceRequest.FromString(body)
@@ -180,7 +182,9 @@ def test_a_server_that_fails_hides_no_other():
     """A server that cannot be exported is reported, and the others are pushed."""
     good, bad = shown("dp1", 90)
     failures = []
-    body = otlp_request(Shown((bad._replace(engines=None), good), [], [], AT), "x", 1.0, lambda *f: failures.append(f))
+    body = otlp_request(
+        Exported((bad._replace(engines=None), good), [], [], AT), "x", 1.0, lambda *f: failures.append(f)
+    )
 
     assert [name for name, _ in failures] == ["other"]
     points = [p for m in metrics_of(ExportMetricsServiceRequest.FromString(body)) for p in m.gauge.data_points]

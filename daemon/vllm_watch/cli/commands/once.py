@@ -23,7 +23,7 @@ from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
@@ -179,7 +179,9 @@ def _write(found: OnceResult, form: OnceFormat) -> None:
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
-    return b"".join(prometheus_text([SampleWriter().write(server_samples(snapshot), with_times=True)]))
+    writer = TextWriter(with_times=True)
+    writer.add(server_samples(snapshot))
+    return b"".join(writer.families())
 
 
 def as_json(found: OnceResult) -> bytes:
