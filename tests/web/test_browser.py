@@ -33,7 +33,7 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.snapshot import ServerEvent, StateSince
 from vllm_watch.daemon.support.clock import ScaledClock
-from vllm_watch.daemon.web.endpoints import Response
+from vllm_watch.daemon.web.routes import Response
 from vllm_watch.daemon.web.server import WebServer
 
 

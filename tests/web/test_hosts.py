@@ -12,7 +12,7 @@ import pytest
 from tests.support.waiting import SECONDS
 from tests.web.conftest import Client
 
-from vllm_watch.daemon.web.hosts import is_named, names_here
+from vllm_watch.daemon.web.addresses import is_named, names_here
 from vllm_watch.daemon.web.server import WebServer
 
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.web.endpoints import accepts_gzip
+from vllm_watch.daemon.web.routes import accepts_gzip
 
 
 ALL_PAGES = [

@@ -24,7 +24,7 @@ from vllm_watch.daemon.service.liveness import Liveness
 from vllm_watch.daemon.service.prometheus_alerts import Alerts
 from vllm_watch.daemon.service.snapshot_document import fleet_document
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
+from vllm_watch.daemon.web.routes import PLAIN_TEXT, Response, accepts_gzip
 
 
 _QUICKLY = 1
