@@ -10,7 +10,7 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.exposition.json_view import event_views
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus, self_metrics
 from vllm_watch.daemon.state.gpu_report import ServerGpu

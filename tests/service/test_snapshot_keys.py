@@ -14,8 +14,7 @@ from tests.support.gpus import gpu
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.exposition.event_view import event_views
-from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.json_view import event_views, server_view
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.prometheus_alerts import Alert, Alerts, alerts_view

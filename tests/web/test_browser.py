@@ -28,8 +28,7 @@ from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
-from vllm_watch.daemon.exposition.event_view import event_views
-from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.json_view import event_views, server_view
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.snapshot import ServerEvent, StateSince
 from vllm_watch.daemon.support.clock import ScaledClock

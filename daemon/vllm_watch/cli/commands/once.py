@@ -32,7 +32,6 @@ from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 from vllm_watch.daemon.support.printable import ascii_json
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch_parsers.events import Notice, StartupDetail
@@ -161,8 +160,7 @@ def _read_logs(
         def part(share: float, done: int = number) -> None:
             progress((done + share) / len(logs))
 
-        with no_search_for_cycles():
-            periods.append(read_to_end(log, state, part) if course is None else course.read(log, part))
+        periods.append(read_to_end(log, state, part) if course is None else course.read(log, part))
     return LogPeriod(min(each.start for each in periods), max(each.end for each in periods))
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import structlog
 
-from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
 from tornado.ioloop import IOLoop
@@ -72,7 +72,6 @@ class BoundedServer(HTTPServer):
             max_buffer_size=_MAX_BUFFERED,
         )
         self._tls_context = tls_context
-        self._open: set[IOStream] = set()
         self._has_said_full = False
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
@@ -110,16 +109,10 @@ class BoundedServer(HTTPServer):
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         """Serve a new connection, if there is room for it."""
-        if len(self._open) >= MAX_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             stream.close()
-            return
-        self._open.add(stream)
-        super().handle_stream(stream, address)
-
-    def on_close(self, server_conn: object) -> None:
-        """Forget a connection that has ended."""
-        self._open.discard(cast("HTTP1ServerConnection", server_conn).stream)
-        super().on_close(server_conn)
+        else:
+            super().handle_stream(stream, address)
 
 
 def send(request: HTTPServerRequest, response: Response, configured: Mapping[str, str]) -> None:
