@@ -106,11 +106,17 @@ def test_page_and_push_are_equal(name, second):
 
 
 def test_each_name_is_there_once():
-    """A receiver takes the series of a name from one metric: no two bear the same."""
-    names = [metric.name for metric in metrics_of(pushed(shown("dp1", 90)))]
+    """A receiver takes the series of a name from one metric: no two bear the same. Counts only grow, cumulatively."""
+    metrics = metrics_of(pushed(shown("dp1", 90)))
+    names = [metric.name for metric in metrics]
 
     assert len(names) == len(set(names))
     assert not any(name.endswith("_total") for name in names)
+    for metric in metrics:
+        kind = metric.WhichOneof("data")
+        if kind != "gauge":
+            assert getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
+        assert kind != "sum" or metric.sum.is_monotonic
 
 
 def test_units_add_nothing_to_names():
@@ -152,15 +158,6 @@ def test_a_start_by_a_wrong_clock_is_not_after_the_value():
     for metric in metrics_of(pushed((ahead,))):
         for point in (*metric.sum.data_points, *metric.histogram.data_points):
             assert point.start_time_unix_nano <= point.time_unix_nano
-
-
-def test_all_counts_are_cumulative():
-    """Sums only grow and are cumulative, as are histograms."""
-    for metric in metrics_of(pushed(shown("dp1", 90))):
-        kind = metric.WhichOneof("data")
-        if kind != "gauge":
-            assert getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
-        assert kind != "sum" or metric.sum.is_monotonic
 
 
 def test_who_pushes():

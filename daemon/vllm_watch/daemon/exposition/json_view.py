@@ -117,12 +117,6 @@ def event_documents(events: Iterable[ServerEvent]) -> list[EventDocument]:
     ]
 
 
-def event_views(events: Iterable[ServerEvent]) -> list[dict[str, Any]]:
-    """Return events as dictionaries with their texts, in the same order; what is not known is not there."""
-    views: list[dict[str, Any]] = msgspec.to_builtins(event_documents(events))
-    return views
-
-
 def gpu_views(gpus: Iterable[ServerGpu]) -> list[dict[str, Any]]:
     """Return GPUs as dictionaries, in the same order; what is not known is not there."""
     views: list[dict[str, Any]] = msgspec.to_builtins(_gpus(gpus))
