@@ -19,7 +19,7 @@ from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.config.model import LinksConfig
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.state.window import STAGES
-from vllm_watch.daemon.web.assets import load_assets
+from vllm_watch.daemon.web.routes import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 
 

@@ -20,7 +20,7 @@ from vllm_watch.analysis.loadtest.prometheus_queries import sampled_at, values_o
 from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.config.times import TimeRange
-from vllm_watch.daemon.exposition.line_starts import label_text
+from vllm_watch.daemon.exposition.text_format import label_text
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.support.errors import PrometheusError

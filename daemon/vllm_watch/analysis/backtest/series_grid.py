@@ -8,7 +8,7 @@ from typing import IO, NamedTuple
 
 from vllm_watch.analysis.backtest.evaluation import NOTHING, STALE
 from vllm_watch.analysis.replay.replay import SPARSE_SECONDS
-from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 
 

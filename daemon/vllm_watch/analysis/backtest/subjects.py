@@ -23,7 +23,6 @@ from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 
 
 _OF_DAEMON = ("up{", "vllm_watch_build_info")
@@ -126,7 +125,7 @@ def _log(name: str, paths: Sequence[str], options: SubjectOptions, progress: Pro
 
 
 def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> SeriesGrid:
-    with no_search_for_cycles(), tempfile.TemporaryFile() as spool:
+    with tempfile.TemporaryFile() as spool:
         grid = gridded(snapshots, step, spool)
     if grid is None:
         raise FileError(f"{name}: no line of a vLLM server's log is in it, and it is no recording")

@@ -12,7 +12,6 @@ from vllm_watch.analysis.loadtest.log_replay import LogReplay
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 
 
 ToMoment = Callable[[float], float]
@@ -36,12 +35,11 @@ def read_logs(
     replay = LogReplay(name)
     whole = sum(log.size for log in logs)
     done = 0
-    with no_search_for_cycles():
-        for log in logs:
-            for batch in log.read_until(_STATISTICS):
-                replay.read(batch)
-                progress((done + log.share * log.size) / whole)
-            done += log.size
+    for log in logs:
+        for batch in log.read_until(_STATISTICS):
+            replay.read(batch)
+            progress((done + log.share * log.size) / whole)
+        done += log.size
     progress(1.0)
     if not replay.has_events:
         # The size of an empty log counts as one byte.

@@ -9,7 +9,7 @@ from vllm_watch.analysis.loadtest import gpu_texts
 from vllm_watch.analysis.loadtest.number_texts import MISSING
 from vllm_watch.analysis.rendering.document import Block, Cells, Column, plain_table
 from vllm_watch.daemon.exposition.document import GpuDocument
-from vllm_watch.daemon.exposition.gpu_view import gpu_documents
+from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 

@@ -10,7 +10,7 @@ from vllm_watch.analysis.loadtest.number_texts import MISSING
 from vllm_watch.daemon.catalog.gpu_codes import GpuState
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS
 from vllm_watch.daemon.exposition.document import GpuDocument
-from vllm_watch.daemon.exposition.gpu_view import gpu_documents
+from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.sources.kernel_log import has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import ServerGpu, is_instance

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is worked out of scrapes is kept until the next one, and is never that of others."""
+"""Snapshots say what the scrapes show, whoever took others before."""
 
 from __future__ import annotations
 
@@ -36,14 +36,3 @@ def test_every_scrape_shows_its_own_values():
         for ahead in (0.0, 3600.0, 0.0):
             alone = watched(BODIES[: number + 1]).snapshot(at + 1, ahead)
             assert values(alone) == values(asked.snapshot(at + 1, ahead))
-
-
-def test_two_snapshots_between_two_scrapes_share_what_the_scrapes_show():
-    """Gauges, latencies and histograms are worked out once."""
-    state = watched(BODIES)
-    first, second = (state.snapshot(1058.0 + later).engines[0] for later in (0, 1))
-
-    assert first.quantiles is second.quantiles
-    assert first.quantiles
-    assert first.histograms is second.histograms
-    assert first.totals.counters is second.totals.counters

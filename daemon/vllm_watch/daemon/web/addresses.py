@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that listen, or an error that explains why not."""
+"""
+The addresses that the server listens on, and the names that a request's Host may have.
+
+An untrusted web site can make its own name resolve to this machine's loopback address (DNS rebinding); a visitor's
+browser would then let it read the responses. Such a request has the site's name in its Host header, which is neither an
+address nor a name of this machine.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ import ipaddress
 import os
 import socket
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -81,3 +87,41 @@ def _reason(error: OSError | UnicodeError) -> str:
     words = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
     reason = f"{words[:1].lower()}{words[1:]}" if words else "the address is wrong"
     return f"{reason}; --listen takes another one" if error.errno == errno.EADDRINUSE else reason
+
+
+def names_here(*more: str) -> frozenset[str]:
+    """Return this machine's names and some more, in the form that `is_named` compares."""
+    own = socket.gethostname()
+    return frozenset(_plain(name) for name in (own, own.partition(".")[0], *more) if name)
+
+
+def is_named(host: str, names: Collection[str]) -> bool:
+    """
+    Whether a request is for one of these names, for an address, or for `localhost`.
+
+    Args:
+        host: The Host header, with or without a port; a client that sends none is no browser.
+        names: In lower case, without a dot at the end.
+    """
+    if not host:
+        return True
+    name = _plain(_without_port(host))
+    return name in {"localhost", *names} or name.endswith(".localhost") or _is_address(name)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -16,9 +16,9 @@ from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
-from vllm_watch.daemon.exposition import value_runs
-from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.daemon.exposition.samples import sample_parts, server_samples
+from vllm_watch.daemon.exposition import time_series_file
+from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram
@@ -35,9 +35,9 @@ LOOK_BACK = 300.0
 
 @pytest.fixture
 def few_in_memory(monkeypatch):
-    """Of each series few runs are kept in memory, and few moments."""
-    monkeypatch.setattr(value_runs, "RUNS_IN_MEMORY", FEW)
-    monkeypatch.setattr(value_runs, "MOMENTS_IN_MEMORY", FEW)
+    """Of each series few runs are kept in memory, and few moments are written at once."""
+    monkeypatch.setattr(time_series_file, "RUNS_IN_MEMORY", FEW)
+    monkeypatch.setattr(time_series_file, "MOMENTS_AT_ONCE", FEW)
 
 
 def lines_of(file):
@@ -112,55 +112,6 @@ def test_every_sample_of_every_moment_is_written(name):
 
     assert sorted({*expected}) == sorted({*lines_of(file)})
     assert len([line for line in expected if not line.startswith("#")]) == file.samples
-
-
-def test_a_part_depends_on_all_that_its_samples_show():
-    """Where what a part of a snapshot depends on is equal, its samples are, but for times that are the snapshot's."""
-    pairs = 0
-    for name in RECORDINGS:
-        before = {}
-        for _, snapshot in snapshots(name, step=10.0):
-            now = {part.name: part for part in sample_parts(snapshot)}
-            for known, part in ((before[each], now[each]) for each in before.keys() & now.keys()):
-                if known.depends_on == part.depends_on:
-                    pairs += 1
-                    one, other = ([sample._replace(at=0.0) for sample in each.samples()] for each in (known, part))
-                    assert one == other
-            before = now
-
-    assert pairs > 300
-
-
-def test_a_part_depends_on_every_field():
-    """Whatever changes in a snapshot or an engine, some part depends on it, but for names and what nothing shows."""
-    (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
-    engine = snapshot.engines[0]
-    others = {
-        "name",
-        "at",
-        "labels",
-        "engines",
-        "former",
-        "totals",
-        "key",
-        "prompt_excludes_cached",
-        "quantile_bounds",
-        "events",
-        "state_since",
-    }
-    changed = {name: snapshot._replace(**{name: object()}) for name in {*snapshot._fields} - others}
-    changed |= {
-        name: snapshot._replace(engines=(engine._replace(**{name: object()}),)) for name in {*engine._fields} - others
-    }
-    other_flags = snapshot.configuration._replace(digest="0" * 8)  # Parts of engines read what it holds.
-    changed["configuration"] = snapshot._replace(configuration=other_flags)
-    expected = {part.name: part.depends_on for part in sample_parts(snapshot)}
-
-    assert [] == [
-        name
-        for name, other in changed.items()
-        if all(expected.get(part.name) == part.depends_on for part in sample_parts(other))
-    ]
 
 
 def test_buckets_may_change():
