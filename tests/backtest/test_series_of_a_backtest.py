@@ -11,12 +11,9 @@ import pytest
 
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.analysis.backtest.differences import Pair, side_by_side
-from vllm_watch.analysis.backtest.evaluation import NOTHING, STALE, values_text
-from vllm_watch.analysis.backtest.fired import Fired, intervals
-from vllm_watch.analysis.backtest.model import Alert
-from vllm_watch.analysis.backtest.series_grid import SeriesGrid, from_points, padded, together
-from vllm_watch.analysis.backtest.subject import Subject
+from vllm_watch.analysis.backtest.fired import Alert, Fired, Pair, intervals, side_by_side
+from vllm_watch.analysis.backtest.promtool import NOTHING, STALE, values_text
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, padded, together
 from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source
 from vllm_watch.daemon.support.errors import FileError
 

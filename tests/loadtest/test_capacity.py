@@ -7,9 +7,9 @@ import pytest
 
 from tests.loadtest.histories import MadeUpServer, recorded
 
-from vllm_watch.analysis.loadtest.capacity import server_capacity
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_phases
+from vllm_watch.analysis.loadtest.run_capacity import server_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
 
 

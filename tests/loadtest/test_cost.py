@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
-from vllm_watch.analysis.loadtest.cost import LEAST_TOKENS, priced
-from vllm_watch.analysis.loadtest.model import Result, Run, Steady
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
+from vllm_watch.analysis.loadtest.energy_and_cost import LEAST_TOKENS, priced
+from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
 
 
 def test_the_rules_ask_for_as_many_tokens():

@@ -7,9 +7,9 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer
 
-from vllm_watch.analysis.loadtest.energy import energy_problem, energy_reading, energy_values, mean_powers
-from vllm_watch.analysis.loadtest.history import EnergyReading, Point
+from vllm_watch.analysis.loadtest.energy_and_cost import energy_problem, energy_reading, energy_values, mean_powers
 from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.server_history import EnergyReading, Point
 from vllm_watch.analysis.loadtest.steady import find_steady
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
 

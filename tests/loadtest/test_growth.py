@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
+from vllm_watch.analysis.loadtest.server_history import Growth, Point
 from vllm_watch_parsers.scrape import Histogram
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.loadtest.histories import START, MadeUpServer
 
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.model import Latency, Load, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run
 
 
 def client(start, seconds, tokens, name="result.json", ttft=500.0):

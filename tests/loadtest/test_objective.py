@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.analysis.loadtest.model import Objective
-from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.daemon.config.model import SLO_PRESETS
 
 

@@ -9,9 +9,9 @@ from math import inf
 
 import pytest
 
-from vllm_watch.analysis.loadtest.history import EnergyReading
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.analysis.loadtest.prometheus_queries import queries, sampled_at
+from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.prometheus.answers import PromSeries, parse_matrix, parse_names, parse_rejection
 from vllm_watch_parsers.scrape import Histogram

@@ -14,7 +14,7 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.comparison.pair import result_in
 from vllm_watch.analysis.loadtest.recording_history import read_recording
-from vllm_watch.analysis.loadtest.sources import read_report
+from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.replay.recording import MetricsRead
 
 

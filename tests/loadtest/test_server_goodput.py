@@ -7,7 +7,7 @@ import pytest
 
 from tests.loadtest.histories import recorded
 
-from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.load_test import parse_objective
 from vllm_watch.analysis.loadtest.runs import server_runs
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.usage import server_use
+from vllm_watch.analysis.loadtest.server_history import Point
+from vllm_watch.analysis.loadtest.server_result import server_use
 
 
 def _points(counters, gauges):

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.analysis.loadtest.prometheus_queries import (
     CONFIG,
@@ -30,6 +29,7 @@ from vllm_watch.analysis.loadtest.prometheus_queries import (
     POSITION,
     STATES,
 )
+from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.catalog.states import EngineState
@@ -117,15 +117,15 @@ def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
 
 def _families(text: str) -> dict[str, list[Sample]]:
     """Return the samples of each server."""
-    found: dict[str, list[Sample]] = defaultdict(list)
+    by_server: dict[str, list[Sample]] = defaultdict(list)
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, IndexError):  # What the parser makes of a text that is none.
         raise DaemonError("/metrics is not what a vllm-watch answers") from None
     for sample in samples:
         if "server" in sample.labels and sample.name.startswith(PREFIX):
-            found[sample.labels["server"]].append(sample)
-    return found
+            by_server[sample.labels["server"]].append(sample)
+    return by_server
 
 
 def _answers(samples: Sequence[Sample], now: float) -> Answers:

@@ -15,8 +15,13 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, cast
 
-from vllm_watch.analysis.loadtest.history import EnergyReading, Point, ServerHistory, labelled
-from vllm_watch.analysis.loadtest.history_builder import HistoryBuilder
+from vllm_watch.analysis.loadtest.history_builder import (
+    HistoryBuilder,
+    mean_positions,
+    summed,
+    together,
+    worst_state,
+)
 from vllm_watch.analysis.loadtest.prometheus_queries import (
     CONFIG,
     ENGINE_STATE,
@@ -31,14 +36,17 @@ from vllm_watch.analysis.loadtest.prometheus_queries import (
     STARTS,
 )
 from vllm_watch.analysis.loadtest.recording_history import LOG_ALONE_AFTER
-from vllm_watch.analysis.loadtest.snapshot_point import (
+from vllm_watch.analysis.loadtest.server_history import (
+    COMPUTED,
     FINISHED,
+    GENERATED,
     HTTP_REQUESTS,
+    EnergyReading,
+    Point,
+    ServerHistory,
     added,
-    together,
-    worst_state,
+    labelled,
 )
-from vllm_watch.analysis.loadtest.usage import COMPUTED
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.prometheus.answers import PromSeries
@@ -51,7 +59,12 @@ _OWN_LABELS = frozenset({"__name__", "le", *(label for series in SERIES.values()
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
 _FEW_FLAGS = "Series have few of the server's flags: they do not show every difference of configuration."
-_GENERATION_TOKENS = "generation_tokens_total"
+
+_ROUNDING = 0.001
+_NOT_COUNTED = (FAILURES, STARTS)
+_BY_SOURCE = "prompt_tokens_by_source_total"
+_COMPUTED = labelled(_BY_SOURCE, "local_compute")
+_MAX_POSITIONS = 64
 
 Origin = frozenset[tuple[str, str]]
 """The labels that a Prometheus adds: one set for each vllm-watch that it scrapes."""
@@ -83,7 +96,7 @@ def sampling_of(sampled: Iterable[PromSeries]) -> Sampling | None:
     if not moments:
         return None
     by_origin = [sorted({value for _, value in series.values}) for series in sampled]
-    gaps = [later - earlier for each in by_origin for earlier, later in pairwise(each)]
+    gaps = [later - earlier for values in by_origin for earlier, later in pairwise(values)]
     return Sampling(median(gaps) if gaps else 1.0, moments[0], moments[-1])
 
 
@@ -124,9 +137,9 @@ class PrometheusHistory:
         """Return the history."""
         several = []
         if self._overlapping:
-            shown = ", ".join(sorted(_shown(origin) for origin in self._overlapping))
-            several = [f'Several vllm-watch report the server "{name}" at the same time: {shown}. One of them counts.']
-        has_metrics = _GENERATION_TOKENS in self._counters.totals()
+            who = ", ".join(sorted(map(_origin_text, self._overlapping)))
+            several = [f'Several vllm-watch report the server "{name}" at the same time: {who}. One of them counts.']
+        has_metrics = GENERATED in self._counters.totals()
         built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
         return built._replace(cost_per_hour=self._cost_per_hour)
 
@@ -175,28 +188,28 @@ class PrometheusHistory:
         """Return when the values were read that are new: from /metrics, or from the log if that is all there is."""
         readings = {labels.get("source"): value for labels, value in row[LAST_READING] if value <= at + _ROUNDING}
         for source in ("metrics", "log"):
-            found = readings.get(source, 0.0)
-            is_alone = source == "metrics" or found - self._readings.get("metrics", 0.0) > LOG_ALONE_AFTER
-            if found > self._readings.get(source, 0.0) and is_alone:
-                self._readings[source] = found
-                return found
+            read = readings.get(source, 0.0)
+            is_alone = source == "metrics" or read - self._readings.get("metrics", 0.0) > LOG_ALONE_AFTER
+            if read > self._readings.get(source, 0.0) and is_alone:
+                self._readings[source] = read
+                return read
         return None
 
     def _note_facts(self, at: float, row: _Row, totals: Mapping[str, float]) -> None:
-        known = self._builder.started_with
+        server = self._builder.started_with
         self._cost_per_hour = next((value for _, value in row[PRICE]), self._cost_per_hour)
         for labels, _ in row[INFO]:
-            known.version = labels.get("version") or known.version
-            known.model = labels.get("model_name") or known.model
-            known.engine_generation = labels.get("engine_generation") or known.engine_generation
+            server.version = labels.get("version") or server.version
+            server.model = labels.get("model_name") or server.model
+            server.engine_generation = labels.get("engine_generation") or server.engine_generation
         for labels, _ in row[CONFIG]:
-            known.note_flags(flags_of_labels(labels))
-            known.is_resolved = are_all_known(labels)
+            server.note_flags(flags_of_labels(labels))
+            server.is_resolved = are_all_known(labels)
         for name in FACT_GAUGES:
             for _, value in row[name]:
-                known.revision += known.facts.get(name) != value
-                known.facts[name] = value
-            known.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
+                server.revision += server.facts.get(name) != value
+                server.facts[name] = value
+            server.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
         prefix = labelled(FAILURES, "")
         failures = {name.removeprefix(prefix): int(value) for name, value in totals.items() if name.startswith(prefix)}
         self._builder.count(at, int(totals.get(STARTS, 0)), failures or None)
@@ -211,12 +224,6 @@ class _Chosen(NamedTuple):
 
 _Row = defaultdict[str, list[tuple[Mapping[str, str], float]]]
 """The values of one moment by the names of the series without their prefix, each with its labels."""
-
-_ROUNDING = 0.001
-_NOT_COUNTED = (FAILURES, STARTS)
-_BY_SOURCE = "prompt_tokens_by_source_total"
-_COMPUTED = labelled(_BY_SOURCE, "local_compute")
-_MAX_POSITIONS = 64
 
 
 class _Rows:
@@ -306,15 +313,8 @@ class _Histograms:
                 self._note(key, Histogram(bounds, tuple(counts[bound] for bound in bounds), sums[key]))
 
     def summed(self) -> dict[str, Histogram]:
-        found: dict[str, Histogram] = {}
-        for (name, _), (last, before) in self._each.items():
-            histogram = last if before is None else added(before, last)
-            other = found.get(name)
-            if other is None:
-                found[name] = histogram
-            elif other.bounds == histogram.bounds:
-                found[name] = added(other, histogram)
-        return found
+        every = self._each.items()
+        return summed((name, last if before is None else added(before, last)) for (name, _), (last, before) in every)
 
     def _note(self, key: tuple[str, EngineKey], histogram: Histogram) -> None:
         last, before = self._each.get(key, (None, None))
@@ -332,7 +332,7 @@ def _origin(labels: Mapping[str, str]) -> Origin:
     return frozenset((name, value) for name, value in labels.items() if name not in _OWN_LABELS)
 
 
-def _shown(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     return "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(origin)) + "}"
 
 
@@ -363,8 +363,8 @@ def _states(row: _Row) -> Iterable[EngineState]:
 
 def _counters(totals: Mapping[str, float]) -> dict[str, float]:
     """Return what a point has of all counters; prompt tokens that were computed have the name of a scrape's."""
-    found = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
-    return {**found, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else found
+    counters = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
+    return {**counters, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else counters
 
 
 def _gauges(row: _Row) -> dict[str, float]:
@@ -372,11 +372,9 @@ def _gauges(row: _Row) -> dict[str, float]:
 
 
 def _positions(row: _Row) -> tuple[float | None, ...]:
-    by_position: dict[int, list[float]] = defaultdict(list)
-    for labels, value in row[POSITION]:
-        if labels.get("position", "").isdecimal():
-            by_position[int(labels["position"])].append(value)
-    length = min(max(by_position, default=-1) + 1, _MAX_POSITIONS)
-    return tuple(
-        sum(by_position[index]) / len(by_position[index]) if index in by_position else None for index in range(length)
+    positions = [(labels.get("position", ""), value) for labels, value in row[POSITION]]
+    return mean_positions(
+        (int(position), value)
+        for position, value in positions
+        if position.isdecimal() and int(position) < _MAX_POSITIONS
     )

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.energy import ENERGY
+from vllm_watch.analysis.loadtest.energy_and_cost import ENERGY
 from vllm_watch.daemon.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, STATE, Series
 
 
@@ -76,7 +76,7 @@ def values_of(names: Collection[str], server: str | None) -> str:
 
 
 def servers_within(seconds: float) -> str:
-    """Return the expression for all servers with values within so many seconds."""
+    """Return the expression for all servers with values within some seconds."""
     return f"group by (server) (present_over_time({PREFIX}{PRESENCE}[{_window(seconds)}]))"
 
 

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vllm_watch.analysis.loadtest.model import Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, moment
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.daemon.catalog.grafana_tag import TAG
+from vllm_watch.daemon.catalog.number_texts import MISSING, moment
 from vllm_watch.daemon.config.texts import as_name
 
 
@@ -121,7 +121,7 @@ def _result(run: Run) -> list[str]:
     if result is None:
         return ["no result"]
     ttft, tpot = result.ttft_ms, result.tpot_ms
-    known = (
+    values = (
         (result.successful, "{:d} requests ok"),
         (result.failed, "{:d} failed"),
         (result.request_throughput, "{:.4g} requests/s"),
@@ -129,4 +129,4 @@ def _result(run: Run) -> list[str]:
         (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
         (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
     )
-    return [text.format(value) for value, text in known if value is not None] or ["no result"]
+    return [text.format(value) for value, text in values if value is not None] or ["no result"]

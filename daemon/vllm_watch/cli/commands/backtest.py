@@ -14,17 +14,27 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.analysis.backtest.backtest import backtest, selected_by
-from vllm_watch.analysis.backtest.model import SourceResult
-from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange
-from vllm_watch.analysis.backtest.promtool import Promtool, Waiting, promtool
-from vllm_watch.analysis.backtest.rule_check import check_rules
-from vllm_watch.analysis.backtest.rule_set import SHIPPED, RuleSet, shipped_rules, users_rules
-from vllm_watch.analysis.backtest.subject import Subject
-from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
-from vllm_watch.analysis.backtest.thresholds import read_thresholds, shipped_thresholds
-from vllm_watch.analysis.loadtest.model import Objective
-from vllm_watch.analysis.loadtest.sources import distinct_names
+from vllm_watch.analysis.backtest.fired import SourceResult
+from vllm_watch.analysis.backtest.judgement import backtest, selected_by
+from vllm_watch.analysis.backtest.promtool import Promtool, Waiting, check_rules, promtool
+from vllm_watch.analysis.backtest.rule_set import (
+    SHIPPED,
+    RuleSet,
+    read_thresholds,
+    shipped_rules,
+    shipped_thresholds,
+    users_rules,
+)
+from vllm_watch.analysis.backtest.series_grid import Subject
+from vllm_watch.analysis.backtest.subjects import (
+    PrometheusRange,
+    SubjectOptions,
+    file_sources,
+    read_file_source,
+    read_range,
+)
+from vllm_watch.analysis.loadtest.load_test import Objective
+from vllm_watch.analysis.loadtest.report_sources import distinct_names
 from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (

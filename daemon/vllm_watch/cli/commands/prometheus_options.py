@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange
+from vllm_watch.analysis.backtest.subjects import PrometheusRange
 from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import several

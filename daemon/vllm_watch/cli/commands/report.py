@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report import report_markdown, report_text

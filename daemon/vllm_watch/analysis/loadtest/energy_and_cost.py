@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the GPUs of a server used while it worked, by their own counters of energy.
+What the tokens of a load test take in energy, and what they cost.
 
-Only whole GPUs count, and all of a server together: of one that is shared or divided nobody knows the server's part,
-and a part of the GPUs is no sum. A counter that was reset, or a time without readings, voids the energy of the window.
+The energy is by the GPUs' own counters. Only whole GPUs count, and all of a server together: of one that is shared or
+divided nobody knows the server's part, and a part of the GPUs is no sum. A counter that was reset, or a time without
+readings, voids the energy of the window.
+
+The cost is at the price of the server per hour, in whatever currency that is, for the time in which the load ran: idle
+hours are not in it. By each kind of token it is the whole price, since nothing says how a server's time is divided
+among prompts and answers: such costs do not add up.
 """
 
 from __future__ import annotations
@@ -15,19 +20,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.analysis.loadtest.cost import LEAST_TOKENS
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import EnergyReading, Point
-from vllm_watch.analysis.loadtest.model import Result, Steady
-from vllm_watch.analysis.loadtest.usage import COMPUTED, GENERATED
+from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, EnergyReading, Growth, Point
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 ENERGY = "gpu_energy_joules_total"
 """The name of the counter, without the prefix of our series."""
 
+LEAST_TOKENS = 1000
+"""Of fewer tokens a quotient says nothing but that they were few; `quotient_tokens` of the rules is the same."""
+
+OUTPUT_COST = "cost_per_million_output_tokens"
+
 _COVERED = 0.8
-"""So much of a window the readings must cover; they are taken at moments of their own."""
+"""The share of a window that the readings must cover; they are taken at moments of their own."""
+
+_MILLION = 1e6
+_HOUR = 3600.0
 
 
 class UsedEnergy(NamedTuple):
@@ -39,9 +49,9 @@ class UsedEnergy(NamedTuple):
 
 def energy_reading(at: float, gpus: Sequence[ServerGpu]) -> EnergyReading:
     """Return what a server's GPUs have used until they were read."""
-    joules = {each.gpu: None if each.reading is None else each.reading.values.get((ENERGY,)) for each in gpus}
-    divided = {each.gpu for each in gpus if each.reading is not None and each.reading.mig == "1"}
-    return EnergyReading(at, joules, frozenset(divided | {each.gpu for each in gpus if each.is_shared}))
+    joules = {gpu.gpu: None if gpu.reading is None else gpu.reading.values.get((ENERGY,)) for gpu in gpus}
+    divided = {gpu.gpu for gpu in gpus if gpu.reading is not None and gpu.reading.mig == "1"}
+    return EnergyReading(at, joules, frozenset(divided | {gpu.gpu for gpu in gpus if gpu.is_shared}))
 
 
 def used_energy(points: Sequence[Point]) -> UsedEnergy | None:
@@ -69,23 +79,15 @@ def mean_powers(points: Sequence[Point], edges: Sequence[float]) -> list[float]:
     used = used_energy(points)
     if used is None or used.watts is None:
         return []
-    readings = [point.energy for point in points if point.energy is not None]
-    known = sorted({(reading.at, _total(reading)) for reading in readings})
-    joules = [_joules_at(at, known) for at in edges]
+    totals = sorted({(point.energy.at, _total(point.energy)) for point in points if point.energy is not None})
+    joules = [_joules_at(at, totals) for at in edges]
     return [
         (new - old) / (end - start) for (start, end), (old, new) in zip(pairwise(edges), pairwise(joules), strict=True)
     ]
 
 
 def with_energy(result: Result, points: Sequence[Point], seconds: float) -> Result:
-    """
-    Return a result with the energy of its tokens, as far as that is known.
-
-    Args:
-        result: What was counted between the first and the last point.
-        points: In order of time.
-        seconds: The time of the result.
-    """
+    """Return a result of some points, over a time, with the energy of its tokens, as far as that is known."""
     used = used_energy(points)
     if used is None or used.watts is None:
         return result
@@ -105,12 +107,12 @@ def energy_values(watts: float, points: Sequence[Point], least_tokens: float = 1
     growth = Growth(points)
     joules = watts * growth.seconds
     generated, prompts = growth.counter(GENERATED), growth.counter(COMPUTED)
-    found = {"mean_watts": watts}
+    values = {"mean_watts": watts}
     if generated is not None and generated >= least_tokens:
-        found["joules_per_output_token"] = joules / generated
+        values["joules_per_output_token"] = joules / generated
     if generated is not None and prompts is not None and generated + prompts >= least_tokens and joules > 0:
-        found["tokens_per_joule"] = (generated + prompts) / joules
-    return found
+        values["tokens_per_joule"] = (generated + prompts) / joules
+    return values
 
 
 def energy_problem(points: Sequence[Point], steady: Steady | None) -> str | None:
@@ -143,7 +145,9 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
     unread = sorted(gpu for reading in readings for gpu, joules in reading.joules.items() if joules is None)
     if unread:
         return f"{unread[0]} was not read all the time, or does not count its energy"
-    reset = sorted(gpu for old, new in pairwise(readings) for gpu in gpus if _of(new, gpu) < _of(old, gpu))
+    reset = sorted(
+        gpu for old, new in pairwise(readings) for gpu in gpus if (new.joules[gpu] or 0.0) < (old.joules[gpu] or 0.0)
+    )
     if reset:
         return f"the counter of {reset[0]} was reset: its driver was loaded again"
     if readings[-1].at - readings[0].at < _COVERED * seconds or readings[-1].at <= readings[0].at:
@@ -151,16 +155,51 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
     return None
 
 
-def _joules_at(at: float, known: Sequence[tuple[float, float]]) -> float:
+def _joules_at(at: float, totals: Sequence[tuple[float, float]]) -> float:
     """Return what was used until a moment, on the line through the two readings around it or next to it."""
-    place = min(max(bisect_left(known, (at, 0.0)), 1), len(known) - 1)
-    (start, first), (end, last) = known[place - 1], known[place]
+    place = min(max(bisect_left(totals, (at, 0.0)), 1), len(totals) - 1)
+    (start, first), (end, last) = totals[place - 1], totals[place]
     return first + (last - first) * (at - start) / (end - start)
-
-
-def _of(reading: EnergyReading, gpu: str) -> float:
-    return reading.joules[gpu] or 0.0
 
 
 def _total(reading: EnergyReading) -> float:
     return sum(joules or 0.0 for joules in reading.joules.values())
+
+
+def priced(run: Run, cost_per_hour: float | None = None) -> Run:
+    """Return a run with what its tokens cost: at a price of its server, else at the one that its source knows."""
+    price = run.cost_per_hour if cost_per_hour is None else cost_per_hour
+    if price is None:
+        return run
+    return msgspec.structs.replace(
+        run,
+        cost_per_hour=price,
+        result=None if run.result is None else _priced_result(run.result, price),
+        views=tuple(_priced_result(view, price) for view in run.views),
+        steady=None if run.steady is None else _priced_steady(run.steady, price),
+    )
+
+
+def _priced_result(result: Result, price: float) -> Result:
+    prompted, generated = result.total_input_tokens, result.total_output_tokens
+    cost = None if result.duration_s is None else price * result.duration_s / _HOUR
+    return msgspec.structs.replace(
+        result,
+        cost_per_million_input_tokens=_per_million(cost, prompted),
+        cost_per_million_output_tokens=_per_million(cost, generated),
+        cost_per_million_tokens=_per_million(
+            cost, None if prompted is None or generated is None else prompted + generated
+        ),
+    )
+
+
+def _priced_steady(steady: Steady, price: float) -> Steady:
+    result = None if steady.result is None else _priced_result(steady.result, price)
+    blocks, rates = steady.blocks, steady.blocks.get("output_throughput", ())
+    if result is not None and result.cost_per_million_output_tokens is not None and rates and min(rates) > 0:
+        blocks = {**blocks, OUTPUT_COST: tuple(price / _HOUR / rate * _MILLION for rate in rates)}
+    return msgspec.structs.replace(steady, result=result, blocks=blocks)
+
+
+def _per_million(cost: float | None, tokens: int | None) -> float | None:
+    return None if cost is None or tokens is None or tokens < LEAST_TOKENS else cost / tokens * _MILLION
