@@ -18,17 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
-from vllm_watch.analysis.loadtest.prometheus_queries import (
-    CONFIG,
-    COUNTERS,
-    FACT_GAUGES,
-    GAUGES,
-    HISTOGRAMS,
-    INFO,
-    LAST_READING,
-    POSITION,
-    STATES,
-)
+from vllm_watch.analysis.loadtest.prometheus_queries import COUNTERS, HISTOGRAMS, LAST_READING, PLAIN
 from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
@@ -46,11 +36,10 @@ EVERY_SECONDS = 5.0
 
 _START = f"{PREFIX}server_start_timestamp_seconds"
 _LAST_READING = PREFIX + LAST_READING
-_GAUGE_NAMES = frozenset(
-    PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+_NAMES = frozenset(
+    PREFIX + name
+    for name in (*PLAIN, *COUNTERS, *(f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum")))
 )
-_COUNTER_NAMES = frozenset(PREFIX + name for name in COUNTERS)
-_HISTOGRAM_NAMES = frozenset(f"{PREFIX}{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum"))
 _CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 _RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
 
@@ -131,16 +120,12 @@ def _families(text: str) -> dict[str, list[Sample]]:
 def _answers(samples: Sequence[Sample], now: float) -> Answers:
     """Return a server's samples as what a Prometheus answers for one moment: by the daemon's clock, if it is ahead."""
     at = max([now, *(sample.value for sample in samples if sample.name == _LAST_READING)])
-
-    def named(names: frozenset[str]) -> tuple[PromSeries, ...]:
-        return tuple(
-            PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
-            for sample in samples
-            if sample.name in names
-        )
-
-    sampled = (PromSeries({}, ((at, at),)),)
-    return Answers(sampled, named(_GAUGE_NAMES), named(_COUNTER_NAMES), named(_HISTOGRAM_NAMES))
+    series = (
+        PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
+        for sample in samples
+        if sample.name in _NAMES
+    )
+    return Answers((PromSeries({}, ((at, at),)),), tuple(series))
 
 
 def _hours(body: bytes) -> dict[str, list[Point]]:

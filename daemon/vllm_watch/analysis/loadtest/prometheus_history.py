@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import NamedTuple, cast
 
@@ -44,7 +45,6 @@ from vllm_watch.analysis.loadtest.server_history import (
     EnergyReading,
     Point,
     ServerHistory,
-    added,
     labelled,
 )
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
@@ -74,9 +74,7 @@ class Answers(NamedTuple):
     """What the queries for a part of the time answered, all at the same moments."""
 
     sampled: tuple[PromSeries, ...]
-    gauges: tuple[PromSeries, ...]
-    counters: tuple[PromSeries, ...]
-    histograms: tuple[PromSeries, ...]
+    series: tuple[PromSeries, ...]
     energy: tuple[PromSeries, ...] = ()
     energy_read: tuple[PromSeries, ...] = ()
     divided: tuple[PromSeries, ...] = ()
@@ -111,8 +109,7 @@ class PrometheusHistory:
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._builder = HistoryBuilder()
-        self._counters = _Counters()
-        self._histograms = _Histograms()
+        self._counts = _Counts()
         self._last_sample = 0.0
         self._readings: dict[str, float] = {}
         """When each source was last read."""
@@ -122,16 +119,13 @@ class PrometheusHistory:
     def add(self, answers: Answers) -> None:
         """Take in the next part of the time."""
         chosen = self._choose(answers.sampled)
-        rows = _Rows(chosen)
-        rows.take(answers.gauges)
-        rows.take(answers.counters)
-        rows.take(answers.histograms)
+        rows = _rows(chosen, answers.series)
         gpus = _Gpus(answers)
         for at in sorted(chosen):
             sample = chosen[at].at
             if sample > self._last_sample:
                 self._last_sample = sample
-                self._add_point(at, sample, rows.at[at], gpus)
+                self._add_point(at, sample, rows[at], gpus)
 
     def build(self, source: str, name: str, warnings: Iterable[str] = ()) -> ServerHistory:
         """Return the history."""
@@ -139,7 +133,7 @@ class PrometheusHistory:
         if self._overlapping:
             who = ", ".join(sorted(map(_origin_text, self._overlapping)))
             several = [f'Several vllm-watch report the server "{name}" at the same time: {who}. One of them counts.']
-        has_metrics = GENERATED in self._counters.totals()
+        has_metrics = GENERATED in self._counts.totals()
         built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
         return built._replace(cost_per_hour=self._cost_per_hour)
 
@@ -160,8 +154,7 @@ class PrometheusHistory:
 
     def _add_point(self, at: float, sample: float, row: _Row, gpus: _Gpus) -> None:
         """Add a point, unless all in it was there a moment before."""
-        self._counters.take(row)
-        self._histograms.take(row)
+        self._counts.take(row)
         points = self._builder.points
         last = points[-1].at if points else 0.0
         reading = self._new_reading(at, row)
@@ -169,14 +162,14 @@ class PrometheusHistory:
         if reading is None and points and state == points[-1].state and sample - last < LOG_ALONE_AFTER:
             return
         moment = max(last, sample if reading is None else reading)
-        totals = self._counters.totals()
+        totals = self._counts.totals()
         self._note_facts(moment, row, totals)
         point = Point(
             moment,
             state,
             _gauges(row),
             _counters(totals),
-            self._histograms.summed(),
+            self._counts.histograms(),
             _positions(row),
             int(totals.get(STARTS, 0)),
             reading is not None,
@@ -226,21 +219,15 @@ _Row = defaultdict[str, list[tuple[Mapping[str, str], float]]]
 """The values of one moment by the names of the series without their prefix, each with its labels."""
 
 
-class _Rows:
-    """Gathers the values of each moment from whole series."""
-
-    def __init__(self, chosen: Mapping[float, _Chosen]) -> None:
-        self._chosen = chosen
-        self.at: dict[float, _Row] = {at: defaultdict(list) for at in chosen}
-
-    def take(self, many: Iterable[PromSeries]) -> None:
-        for series in many:
-            name = series.labels.get("__name__", "").removeprefix(PREFIX)
-            origin = _origin(series.labels)
-            for at, value in series.values:
-                chosen = self._chosen.get(at)
-                if chosen is not None and chosen.origin == origin:
-                    self.at[at][name].append((series.labels, value))
+def _rows(chosen: Mapping[float, _Chosen], every: Iterable[PromSeries]) -> dict[float, _Row]:
+    """Return the values of each moment, from whole series."""
+    rows: dict[float, _Row] = {at: defaultdict(list) for at in chosen}
+    for series in every:
+        name, origin = series.labels.get("__name__", "").removeprefix(PREFIX), _origin(series.labels)
+        for at, value in series.values:
+            if at in chosen and chosen[at].origin == origin:
+                rows[at][name].append((series.labels, value))
+    return rows
 
 
 class _Gpus:
@@ -264,68 +251,69 @@ class _Gpus:
         )
 
 
-class _Counters:
-    """Counters of all engines together. Each is continued where it starts again, and kept where it is missing."""
+class _Continued(NamedTuple):
+    """What a counter, or each bucket and the sum of a histogram, shows, and what it counted before it started again."""
+
+    bounds: tuple[float, ...]
+    last: tuple[float, ...]
+    before: tuple[float, ...]
+
+    @property
+    def total(self) -> tuple[float, ...]:
+        return tuple(last + before for last, before in zip(self.last, self.before, strict=True))
+
+
+class _Counts:
+    """Counters and histograms, each continued where it starts again, and kept where it is missing."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, EngineKey, str], tuple[float, float]] = {}
-        """The last value of each, and what it had counted before it started again."""
+        self._counters: dict[tuple[str, EngineKey, str], _Continued] = {}
+        self._histograms: dict[tuple[str, EngineKey], _Continued] = {}
 
     def take(self, row: _Row) -> None:
-        for name, values in row.items():
-            if not name.endswith("_total"):
-                continue
-            together_now: dict[tuple[str, EngineKey, str], float] = defaultdict(float)
-            for labels, value in values:
-                label = _counted_by(name, labels)
-                if label is not None:
-                    together_now[name, _engine(labels), label] += value
-            for key, value in together_now.items():
-                last, before = self._series.get(key, (0.0, 0.0))
-                self._series[key] = (value, before + last if value < last else before)
-
-    def totals(self) -> dict[str, float]:
-        totals: dict[str, float] = defaultdict(float)
-        for (name, _, label), (last, before) in self._series.items():
-            totals[labelled(name, label) if label else name] += last + before
-        return dict(totals)
-
-
-class _Histograms:
-    """Histograms of all engines together, continued like counters."""
-
-    def __init__(self) -> None:
-        self._each: dict[tuple[str, EngineKey], tuple[Histogram, Histogram | None]] = {}
-        """The last values of each, and what it had counted before it started again."""
-
-    def take(self, row: _Row) -> None:
+        counts: dict[tuple[str, EngineKey, str], float] = defaultdict(float)
         buckets: dict[tuple[str, EngineKey], dict[float, float]] = defaultdict(dict)
         sums: dict[tuple[str, EngineKey], float] = {}
         for name, values in row.items():
             for labels, value in values:
-                if name.endswith("_bucket") and "le" in labels:
-                    buckets[name.removesuffix("_bucket"), _engine(labels)][float(labels["le"])] = value
+                engine = _engine(labels)
+                if name.endswith("_total") and (label := _counted_by(name, labels)) is not None:
+                    counts[name, engine, label] += value
+                elif name.endswith("_bucket") and "le" in labels:
+                    buckets[name.removesuffix("_bucket"), engine][float(labels["le"])] = value
                 elif name.endswith("_sum"):
-                    sums[name.removesuffix("_sum"), _engine(labels)] = value
-        for key, counts in buckets.items():
-            if key in sums and float("inf") in counts:
-                bounds = tuple(sorted(counts))
-                self._note(key, Histogram(bounds, tuple(counts[bound] for bound in bounds), sums[key]))
+                    sums[name.removesuffix("_sum"), engine] = value
+        for counter, value in counts.items():
+            self._counters[counter] = _continued(self._counters.get(counter), (), (value,))
+        for key, by_bound in buckets.items():
+            if key in sums and inf in by_bound:
+                bounds = tuple(sorted(by_bound))
+                values_now = (*(by_bound[bound] for bound in bounds), sums[key])
+                self._histograms[key] = _continued(self._histograms.get(key), bounds, values_now)
 
-    def summed(self) -> dict[str, Histogram]:
-        every = self._each.items()
-        return summed((name, last if before is None else added(before, last)) for (name, _), (last, before) in every)
+    def totals(self) -> dict[str, float]:
+        """Return the counters, all engines together."""
+        totals: dict[str, float] = defaultdict(float)
+        for (name, _, label), continued in self._counters.items():
+            totals[labelled(name, label) if label else name] += continued.total[0]
+        return dict(totals)
 
-    def _note(self, key: tuple[str, EngineKey], histogram: Histogram) -> None:
-        last, before = self._each.get(key, (None, None))
-        if last is not None and last.bounds != histogram.bounds:
-            last = before = None
-        is_restarted = last is not None and any(
-            now < earlier for now, earlier in zip(histogram.counts, last.counts, strict=True)
+    def histograms(self) -> dict[str, Histogram]:
+        """Return the histograms, all engines together."""
+        return summed(
+            (name, Histogram(continued.bounds, continued.total[:-1], continued.total[-1]))
+            for (name, _), continued in self._histograms.items()
         )
-        if last is not None and is_restarted:
-            before = last if before is None else added(before, last)
-        self._each[key] = (histogram, before)
+
+
+def _continued(known: _Continued | None, bounds: tuple[float, ...], values: tuple[float, ...]) -> _Continued:
+    """Return a counter or histogram with new values; one with other bounds is another one."""
+    if known is None or known.bounds != bounds:
+        return _Continued(bounds, values, (0.0,) * len(values))
+    # A histogram's sum, its last value, does not tell: it may fall by what is below zero.
+    counts = values[: len(bounds)] if bounds else values
+    is_restarted = any(now < earlier for now, earlier in zip(counts, known.last, strict=False))
+    return _Continued(bounds, values, known.total if is_restarted else known.before)
 
 
 def _origin(labels: Mapping[str, str]) -> Origin:

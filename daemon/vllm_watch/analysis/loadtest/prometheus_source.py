@@ -90,9 +90,7 @@ def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
 def _answers(api: PrometheusApi, every: Queries, part: TimeRange, step: float) -> Answers:
     return Answers(
         api.range(every.sampled, part, step),
-        api.range(every.gauges, part, step),
-        api.range(every.counters, part, step),
-        tuple(series for query in every.histograms for series in api.range(query, part, step)),
+        tuple(series for query in every.series for series in api.range(query, part, step)),
         *(tuple(api.range(query, part, step)) for query in (every.energy, every.energy_read, every.divided)),
     )
 
