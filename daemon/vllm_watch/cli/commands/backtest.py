@@ -26,6 +26,7 @@ from vllm_watch.analysis.backtest.rule_set import (
 )
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.analysis.backtest.subjects import (
+    PrometheusRange,
     SubjectOptions,
     file_sources,
     read_file_source,
@@ -121,27 +122,31 @@ def command(
     path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
     """
     check_output(output, (*sources, *thresholds, *rules))
-    asked_range = prometheus_range(PrometheusOptions(**prometheus))
-    if not sources and asked_range is None:
+    asked = _asked_range(prometheus_range(PrometheusOptions(**prometheus)), lead)
+    if not sources and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
-    if lead is not None:
-        if asked_range is None:
-            raise UsageError("--lead requires --prometheus URL")
-        asked_range = asked_range._replace(lead=seconds_of("--lead", lead))
     read = read_options(objective, zone)
     options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
     sets = rule_sets(thresholds, rules)
     readers: dict[str, _Reader] = {
         source.name: partial(read_file_source, source, options) for source in file_sources(sources)
     }
-    if asked_range is not None:
-        readers[asked_range.source] = partial(read_range, asked_range, selected_by(sets))
+    if asked is not None:
+        readers[asked.source] = partial(read_range, asked, selected_by(sets))
     results = _evaluated(readers, sets, are_shipped=not rules)
     _write(results, form, output, read.zone, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
+
+
+def _asked_range(asked: PrometheusRange | None, lead: str | None) -> PrometheusRange | None:
+    if lead is None:
+        return asked
+    if asked is None:
+        raise UsageError("--lead requires --prometheus URL")
+    return asked._replace(lead=seconds_of("--lead", lead))
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
