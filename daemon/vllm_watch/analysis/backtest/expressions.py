@@ -58,13 +58,7 @@ def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
 
 
 def look_back(expression: str, recorded: Mapping[str, str]) -> float:
-    """
-    Return how many seconds before its evaluation an expression looks, at most.
-
-    Args:
-        expression: The expression.
-        recorded: The expressions of recorded series by name: what an expression selects looks back, too.
-    """
+    """Return how many seconds before its evaluation an expression looks, at most; so does what is recorded for it."""
     seconds = _most_seconds(_RANGE, expression) + _most_seconds(_OFFSET, expression)
     return seconds + _deepest(look_back, expression, recorded)
 

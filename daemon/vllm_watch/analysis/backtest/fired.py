@@ -20,16 +20,11 @@ _OF_THE_RULE = ("__name__", "alertname", "alertstate", "severity")
 
 class Alert(NamedTuple):
     """
-    An alert that fired, or that was pending and did not fire.
+    An alert that fired, or that was pending and did not fire; `labels` are all but its name and severity.
 
-    Args:
-        alertname: Its name.
-        severity: Its severity; empty if the rule gives none.
-        labels: All its other labels.
-        start: From when, in seconds since the epoch.
-        end: Until when; `None` if it had not ended where the values end.
-        pending_since: Since when it was pending before, if it was.
-        began_before: Whether it was there already when the time began that was asked for; `start` is then that time.
+    Times are in seconds since the epoch. `end` is `None` if it had not ended where the values end; `pending_since` is
+    when it was pending before it fired. One that `began_before` the time that was asked for has that time as its
+    `start`.
     """
 
     alertname: str
@@ -43,15 +38,10 @@ class Alert(NamedTuple):
 
 class NotJudged(NamedTuple):
     """
-    An alert of which nothing can be said.
+    An alert of which nothing can be said, and why.
 
-    Args:
-        alertname: Its name.
-        severity: Its severity.
-        reason: Why, of this alert.
-        shared: Why, of all alerts of which nothing can be said for a reason of the same kind, if there are such.
-        needed: What this one would need: how long the values would have to be, or which series.
-        unknown: The flags of the server that are not known, where they are all that is missing.
+    `shared` is the reason of all alerts with one of the same kind, and `needed` what this one would need: how long the
+    values would have to be, or which series. `unknown` are the flags of the server that are all that is missing.
     """
 
     alertname: str
@@ -64,14 +54,9 @@ class NotJudged(NamedTuple):
 
 class SetResult(NamedTuple):
     """
-    What one set of rules says.
+    What one set of rules says: what fired, what was pending and did not fire, and what cannot be said.
 
-    Args:
-        name: The set's name.
-        alerts: What fired, in the order of the beginnings.
-        pending: What was pending and did not fire.
-        not_judged: What cannot be said.
-        looks_further: The alerts that look back further than the values reach, with the seconds that they do.
+    `looks_further` has the alerts that look back further than the values reach, with the seconds that they do.
     """
 
     name: str
@@ -83,18 +68,11 @@ class SetResult(NamedTuple):
 
 class SourceResult(NamedTuple):
     """
-    What the sets of rules say of one source.
+    What the sets of rules say of one source: a path or an address, from when to when.
 
-    Args:
-        source: Its path or address.
-        start: When its values begin, in seconds since the epoch.
-        end: When they end.
-        step: Seconds between two values.
-        interval: Seconds between two evaluations of the rules.
-        slowest: The longest interval that a group with alerts asks for: its alerts may come that much later.
-        gaps: When nothing was scraped: what the rules say then is not what they would have said.
-        warnings: What else a reader must know.
-        sets: The result of each set.
+    A value stands for `step` seconds, and rules are evaluated every `interval` seconds. Alerts of the `slowest` group
+    that asks for a longer interval may come that much later. In `gaps` nothing was scraped: what the rules say then is
+    not what they would have said.
     """
 
     source: str

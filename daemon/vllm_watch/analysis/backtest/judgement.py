@@ -64,14 +64,7 @@ def backtest(
     tool: Promtool, subject: Subject, sets: Sequence[RuleSet], *, are_shipped: bool, waiting: Waiting = lambda _: None
 ) -> SourceResult:
     """
-    Evaluate sets of rules over a source, all at once.
-
-    Args:
-        tool: What evaluates them.
-        subject: The source.
-        sets: The sets.
-        are_shipped: Whether their rules are the package's, only with other thresholds.
-        waiting: Called now and then meanwhile.
+    Evaluate sets of rules over a source, all at once; `are_shipped` is whether they are the package's.
 
     Raises:
         ToolError: A rule cannot be evaluated.
@@ -141,15 +134,7 @@ def without_calendar(rules: RuleSet) -> RuleSet:
 
 
 def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_shipped: bool) -> Iterator[NotJudged]:
-    """
-    Yield the alerts of which it says nothing that they did not fire.
-
-    Args:
-        rules: All rules.
-        subject: What they were evaluated over.
-        fired: The names of the alerts that fired.
-        is_shipped: Whether they are the package's, of which is known what they need.
-    """
+    """Yield the alerts of which it says nothing that they did not fire; of the package's is known what they need."""
     calendar = set(_of_calendar(rules))
     there = set(_needs_met(subject))
     for rule in rules.alerts:

@@ -75,12 +75,7 @@ class Ended(NamedTuple):
 
 
 class Promtool:
-    """
-    Runs promtool.
-
-    Args:
-        folder: For files of its runs; it is there as long as they are.
-    """
+    """Runs promtool; `folder` is for files of its runs, and there as long as they are."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -208,15 +203,10 @@ def _messages(file: RuleFile, said: list[str]) -> Iterator[str]:
 
 class Evaluation(NamedTuple):
     """
-    What is evaluated.
+    What is evaluated: rules every `interval` seconds, over series with a value every `step` seconds.
 
-    Args:
-        series: The values of each series by name and labels: a number, `STALE` or `NOTHING` for each step.
-        steps: How many values each series has.
-        step: Seconds between two values.
-        interval: Seconds between two evaluations of the rules.
-        groups: The rules. What a group records, later groups see at the same moment.
-        queries: What is asked after each evaluation.
+    A value is a number, `STALE` or `NOTHING`. What a group of rules records, later groups see at the same moment. The
+    queries are asked after each evaluation.
     """
 
     series: Mapping[str, Sequence[str]]

@@ -51,14 +51,7 @@ class RuleFile(NamedTuple):
 
 
 class RuleSet(NamedTuple):
-    """
-    Rules that are evaluated together, in the order of their groups.
-
-    Args:
-        name: What tells it from another one.
-        files: The files that were rendered for it.
-        groups: All groups of these.
-    """
+    """Rules that are evaluated together, in the order of their groups, and the files that were rendered for them."""
 
     name: str
     files: tuple[RuleFile, ...]
@@ -220,12 +213,7 @@ def named_in(text: str) -> set[str]:
 
 def rendered(text: str, thresholds: Mapping[str, str], file: str) -> str:
     """
-    Return a source of rules with each ``%{name}`` replaced.
-
-    Args:
-        text: The source.
-        thresholds: Values by name.
-        file: What messages name.
+    Return a source of rules, by its file's name, with each ``%{name}`` replaced.
 
     Raises:
         ConfigError: The source names a threshold that there is not.

@@ -24,12 +24,9 @@ _SOURCE = re.compile(r'[{,]source="(\w+)"', re.ASCII)
 
 class SeriesGrid(NamedTuple):
     """
-    Series with a value for every step.
+    Series by name and labels, with a number, `STALE` or `NOTHING` for each step.
 
-    Args:
-        started: The time of the first step, in seconds since the epoch.
-        steps: How many there are.
-        series: By name and labels: a number, `STALE` or `NOTHING` for each step.
+    `started` is the time of the first step, in seconds since the epoch.
     """
 
     started: float
@@ -48,10 +45,6 @@ def gridded(snapshots: Iterable[ServerSnapshot], step: float) -> SeriesGrid | No
 
     A series that ends is stale at once, as it is after a scrape without it. Where snapshots are few because nothing
     changes, their values stay until the next one.
-
-    Args:
-        snapshots: In order of time, `step` apart or more.
-        step: Seconds.
     """
     gathered = TimeSeriesFile()
     moments = []
@@ -116,18 +109,11 @@ def _last(place: int, later: int, step: float) -> int:
 
 class Subject(NamedTuple):
     """
-    What rules are evaluated over, as one Prometheus would have it.
+    What rules are evaluated over, as one Prometheus would have it, with a value every `step` seconds.
 
-    Args:
-        name: Its path or address.
-        grid: Its series.
-        step: Seconds between two values.
-        lead: How many of the first steps are there for the rules to look back at.
-        has_daemon: Whether the daemon's own series are those of a daemon that was scraped.
-        engines: How many engines a server has at most.
-        gaps: When nothing was scraped.
-        warnings: What else a reader must know.
-        moved: Seconds by which its times are shown later: the log's zone is not this machine's.
+    The first `lead` steps are there for the rules to look back at. `has_daemon` is whether the daemon's own series are
+    those of one that was scraped, `engines` the most that a server has. In `gaps` nothing was scraped. Times are shown
+    `moved` seconds later: the log's zone is not this machine's.
     """
 
     name: str

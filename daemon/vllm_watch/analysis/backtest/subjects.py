@@ -69,14 +69,7 @@ class PrometheusRange(NamedTuple):
 
 
 class SubjectOptions(NamedTuple):
-    """
-    How files become series.
-
-    Args:
-        step: Seconds between two scrapes of the daemon.
-        slo: What is configured as `slo`, by the name of its series.
-        zone: The time zone of logs; `None` is this machine's.
-    """
+    """How files become series: seconds between two scrapes, the limits of an `slo`, the zone of logs."""
 
     step: float = 5.0
     slo: Mapping[str, float] | None = None

@@ -59,13 +59,7 @@ def read_client_runs(
     text: str, source: str, *, objective: Objective | None = None, zone: tzinfo | None = None
 ) -> tuple[Run, ...]:
     """
-    Return the run of each result in a file, in the order of the file.
-
-    Args:
-        text: The file's contents.
-        source: The file's name, for the runs and for messages.
-        objective: What requests are counted within, where there are lists of them.
-        zone: The time zone of the client; `None` is this machine's.
+    Return the run of each result in a file's text, in its order; the zone is the client's, `None` this machine's.
 
     Raises:
         FileError: The file has no result, or one that is cut off or cannot be believed.
@@ -189,15 +183,7 @@ def _latency(result: ServeResult, name: LatencyName, values: Sequence[float]) ->
 
 
 def _filled(stats: LatencyStats, values: Sequence[float], count: int | None, most: int | None) -> Latency:
-    """
-    Return what the client wrote, and computed from the sorted values what it did not write.
-
-    Args:
-        stats: What the client wrote.
-        values: What it measured, if it wrote that.
-        count: How many values there were.
-        most: How many there were at most.
-    """
+    """Return what the client wrote, else what its sorted values show; there were `count` values, at most `most`."""
     shares: dict[Quantile, float] = {}
     for name, quantile in QUANTILES.items():
         written = stats.percentiles.get(100 * quantile, stats.median if quantile == 0.5 else None)

@@ -221,14 +221,7 @@ def _growth_text(growth: RateGrowth) -> str:
 
 
 def slow_client(seen_ms: float, had_ms: float, name: str | None = None) -> str:
-    """
-    Return a sentence on a client that sees the first token much later than its server has it.
-
-    Args:
-        seen_ms: The client's mean TTFT.
-        had_ms: The server's.
-        name: Of the side, if there are several.
-    """
+    """Return a sentence on a client, named by its side, that sees the first token much later than the server."""
     client = "The client" if name is None else f"The client of {name}"
     return (
         f"{client} saw the first token after {milliseconds(round(seen_ms))} on average, its server had it after "

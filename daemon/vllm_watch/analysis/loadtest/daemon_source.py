@@ -45,14 +45,7 @@ _RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
 
 
 class DaemonQuery(NamedTuple):
-    """
-    Which vllm-watch, and for how long it is watched.
-
-    Args:
-        target: Which one.
-        seconds: How long it is watched.
-        server: The only server that counts; `None` for all.
-    """
+    """Which vllm-watch is watched, for how many seconds, and of which server alone; `None` for all."""
 
     target: DaemonTarget
     seconds: float

@@ -70,11 +70,8 @@ def mean_powers(points: Sequence[Point], edges: Sequence[float]) -> list[float]:
     """
     Return the mean power of each part of a window, in watts; nothing if that of the whole window is not known.
 
-    Parts may be shorter than the time between two readings, in which the power is taken to be constant.
-
-    Args:
-        points: Those of the window, in order of time.
-        edges: When the parts begin, and when the last one ends.
+    Parts, which begin and end at the edges, may be shorter than the time between two readings: there the power is taken
+    to be constant.
     """
     used = used_energy(points)
     if used is None or used.watts is None:
@@ -96,14 +93,7 @@ def with_energy(result: Result, points: Sequence[Point], seconds: float) -> Resu
 
 
 def energy_values(watts: float, points: Sequence[Point], least_tokens: float = 1.0) -> dict[str, float]:
-    """
-    Return mean power, and energy per token as far as it is known, by the names that they have in a result.
-
-    Args:
-        watts: The mean power between the first and the last point.
-        points: In order of time.
-        least_tokens: Of fewer tokens there is no quotient.
-    """
+    """Return mean power, and energy per token if there are enough of them, by the names that they have in a result."""
     growth = Growth(points)
     joules = watts * growth.seconds
     generated, prompts = growth.counter(GENERATED), growth.counter(COMPUTED)
@@ -116,13 +106,7 @@ def energy_values(watts: float, points: Sequence[Point], least_tokens: float = 1
 
 
 def energy_problem(points: Sequence[Point], steady: Steady | None) -> str | None:
-    """
-    Return why the energy of a load is not known, in a clause; `None` if it is, or if there are no GPUs.
-
-    Args:
-        points: Those of the load.
-        steady: Its steady window, in which alone energy is measured.
-    """
+    """Return why the energy of a load is not known, in a clause; `None` if it is, or if there are no GPUs."""
     if not any(point.energy is not None and point.energy.joules for point in points):
         return None
     if steady is None:

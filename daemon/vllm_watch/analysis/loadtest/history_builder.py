@@ -294,10 +294,8 @@ def snapshot_point(snapshot: ServerSnapshot, reading: MetricsReading | None, *, 
     """
     Return a snapshot as a point, all engines together.
 
-    Args:
-        snapshot: The snapshot.
-        reading: The last scrape, for what is counted there and is no series.
-        is_fresh: Whether a source has reported something since the point before.
+    The last scrape is for what is counted there and is no series; `is_fresh` is whether a source has reported since the
+    point before.
     """
     totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
     return Point(

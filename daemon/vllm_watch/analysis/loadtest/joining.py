@@ -65,14 +65,7 @@ class _Matched(NamedTuple):
 
 
 def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: Objective | None = None) -> Report:
-    """
-    Return the report of all sources.
-
-    Args:
-        clients: Runs with the client's view alone.
-        histories: Of the servers, from recordings, logs or a Prometheus.
-        objective: What requests had to be answered within.
-    """
+    """Return the report of clients' runs and servers' histories."""
     runs = _without_twins(clients)
     # /metrics knows more than a log: where there are both, the client's view goes with /metrics.
     ordered = sorted(histories, key=lambda history: not history.has_metrics)

@@ -75,12 +75,7 @@ def read_logs(
 
 
 class LogReplay:
-    """
-    Replays one log as the daemon would have seen it: at its statistics lines, starts, ends and failures.
-
-    Args:
-        name: The server's name.
-    """
+    """Replays one log as the daemon would have seen it: at its statistics lines, starts, ends and failures."""
 
     def __init__(self, name: str) -> None:
         self._state = ServerState(ServerSettings(name, has_log=True, metrics_interval=None))
@@ -108,15 +103,7 @@ class LogReplay:
                 self._add(self._end, is_fresh=True)
 
     def history(self, source: str, name: str, end: float | None = None, warnings: Sequence[str] = ()) -> ServerHistory:
-        """
-        Return the history.
-
-        Args:
-            source: Where the log is from.
-            name: What the history is called.
-            end: Until when the log was watched, if that is known: not before its last line.
-            warnings: Sentences on what the source lacks.
-        """
+        """Return the history until its last line, or until `end`, when the log was watched no more."""
         if end is not None:
             self._note_silence(end)
             self._end = end

@@ -72,13 +72,9 @@ def find_phases(
     points: Sequence[Point], loads: Sequence[LoadSpan], steady: Steady | None, span: tuple[float, float] | None = None
 ) -> tuple[Phase, ...]:
     """
-    Return the phases of a history in order, each with what the server did in it.
+    Return the phases of a history, or of a span of it, in order, each with what the server did in it.
 
-    Args:
-        points: The history.
-        loads: Its loads: a short idle time inside one is no phase.
-        steady: The steady window; work before and after it is `ramp`.
-        span: From when to when; `None` for all.
+    A short idle time inside a load is no phase; work before and after the steady window is `ramp`.
     """
     parts = _merged(_parts(points))
     for load in loads:

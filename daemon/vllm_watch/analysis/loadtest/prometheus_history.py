@@ -99,12 +99,7 @@ def sampling_of(sampled: Iterable[PromSeries]) -> Sampling | None:
 
 
 class PrometheusHistory:
-    """
-    Takes in answers in order of time.
-
-    Args:
-        interval: Seconds between two scrapes: a sample that is older than that is none of its moment.
-    """
+    """Takes in answers in order of time; a sample older than an interval between two scrapes is none of its moment."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval

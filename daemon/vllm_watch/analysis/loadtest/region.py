@@ -34,15 +34,9 @@ _SCRAPED_AFTER = 20
 
 class Region(NamedTuple):
     """
-    A load test.
+    A load test from `start` to `end`, in seconds since the epoch; `text` is one line of what came out of it.
 
-    Args:
-        start: When it began, in seconds since the epoch.
-        end: When it ended.
-        text: What came out of it, as one line of plain text.
-        run: Its id: a second region of this id replaces the first.
-        server: The server's name, if it is known.
-        tags: More tags.
+    A second region with the same id `run` replaces the first.
     """
 
     start: float
@@ -63,13 +57,7 @@ class Annotation(NamedTuple):
 
 
 def region_of(run: Run, file: str | None = None) -> Region | None:
-    """
-    Return the region of a run, or `None` if it is not known when it ran.
-
-    Args:
-        run: What was read.
-        file: The name of the report's file, which the region names.
-    """
+    """Return the region of a run, which names the report's file; `None` if it is not known when it ran."""
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
     parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]

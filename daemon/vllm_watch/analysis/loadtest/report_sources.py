@@ -37,11 +37,8 @@ class ReadOptions(NamedTuple):
     """
     How sources are read.
 
-    Args:
-        objective: What requests have to be answered within.
-        zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
-        prometheus: Servers' series in a Prometheus over a time, each of which is one more source.
-        cost_per_hour: What a server costs in an hour; `None` if only the sources may know it.
+    `zone` is that of logs and benchmark results, which print local time; `None` is this machine's. Each query of
+    `prometheus` is one more source. `cost_per_hour` is a server's; `None` if only the sources may know it.
     """
 
     objective: Objective | None = None
@@ -66,12 +63,7 @@ def read_report(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Report:
     """
-    Return the report of a load test, or of several.
-
-    Args:
-        paths: Logs (of a rotated one its own path is enough), recordings, and results of benchmarks.
-        options: How they are read.
-        progress: Called with the share that is done.
+    Return the report of one or several load tests from logs (a rotated one by its own path), recordings and results.
 
     Raises:
         FileError: A source cannot be read, or is none, or nothing ran in any of them.

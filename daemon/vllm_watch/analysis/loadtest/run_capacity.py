@@ -2,7 +2,7 @@
 """
 How many tokens per second a server sustains, and how that is known.
 
-In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs
+In this order: it was saturated for a minute and more; more requests came in that time than it answered; several runs
 were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
 the number of requests that fit according to the server's own facts. Saturation and curve are found as the daemon finds
 them while a server runs (`vllm_watch.daemon.capacity`). Otherwise nothing is said but why.

@@ -48,15 +48,9 @@ def server_runs(
     history: ServerHistory, windows: Sequence[tuple[float, float]] = (), objective: Objective | None = None
 ) -> list[Run | None]:
     """
-    Return the runs in a history with the server's view alone.
+    Return the runs in a history with the server's view alone: one for each window in which a client measured.
 
-    Args:
-        history: What the server reported.
-        windows: When a client measured; without any each load of the history is a run.
-        objective: What requests had to be answered within.
-
-    Returns:
-        A run for each window, `None` where the history has nothing of it; or a run for each load.
+    It is `None` where the history has nothing of a window. Without windows each load of the history is a run.
     """
     loads = find_loads(history.points)
     spans = [load_between(history.points, *window) for window in windows] if windows else [*_largest(loads)]

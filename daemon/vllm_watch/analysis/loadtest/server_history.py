@@ -31,10 +31,8 @@ class EnergyReading(NamedTuple):
     """
     What the GPUs of a server have used until a moment.
 
-    Args:
-        at: When they were read.
-        joules: By GPU, since its driver was loaded; `None` of one that was not read, or does not count.
-        unsplit: The GPUs of which nobody knows what the server used: they are shared with another one, or divided.
+    `joules` are by GPU, since its driver was loaded; `None` of one that was not read, or does not count. Of the
+    `unsplit` nobody knows what the server used: they are shared with another one, or divided.
     """
 
     at: float

@@ -51,13 +51,7 @@ _FAILED = frozenset({"abort", "error"})
 
 
 def server_use(points: Sequence[Point], seconds: float | None = None) -> ServerUse:
-    """
-    Return what a server did between the first and the last point.
-
-    Args:
-        points: In order of time.
-        seconds: How long it had work, if that is less than the time between the points.
-    """
+    """Return what a server did between the first and the last point; rates are over the seconds that it had work."""
     growth = Growth(points)
     time = seconds or growth.seconds
     inside = [point for point in points[1:] if point.is_fresh]
@@ -162,14 +156,7 @@ def _positions(points: Sequence[Point], growth: Growth) -> tuple[float, ...]:
 
 
 def server_result(points: Sequence[Point], seconds: float, objective: Objective | None = None) -> Result:
-    """
-    Return what a server counted between the first and the last point.
-
-    Args:
-        points: In order of time.
-        seconds: How long it had work: rates are over that time.
-        objective: What the requests had to be answered within.
-    """
+    """Return what a server counted between the first and the last point; rates are over the seconds of work."""
     growth = Growth(points)
     successful, failed = _requests(growth)
     prompted, generated = _input_tokens(points, growth), growth.counter(GENERATED)
