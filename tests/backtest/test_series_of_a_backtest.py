@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import gzip
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.recordings import RECORDINGS
@@ -152,9 +150,8 @@ class TestLogs:
         with pytest.raises(FileError, match="is a benchmark's result: alerts need"):
             file_sources([str(tmp_path / "result.json")])
 
-    def test_each_source_is_there_once(self):
+    def test_each_source_is_there_once(self, rotated):
         """A source that is named twice is read once, and recordings come before logs."""
-        log = str(Path(RECORDINGS["stall"]) / "vllm.log")
-        found = file_sources([log, str(RECORDINGS["stall"]), log])
+        log, played = str(rotated), str(RECORDINGS["stall"])
 
-        assert [source.name for source in found] == [str(RECORDINGS["stall"]), log]
+        assert [source.name for source in file_sources([log, played, log])] == [played, log]
