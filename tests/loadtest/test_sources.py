@@ -180,7 +180,7 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
 
 def test_a_folder_without_a_recording_is_said(tmp_path):
     """A folder is a recording or an error."""
-    with pytest.raises(FileError, match=r"is a folder and no recording$"):
+    with pytest.raises(FileError, match="is a folder: give the logs, recordings"):
         read_report([str(tmp_path)])
 
 

@@ -288,14 +288,14 @@ def _answers(evaluation: Evaluation, printed: str) -> dict[str, Answers]:
     failed = _FAILED_RULE.search(printed)
     if failed is not None:
         raise ToolError(f"the rule {printable(failed[1])} cannot be evaluated: {printable(failed[3])}")
-    found = {
+    answers = {
         (json.loads(query), int(duration_seconds(moment))): dict(_samples(got))
         for query, moment, got in _GOT.findall(printed)
     }
     asked = {(query, moment) for query in evaluation.queries for moment in evaluation.moments}
-    if found.keys() != asked:
+    if answers.keys() != asked:
         raise ToolError(f"promtool prints what is not understood: {printable(printed[:_LONGEST_OUTPUT])}")
-    return {query: {moment: found[query, moment] for moment in evaluation.moments} for query in evaluation.queries}
+    return {query: {moment: answers[query, moment] for moment in evaluation.moments} for query in evaluation.queries}
 
 
 def _samples(text: str) -> Iterator[tuple[Labels, float]]:

@@ -95,13 +95,13 @@ def users_rules(name: str, paths: Sequence[str], thresholds: Mapping[str, str]) 
     Raises:
         ConfigError: A file cannot be read, or is no file of rules.
     """
-    own = rule_set(name, {path: _read(path) for path in paths}, thresholds)
-    recorded = {rule["record"] for rule in own.rules if "record" in rule}
+    users = rule_set(name, {path: _read(path) for path in paths}, thresholds)
+    recorded = users.recorded
     recording = [
         {**group, "rules": [rule for rule in group["rules"] if "record" in rule and rule["record"] not in recorded]}
         for group in shipped_rules(name, thresholds).groups
     ]
-    return own._replace(groups=(*own.groups, *recording)).without_unused()
+    return users._replace(groups=(*users.groups, *recording)).without_unused()
 
 
 def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str]) -> RuleSet:

@@ -34,7 +34,6 @@ from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.errors import FileError, PrometheusError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 
 
 LEAD_SECONDS = 7200.0
@@ -223,8 +222,7 @@ def _log(name: str, paths: Sequence[str], options: SubjectOptions, progress: Pro
 
 
 def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> SeriesGrid:
-    with no_search_for_cycles():
-        grid = gridded(snapshots, step)
+    grid = gridded(snapshots, step)
     if grid is None:
         raise FileError(f"{name}: no line of a vLLM server's log is in it, and it is no recording")
     return grid

@@ -196,8 +196,8 @@ def _is_twin(one: Run, other: Run) -> bool:
 
 def _filled(run: Run, twin: Run) -> Run:
     """Return a run with what only its twin knows of the load."""
-    known = msgspec.structs.asdict(run.load)
-    missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if known[name] in (None, {})}
+    values = msgspec.structs.asdict(run.load)
+    missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if values[name] in (None, {})}
     load = msgspec.structs.replace(run.load, **missing)
     return msgspec.structs.replace(run, load=load, source=(*run.source, *twin.source))
 
@@ -226,8 +226,8 @@ def _one_configuration(runs: Sequence[Run]) -> Sequence[Run]:
 
 
 def _are_alike(lengths: Iterable[float | None]) -> bool:
-    known = [length for length in lengths if length is not None]
-    return bool(known) and max(known) <= (1 + _LENGTHS) * min(known)
+    values = [length for length in lengths if length is not None]
+    return bool(values) and max(values) <= (1 + _LENGTHS) * min(values)
 
 
 def match(run: Run, history: ServerHistory) -> Match | None:

@@ -22,7 +22,6 @@ from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle, SpecDecoding
 
 
@@ -56,12 +55,11 @@ def read_logs(
     replay = LogReplay(name)
     whole = sum(log.size for log in logs)
     done = 0
-    with no_search_for_cycles():
-        for log in logs:
-            for batch in log.read_until(_STATISTICS):
-                replay.read(batch)
-                progress((done + log.share * log.size) / whole)
-            done += log.size
+    for log in logs:
+        for batch in log.read_until(_STATISTICS):
+            replay.read(batch)
+            progress((done + log.share * log.size) / whole)
+        done += log.size
     progress(1.0)
     if not replay.has_events:
         # The size of an empty log counts as one byte.

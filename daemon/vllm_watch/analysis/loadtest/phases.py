@@ -168,10 +168,10 @@ def timeline(points: Sequence[Point]) -> Timeline:
     values: dict[str, list[Value]] = {name: [point.gauges.get(name) for point in points[1:]] for name in _GAUGES}
     for name, counter in _RATES.items():
         values[name] = [_rate(old, new, name, counter) for old, new in pairwise(points)]
-    known = {name: series for name, series in values.items() if any(value is not None for value in series)}
+    values = {name: series for name, series in values.items() if any(value is not None for value in series)}
     if len(times) <= MAX_TIMES:
-        return Timeline(times=tuple(times), values={name: tuple(series) for name, series in known.items()})
-    return _thinned(times, known)
+        return Timeline(times=tuple(times), values={name: tuple(series) for name, series in values.items()})
+    return _thinned(times, values)
 
 
 def _rate(old: Point, new: Point, name: str, counter: str) -> Value:
@@ -195,5 +195,5 @@ def _thinned(times: Sequence[float], values: Mapping[str, Sequence[Value]]) -> T
 
 
 def _picked(values: Sequence[Value], pick: Callable[[Sequence[float]], float]) -> Value:
-    known = [value for value in values if value is not None]
-    return pick(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return pick(numbers) if numbers else None

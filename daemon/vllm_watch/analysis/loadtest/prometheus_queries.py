@@ -37,13 +37,13 @@ _LEFT_OUT = {"last_token_timestamp_seconds"}
 
 
 def _of_engines(series: tuple[Series, ...]) -> tuple[str, ...]:
-    return tuple(each.name for each in series if each.labels == ENGINE_LABELS and each.name not in _LEFT_OUT)
+    return tuple(row.name for row in series if row.labels == ENGINE_LABELS and row.name not in _LEFT_OUT)
 
 
 GAUGES = _of_engines(NOW.series)
 FACT_GAUGES = _of_engines(FACTS.series)
-COUNTERS = tuple(each.name for each in DONE.series)
-HISTOGRAMS = tuple(each.name for each in LATENCY.series)
+COUNTERS = tuple(row.name for row in DONE.series)
+HISTOGRAMS = tuple(row.name for row in LATENCY.series)
 PLAIN = (*GAUGES, *FACT_GAUGES, ENGINE_STATE, POSITION, INFO, CONFIG, LAST_READING)
 """What is neither a counter nor a histogram."""
 

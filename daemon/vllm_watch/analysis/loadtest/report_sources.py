@@ -188,9 +188,8 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
 
 
 def _stem(path: str) -> str:
-    """Return a short name for a source: that of its file without its ending, or of its folder."""
-    resolved = Path(path).resolve()
-    return resolved.name if resolved.is_dir() else without_endings(resolved.name)
+    """Return a short name for a source: that of its file without its ending."""
+    return without_endings(Path(path).resolve().name)
 
 
 def _to_moment(zone: tzinfo | None) -> ToMoment:
