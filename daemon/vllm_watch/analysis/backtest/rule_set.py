@@ -117,17 +117,15 @@ def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str
 
 def needed(groups: Sequence[Group], alerts: Container[str]) -> list[Group]:
     """Return some alerts and the rules that record what they select; the groups keep their order."""
-    rules = [rule for group in groups for rule in group["rules"]]
-    kept = [rule for rule in rules if rule.get("alert") in alerts]
-    pending, selected = [*kept], set[str]()
+    recording = [rule for group in groups for rule in group["rules"] if "record" in rule]
+    pending = [rule for group in groups for rule in group["rules"] if rule.get("alert") in alerts]
+    kept = set(map(id, pending))
     while pending:
-        selected |= selected_names(pending.pop()["expr"])
-        recording = [rule for rule in rules if "record" in rule and {rule["record"], ANY_NAME} & selected]
-        new = [rule for rule in recording if not any(rule is other for other in kept)]
-        kept += new
+        selected = selected_names(pending.pop()["expr"])
+        new = [rule for rule in recording if id(rule) not in kept and {rule["record"], ANY_NAME} & selected]
+        kept |= set(map(id, new))
         pending += new
-    identities = {id(rule) for rule in kept}
-    smaller = ({**group, "rules": [rule for rule in group["rules"] if id(rule) in identities]} for group in groups)
+    smaller = ({**group, "rules": [rule for rule in group["rules"] if id(rule) in kept]} for group in groups)
     return [group for group in smaller if group["rules"]]
 
 
