@@ -10,8 +10,7 @@ from tests.advice.made_up import Part, load, server
 from vllm_watch.analysis.advice.advise import advise
 from vllm_watch.analysis.advice.rules import RULES
 from vllm_watch.analysis.advice.subject import Given
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 
 

@@ -12,8 +12,7 @@ from tests.support.samples import sample
 
 from vllm_watch.analysis.comparison.compare import compare_sides
 from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import (
-    LATENCIES,
+from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Goodput,
     Latency,
@@ -28,6 +27,7 @@ from vllm_watch.analysis.loadtest.model import (
 from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
 def maybe(values):

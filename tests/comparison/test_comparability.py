@@ -12,8 +12,8 @@ from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
 from vllm_watch.analysis.comparison.compare import compare_pair
 from vllm_watch.analysis.comparison.model import ConfigDifference, Side
-from vllm_watch.analysis.loadtest.cost import priced
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.loadtest.energy_and_cost import priced
+from vllm_watch.analysis.loadtest.load_test import (
     Capacity,
     Goodput,
     Objective,

@@ -19,7 +19,7 @@ from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
 from vllm_watch.analysis.comparison.load_kinds import is_near_saturation
 from vllm_watch.analysis.comparison.metrics import METRICS
 from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import Phase, ServerUse
+from vllm_watch.analysis.loadtest.load_test import Phase, ServerUse
 from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json

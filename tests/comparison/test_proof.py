@@ -24,7 +24,7 @@ from tests.support.samples import number_of, sample
 from vllm_watch.analysis.comparison.compare import compare_pair
 from vllm_watch.analysis.comparison.metrics import BY_NAME, metric_value
 from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import QUANTILES
+from vllm_watch.analysis.loadtest.load_test import QUANTILES
 from vllm_watch.daemon.statistics.autocorrelation import autocorrelation
 from vllm_watch.daemon.statistics.blocks import block_interval
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, geometric_mean, ratio_interval

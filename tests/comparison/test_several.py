@@ -12,7 +12,7 @@ from vllm_watch.analysis.comparison.compare import compare_pair, compare_sides
 from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
 from vllm_watch.analysis.comparison.metrics import BY_NAME
 from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import ServerUse
+from vllm_watch.analysis.loadtest.load_test import ServerUse
 from vllm_watch.daemon.support.errors import UsageError
 
 

@@ -16,7 +16,7 @@ from vllm_watch.analysis.comparison.model import (
     Row,
     Side,
 )
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Capacity,
     Distribution,

@@ -7,7 +7,7 @@ import json
 
 from zoneinfo import ZoneInfo
 
-from vllm_watch.analysis.backtest.model import Alert, NotJudged, SetResult, SourceResult
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, SourceResult
 from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
 from vllm_watch.daemon.config.times import TimeRange
 

@@ -15,7 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 from tests.rendering import reports
 
-from vllm_watch.analysis.loadtest.model import Bounds, Latency, Load, Report, Result
+from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, Load, Report, Result
 from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report import report_markdown, report_text

@@ -14,7 +14,7 @@ import pytest
 
 from tests.rendering import pages, reports
 
-from vllm_watch.analysis.loadtest.model import Distribution, Report, Timeline
+from vllm_watch.analysis.loadtest.load_test import Distribution, Report, Timeline
 from vllm_watch.analysis.rendering import html_style
 from vllm_watch.analysis.rendering import report_html as report_module
 from vllm_watch.analysis.rendering.report_html import report_html

@@ -20,13 +20,13 @@ from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 from tests.web.conftest import FakeEndpoints
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.analysis.replay.recording import server_name
 from vllm_watch.cli.commands.demo import played
 from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.daemon.catalog.causes import CAUSES
 from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.json_view import event_documents, server_view

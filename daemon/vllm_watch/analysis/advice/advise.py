@@ -14,8 +14,8 @@ from vllm_watch.analysis.advice.model import Advice, Advised, Expectation, Obser
 from vllm_watch.analysis.advice.notes import notes
 from vllm_watch.analysis.advice.rules import RULES
 from vllm_watch.analysis.advice.subject import Given, SharedPrompt, Subject, subjects
-from vllm_watch.analysis.loadtest.history import ServerHistory
-from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.analysis.loadtest.load_test import Report
+from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch_parsers.scrape import Histogram
 

@@ -17,10 +17,11 @@ import math
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.model import LATENCIES, Bounds, Latency, LatencyName
-from vllm_watch.analysis.loadtest.number_texts import bounded, milliseconds, percent
+from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, bounded
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, PROMPTED
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
-from vllm_watch.analysis.loadtest.usage import COMPUTED, PROMPTED
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
+from vllm_watch.daemon.catalog.number_texts import milliseconds, percent
 
 
 FLAG = "max-num-batched-tokens"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.advice.flag_texts import argument
 from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.loadtest.number_texts import moment
+from vllm_watch.daemon.catalog.number_texts import moment
 
 
 _RUNS = 5

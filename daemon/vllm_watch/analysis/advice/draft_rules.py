@@ -7,10 +7,8 @@ from vllm_watch.analysis.advice.flag_texts import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.number_texts import percent, significant
-from vllm_watch.analysis.loadtest.snapshot_point import ACCEPTED
-from vllm_watch.analysis.loadtest.usage import DRAFTS
+from vllm_watch.analysis.loadtest.server_history import ACCEPTED, DRAFTS, Point
+from vllm_watch.daemon.catalog.number_texts import percent, significant
 
 
 _RARE = 0.3

@@ -20,7 +20,7 @@ from vllm_watch.analysis.advice.rule import ENOUGH_SECONDS, LEAST_SECONDS, LEAST
 from vllm_watch.analysis.advice.rules import EXPLAINS, RULES, SHOWN
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.number_texts import duration, percent
+from vllm_watch.daemon.catalog.number_texts import duration, percent
 from vllm_watch.daemon.catalog.series import PREFIX
 
 

@@ -7,9 +7,8 @@ from vllm_watch.analysis.advice.flag_texts import OFF
 from vllm_watch.analysis.advice.rule import Expected, Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.number_texts import count, percent, significant
+from vllm_watch.analysis.loadtest.server_history import Growth, Point
+from vllm_watch.daemon.catalog.number_texts import count, percent, significant
 
 
 FULL = 0.95

@@ -12,9 +12,9 @@ from vllm_watch.analysis.advice.rules import RULES
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.comparison.compare import compare_pair
 from vllm_watch.analysis.comparison.model import Row, Side, Verdict
-from vllm_watch.analysis.loadtest.metric_titles import titled
-from vllm_watch.analysis.loadtest.model import Run
-from vllm_watch.analysis.loadtest.number_texts import signed, significant
+from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.daemon.catalog.metric_titles import titled
+from vllm_watch.daemon.catalog.number_texts import signed, significant
 
 
 FLAGS = frozenset(rule.flag for rule in RULES)

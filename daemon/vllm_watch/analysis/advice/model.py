@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vllm_watch.analysis.loadtest.model import Struct
+from vllm_watch.analysis.loadtest.load_test import Struct
 
 
 Cause = Literal["kv_cache_full", "batch_full", "prompts_in_steps", "drafts", "eager_steps", "prompts_computed_again"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.analysis.advice.kv_cache_rules import when_cache_is_short
 from vllm_watch.analysis.advice.model import Advice, Note
 from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.loadtest.number_texts import percent, significant
+from vllm_watch.daemon.catalog.number_texts import percent, significant
 
 
 _HEAVY = 0.6

@@ -7,8 +7,8 @@ from vllm_watch.analysis.advice.kv_cache_rules import FULL
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.number_texts import milliseconds, percent, significant
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
 
 
 EAGER, PREFIX = "enforce-eager", "enable-prefix-caching"

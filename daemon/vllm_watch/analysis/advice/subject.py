@@ -11,10 +11,9 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from vllm_watch.analysis.advice.window import Window, joined
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
-from vllm_watch.analysis.loadtest.history_builder import typical_step
+from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.loads import has_work, tokens_grown
-from vllm_watch.analysis.loadtest.model import Objective
+from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory, typical_step
 
 
 Era = Literal["V0", "V1"]

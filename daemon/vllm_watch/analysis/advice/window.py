@@ -9,9 +9,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.snapshot_point import added
+from vllm_watch.analysis.loadtest.server_history import Growth, Point, added
 from vllm_watch_parsers.scrape import Histogram
 
 

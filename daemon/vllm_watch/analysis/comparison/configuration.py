@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vllm_watch.analysis.comparison.finding import Finding, SideFinding, of_sides
 from vllm_watch.analysis.comparison.model import ConfigDifference, Side
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 
 
 _OF = "The configuration of"

@@ -13,7 +13,8 @@ from vllm_watch.analysis.comparison.metrics import BY_NAME, GOODPUT, OUTPUT, TPO
 from vllm_watch.analysis.comparison.model import Decision, MatrixRow, Side
 from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, mean_known, measured, metric_mean
 from vllm_watch.analysis.comparison.traps import Traps
-from vllm_watch.analysis.loadtest.model import Run, View
+from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.daemon.catalog.metric_titles import View
 
 
 MEMORY = "memory_gib"

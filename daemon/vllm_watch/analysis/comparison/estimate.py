@@ -18,8 +18,8 @@ from vllm_watch.analysis.comparison.load_kinds import is_near_saturation, load_k
 from vllm_watch.analysis.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.analysis.comparison.speculation import speculation
-from vllm_watch.analysis.loadtest.model import Bounds, Run
-from vllm_watch.analysis.loadtest.number_texts import bounded, limit
+from vllm_watch.analysis.loadtest.load_test import Bounds, Run, bounded
+from vllm_watch.daemon.catalog.number_texts import limit
 from vllm_watch.daemon.statistics.blocks import MIN_BLOCKS, block_interval
 from vllm_watch.daemon.statistics.permutation import permutation_p
 from vllm_watch.daemon.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval

@@ -7,8 +7,8 @@ import math
 
 from typing import Literal
 
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.model import Load, Result, Run, ServerUse
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Result, Run, ServerUse
 
 
 LoadKind = Literal["open", "closed", "burst"]

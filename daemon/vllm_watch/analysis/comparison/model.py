@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vllm_watch.analysis.loadtest.model import Run, Struct, View
+from vllm_watch.analysis.loadtest.load_test import Run, Struct
+from vllm_watch.daemon.catalog.metric_titles import View
 
 
 Verdict = Literal["better", "worse", "no_difference_shown", "below_what_matters", "too_few", "not_compared"]

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from vllm_watch.analysis.comparison.load_kinds import is_saturated
 from vllm_watch.analysis.comparison.metrics import ENERGIES, Metric, metric_value
 from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import Result, Run, View
+from vllm_watch.analysis.loadtest.load_test import Result, Run
+from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.statistics.ratio import geometric_mean
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from vllm_watch.analysis.comparison.finding import Finding
 from vllm_watch.analysis.comparison.load_kinds import load_kind, load_name
 from vllm_watch.analysis.comparison.pair import Measured, Pair, mean_known, relative_difference
-from vllm_watch.analysis.loadtest.load_text import BENCHMARK_KINDS
-from vllm_watch.analysis.loadtest.model import Load, Result
-from vllm_watch.analysis.loadtest.number_texts import count, limit, percent, significant
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS
+from vllm_watch.analysis.loadtest.load_test import Load, Result
+from vllm_watch.daemon.catalog.number_texts import count, limit, percent, significant
 
 
 LENGTH_TOLERANCE = 0.05

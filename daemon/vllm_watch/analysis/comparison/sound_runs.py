@@ -14,10 +14,9 @@ from vllm_watch.analysis.comparison.load_kinds import load_kind
 from vllm_watch.analysis.comparison.metrics import BY_NAME, Metric
 from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.analysis.comparison.speculation import speculations
-from vllm_watch.analysis.loadtest.metric_titles import titled
-from vllm_watch.analysis.loadtest.model import Phase, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import duration, milliseconds, moment, percent
-from vllm_watch.analysis.loadtest.run_times import overlap, seconds
+from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
+from vllm_watch.daemon.catalog.metric_titles import titled
+from vllm_watch.daemon.catalog.number_texts import duration, milliseconds, moment, percent
 from vllm_watch.daemon.statistics.littles_law import check_littles_law
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
 

@@ -9,7 +9,7 @@ their ratio is how many tokens a chunk has.
 from __future__ import annotations
 
 from vllm_watch.analysis.comparison.pair import Measured, Pair, relative_difference
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 
 
 _SAME_CHUNKS = 0.10

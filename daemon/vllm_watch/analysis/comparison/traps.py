@@ -9,9 +9,9 @@ from vllm_watch.analysis.comparison.load_kinds import SERVED, load_kind, served_
 from vllm_watch.analysis.comparison.metrics import COSTS, THROUGHPUTS, Metric
 from vllm_watch.analysis.comparison.pair import Measured, Pair, mean_known, result_in
 from vllm_watch.analysis.comparison.speculation import differs_in_chunks
-from vllm_watch.analysis.loadtest.model import Objective, Result
-from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, percent
-from vllm_watch.analysis.loadtest.slow_client import slow_client
+from vllm_watch.analysis.loadtest.client_texts import slow_client
+from vllm_watch.analysis.loadtest.load_test import Objective, Result
+from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, percent
 
 
 _CLIENT_SHARE = 0.25

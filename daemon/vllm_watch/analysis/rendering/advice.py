@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from vllm_watch.analysis.advice.model import OBJECTIVE, SHARED_PROMPT, Advice, Advised, Evidence, Observed, Silence
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS
-from vllm_watch.analysis.loadtest.number_texts import duration, moment
 from vllm_watch.analysis.rendering.document import (
     Block,
     Column,
@@ -22,6 +21,7 @@ from vllm_watch.analysis.rendering.document import (
 from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
+from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
 _NOTHING = "Nothing that was observed is a clear reason to change a flag."

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from vllm_watch.analysis.backtest.differences import Pair, side_by_side
-from vllm_watch.analysis.backtest.model import Alert, NotJudged, SetResult, SourceResult
-from vllm_watch.analysis.loadtest.number_texts import MISSING, duration
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, Pair, SetResult, SourceResult, side_by_side
 from vllm_watch.analysis.rendering.document import Block, Column, Document, Group, Paragraph, Section, Statement, Table
 from vllm_watch.analysis.rendering.json_output import encoded
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
+from vllm_watch.daemon.catalog.number_texts import MISSING, duration
 from vllm_watch.daemon.catalog.severities import severity_rank
 
 

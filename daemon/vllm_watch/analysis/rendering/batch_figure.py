@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.loadtest.model import Distribution
-from vllm_watch.analysis.loadtest.number_texts import limit, percent, significant, spread
+from vllm_watch.analysis.loadtest.load_test import Distribution
 from vllm_watch.analysis.rendering.distributions import is_known
 from vllm_watch.analysis.rendering.document import Column, Figure, plain_table
 from vllm_watch.analysis.rendering.svg import drawing, label
 from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, base, upright_axis
 from vllm_watch.analysis.rendering.svg_scales import Plot, Scale, linear
 from vllm_watch.analysis.rendering.svg_styles import bar
+from vllm_watch.daemon.catalog.number_texts import limit, percent, significant, spread
 
 
 _TOP = 16

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.capacity import UNKNOWN
-from vllm_watch.analysis.loadtest.model import Capacity, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, significant, spread
+from vllm_watch.analysis.loadtest.load_test import Capacity, Run
+from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, plain_table
+from vllm_watch.daemon.catalog.number_texts import MISSING, significant, spread
 
 
 PLANNED = (0.70, 0.85)

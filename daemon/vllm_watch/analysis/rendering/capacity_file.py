@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from vllm_watch import __version__
-from vllm_watch.analysis.loadtest.model import Capacity, Report, Run
+from vllm_watch.analysis.loadtest.load_test import Capacity, Report, Run
 from vllm_watch.analysis.rendering.capacity_blocks import capacity_text
 from vllm_watch.daemon.support.printable import printable
 

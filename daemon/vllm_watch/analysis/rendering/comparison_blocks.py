@@ -10,9 +10,6 @@ from typing import TypeAlias
 
 from vllm_watch.analysis.comparison.metrics import COSTS, ENERGIES, FAMILY
 from vllm_watch.analysis.comparison.model import Comparison, Row, Verdict
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, metric_title, titled
-from vllm_watch.analysis.loadtest.model import LATENCIES
-from vllm_watch.analysis.loadtest.number_texts import MISSING, limit, signed, significant
 from vllm_watch.analysis.rendering.document import (
     Block,
     Cells,
@@ -25,6 +22,8 @@ from vllm_watch.analysis.rendering.document import (
     Tone,
     plain_table,
 )
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LATENCY_NAMES, STATISTIC_LABELS, metric_title, titled
+from vllm_watch.daemon.catalog.number_texts import MISSING, limit, signed, significant
 
 
 VERDICTS: Mapping[Verdict, str] = {

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Decision, MatrixRow
-from vllm_watch.analysis.loadtest.metric_titles import metric_title
-from vllm_watch.analysis.loadtest.number_texts import MISSING, significant
 from vllm_watch.analysis.rendering.comparison_blocks import (
     Settings,
     pair_sections,
@@ -27,6 +25,8 @@ from vllm_watch.analysis.rendering.document import (
 )
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
+from vllm_watch.daemon.catalog.metric_titles import metric_title
+from vllm_watch.daemon.catalog.number_texts import MISSING, significant
 
 
 _CONFIGURATION = Column("Configuration", is_text=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Side
-from vllm_watch.analysis.loadtest.model import LATENCIES, Run
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.curve_figure import curve_figures
 from vllm_watch.analysis.rendering.difference_figure import difference_figure
@@ -15,6 +15,7 @@ from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.latency_figure import Spread, latency_figure
 from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
 def comparisons_html(comparisons: Comparisons) -> str:

@@ -8,10 +8,8 @@ from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.metric_titles import metric_title
-from vllm_watch.analysis.loadtest.model import Load, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, significant
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.names import short_names
 from vllm_watch.analysis.rendering.svg import drawing, label
@@ -19,6 +17,8 @@ from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, level_axis, upri
 from vllm_watch.analysis.rendering.svg_lines import joined
 from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
 from vllm_watch.analysis.rendering.svg_styles import STYLES, mark, polyline
+from vllm_watch.daemon.catalog.metric_titles import metric_title
+from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, significant
 
 
 class Line(NamedTuple):

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vllm_watch.analysis.comparison.model import Comparison, Row, Verdict
-from vllm_watch.analysis.loadtest.metric_titles import metric_title
-from vllm_watch.analysis.loadtest.number_texts import limit
 from vllm_watch.analysis.rendering.comparison_blocks import VERDICTS, percent_interval
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, plain_table
 from vllm_watch.analysis.rendering.svg import Attributes, across, drawing, element, label, upright
 from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, level_axis
 from vllm_watch.analysis.rendering.svg_scales import Plot, linear
 from vllm_watch.analysis.rendering.svg_styles import mark, name
+from vllm_watch.daemon.catalog.metric_titles import metric_title
+from vllm_watch.daemon.catalog.number_texts import limit
 
 
 _TITLE = "Differences with their 95 % intervals"

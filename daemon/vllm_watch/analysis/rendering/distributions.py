@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from vllm_watch.analysis.loadtest.model import Bounds, Distribution
+from vllm_watch.analysis.loadtest.load_test import Bounds, Distribution
 
 
 def is_known(distribution: Distribution) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 
 from vllm_watch.analysis.advice.model import Advised
 from vllm_watch.analysis.comparison.model import Comparison, Comparisons, MatrixRow
-from vllm_watch.analysis.loadtest.model import Report, Run
+from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.loadtest.region import Annotation, annotation, region_of
 
 

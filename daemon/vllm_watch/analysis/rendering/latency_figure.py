@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS
-from vllm_watch.analysis.loadtest.model import Distribution, Latency, LatencyName, Objective, Quantile, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, limit, milliseconds, percent
+from vllm_watch.analysis.loadtest.load_test import Distribution, Latency, Objective, Quantile, Result, Run
 from vllm_watch.analysis.rendering.distributions import shares_below
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.results import percentile
@@ -18,6 +16,8 @@ from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis
 from vllm_watch.analysis.rendering.svg_lines import joined
 from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
 from vllm_watch.analysis.rendering.svg_styles import mark, polyline
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, LatencyName
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, percent
 
 
 class Spread(NamedTuple):

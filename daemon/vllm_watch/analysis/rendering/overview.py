@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.model import Latency, Run, View
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, percent, significant
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Latency, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.analysis.rendering.names import short_names
 from vllm_watch.analysis.rendering.results import percentile
 from vllm_watch.analysis.rendering.selection import TELLING, telling_runs
+from vllm_watch.daemon.catalog.metric_titles import View
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, percent, significant
 
 
 _COLUMNS = (

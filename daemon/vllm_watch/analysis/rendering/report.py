@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.model import Report, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, duration, milliseconds, moment, significant
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.rendering.capacity_blocks import capacity_blocks, shared_blocks, shared_capacities
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -32,6 +31,7 @@ from vllm_watch.analysis.rendering.server_use import phase_tables, phase_totals,
 from vllm_watch.analysis.rendering.setup import flags, period, run_start, what_ran
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.rendering.validity import validity
+from vllm_watch.daemon.catalog.number_texts import MISSING, duration, milliseconds, moment, significant
 
 
 MAX_EVENTS = 100

@@ -7,7 +7,7 @@ from collections.abc import Container
 from itertools import chain
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.model import Report, Run
+from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.rendering.batch_figure import batch_figure
 from vllm_watch.analysis.rendering.capacity_blocks import shared_capacities
 from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_figures

@@ -6,21 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
-from vllm_watch.analysis.loadtest.model import (
-    LATENCIES,
-    QUANTILES,
-    Bounds,
-    Goodput,
-    Latency,
-    LatencyName,
-    Quantile,
-    Result,
-    Run,
-)
-from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, limit, percent, significant
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
 from vllm_watch.analysis.rendering.setup import objective_text, run_objective
+from vllm_watch.daemon.catalog.metric_titles import (
+    LATENCIES,
+    LATENCY_NAMES,
+    STATISTIC_LABELS,
+    VIEW_LABELS,
+    LatencyName,
+    titled,
+)
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant
 
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")

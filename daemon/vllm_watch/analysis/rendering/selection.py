@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 
 
 _Order: TypeAlias = Callable[[Run], float | None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vllm_watch.analysis.loadtest import gpu_texts
-from vllm_watch.analysis.loadtest.number_texts import MISSING
+from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.analysis.rendering.document import Block, Cells, Column, plain_table
+from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.state.gpu_report import ServerGpu
@@ -31,13 +31,13 @@ def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
 
 def _row(gpu: GpuDocument) -> Cells:
     return (
-        gpu_texts.title(gpu),
-        gpu_texts.condition(gpu).text,
-        gpu_texts.busy(gpu),
-        gpu_texts.server_memory(gpu),
-        gpu_texts.other_memory(gpu),
-        gpu_texts.power(gpu),
-        gpu_texts.temperature(gpu),
-        gpu_texts.clock(gpu),
-        gpu_texts.throttling(gpu).text,
+        gpu_cells.title(gpu),
+        gpu_cells.condition(gpu).text,
+        gpu_cells.busy(gpu),
+        gpu_cells.server_memory(gpu),
+        gpu_cells.other_memory(gpu),
+        gpu_cells.power(gpu),
+        gpu_cells.temperature(gpu),
+        gpu_cells.clock(gpu),
+        gpu_cells.throttling(gpu).text,
     )

@@ -6,18 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
-from vllm_watch.analysis.loadtest.model import Quantile
-from vllm_watch.analysis.loadtest.number_texts import (
-    MISSING,
-    count,
-    duration,
-    moment,
-    of_most,
-    share,
-    shortened,
-    significant,
-)
+from vllm_watch.analysis.loadtest.load_test import Quantile
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -39,6 +28,17 @@ from vllm_watch.analysis.replay.replay import LogPeriod
 from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
+from vllm_watch.daemon.catalog.number_texts import (
+    MISSING,
+    count,
+    duration,
+    moment,
+    of_most,
+    share,
+    shortened,
+    significant,
+)
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, worst
 from vllm_watch.daemon.state.server_findings import server_findings

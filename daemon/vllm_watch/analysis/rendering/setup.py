@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.loadtest.load_text import BENCHMARK_KINDS, load_text
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_LABELS
-from vllm_watch.analysis.loadtest.model import Load, Objective, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, duration, limit, milliseconds, moment, significant
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Objective, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_table
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, milliseconds, moment, significant
 
 
 _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))

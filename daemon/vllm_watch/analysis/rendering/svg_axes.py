@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vllm_watch.analysis.loadtest.number_texts import duration, limit
 from vllm_watch.analysis.rendering.svg import Attributes, across, element, label, upright
 from vllm_watch.analysis.rendering.svg_scales import Plot
+from vllm_watch.daemon.catalog.number_texts import duration, limit
 
 
 AXIS_HEIGHT = 36

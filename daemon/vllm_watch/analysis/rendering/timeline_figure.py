@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.model import Phase, Run, Timeline
-from vllm_watch.analysis.loadtest.number_texts import duration, moment, significant
+from vllm_watch.analysis.loadtest.load_test import Phase, Run, Timeline
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.setup import run_start
 from vllm_watch.analysis.rendering.svg import drawing, label, upright
@@ -15,6 +14,7 @@ from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis
 from vllm_watch.analysis.rendering.svg_lines import COLUMNS, series_path
 from vllm_watch.analysis.rendering.svg_scales import Plot, Scale, clock, linear
 from vllm_watch.analysis.rendering.svg_styles import polyline
+from vllm_watch.daemon.catalog.number_texts import duration, moment, significant
 
 
 class Curve(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vllm_watch.analysis.loadtest.capacity import UNKNOWN
-from vllm_watch.analysis.loadtest.model import PhaseName, Run
-from vllm_watch.analysis.loadtest.number_texts import count, duration, percent, significant
+from vllm_watch.analysis.loadtest.load_test import PhaseName, Run
+from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Statement
+from vllm_watch.daemon.catalog.number_texts import count, duration, percent, significant
 
 
 _TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")

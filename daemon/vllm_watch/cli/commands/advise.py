@@ -14,7 +14,7 @@ from vllm_watch.analysis.advice.model import Advised
 from vllm_watch.analysis.advice.subject import Given
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.sources import ReadOptions, Sources, read_sources
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, Sources, read_sources
 from vllm_watch.analysis.rendering.advice import advice_html, advice_markdown, advice_text
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress

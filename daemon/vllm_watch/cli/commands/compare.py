@@ -16,9 +16,9 @@ from vllm_watch.analysis.comparison.compare import compare_sides
 from vllm_watch.analysis.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.model import Comparisons, Side
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
-from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json

@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report import report_markdown, report_text
@@ -110,18 +109,9 @@ def write_report(
     paths: Sequence[str], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
 ) -> Report:
     """
-    Read sources, write what they show, and return it.
+    Read logs, recordings and results, write what they show, if all went well, and return it.
 
-    Args:
-        paths: Logs, recordings and results of benchmarks.
-        form: `None`: by the ending of `output`, else text.
-        output: A file, or `None` for standard output. It is only written if all went well.
-        options: How the sources are read.
-        progress: Called with the share that is done.
-
-    Raises:
-        FileError: A source cannot be read, or the output not be written.
-        UsageError: The ending of `output` is that of no format.
+    The form is by the ending of `output` if none is given, else text; without `output` it goes to standard output.
     """
     chosen = report_format(form, output)
     report = read_report(paths, options, progress)
@@ -134,12 +124,7 @@ def write_report(
 
 
 def save_capacity(report: Report, file: Path) -> None:
-    """
-    Write the capacity that a load test has measured.
-
-    Raises:
-        FileError: It has measured none, or the file cannot be written.
-    """
+    """Write the capacity that a load test has measured; it is a `FileError` if it has measured none."""
     try:
         text = capacity_yaml(report)
     except NoCapacityError as error:

@@ -14,13 +14,12 @@ from typing import Literal
 import msgspec
 
 from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis
+from vllm_watch.daemon.catalog.metric_titles import LatencyName, View
+from vllm_watch.daemon.catalog.number_texts import spread
+from vllm_watch.daemon.config.model import SLO_PRESETS
+from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import parse_duration
 
-
-View = Literal["client", "server"]
-"""Who measured: the benchmark client, or the server's own log and /metrics."""
-
-LatencyName = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]
-LATENCIES: tuple[LatencyName, ...] = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 
 Quantile = Literal["p50", "p90", "p95", "p99"]
 QUANTILES: Mapping[Quantile, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -34,6 +33,17 @@ What the server did in a part of the time: the states of an engine, with ``servi
 
 Endpoint = Literal["online", "throughput", "latency", "pooling"]
 """What the benchmark was: ``vllm bench serve``, ``throughput``, ``latency``, or ``serve`` with a pooling model."""
+
+GIVEN = "given"
+"""The name of an objective that is no preset."""
+
+OBJECTIVE_LATENCIES: Mapping[str, LatencyName] = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+"""What a request as a whole has; the gaps between chunks have no limit, as in ``vllm bench serve --goodput``."""
+
+_LONG_NAMES = {"time_to_first_token": "ttft", "time_per_output_token": "tpot"}
+"""As the configuration's `slo` calls them."""
+
+_LIMIT_SECONDS = (0.001, 3600.0)
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,8 +61,8 @@ class Latency(Struct, frozen=True, kw_only=True):
     """
     One latency of all requests, in milliseconds.
 
-    `count` is how many values it is of. `bounds` has the percentiles that come from buckets, each with its bucket's
-    bounds; `too_few` those whose number of values is too small for them to be known.
+    `count` is the number of values. `bounds` has the percentiles that come from buckets, each with its bucket's
+    bounds; `too_few` those that need more values than there are.
     """
 
     mean: float | None = None
@@ -92,8 +102,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """
     The result block: requests, tokens, rates and latencies of one view over one period.
 
-    Power and energy are of the server's GPUs, and known of its steady window alone; `tokens_per_joule` is of the tokens
-    that were computed: generated ones, and those of prompts that were in no cache. The costs are at the run's
+    Power and energy are of the server's GPUs, and known of its steady window alone; `tokens_per_joule` counts the
+    tokens that were computed: generated ones, and those of prompts that were in no cache. The costs are at the run's
     `cost_per_hour`, each the whole price of the period, so that they do not add up.
     """
 
@@ -133,6 +143,7 @@ class Load(Struct, frozen=True, kw_only=True):
     What was sent. `request_rate` is in requests per second, or ``inf`` as text; with `ramp_up` it is not known.
 
     `mean_input_tokens` and `mean_output_tokens` are what the requests had, not what was asked for.
+    `offered_request_rate` is the requests per second that arrived at the server, in the steady window.
     """
 
     endpoint: Endpoint | None = None
@@ -147,7 +158,6 @@ class Load(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     duration_s: float | None = None
     offered_request_rate: float | None = None
-    """Requests per second that arrived at the server, in the steady window."""
     metadata: Mapping[str, str] = {}
 
 
@@ -310,3 +320,53 @@ class Report(Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...]
     latency_turn: LatencyTurn | None = None
     """Where latency turns, if the runs are loads of one configuration and show it."""
+
+
+def bounded(bounds: Bounds, scale: float = 1.0) -> str:
+    """Return between which values something is, as `spread` does."""
+    return spread(bounds.low, bounds.high, scale)
+
+
+def seconds(run: Run) -> float:
+    """Return how long a run lasted; 0 if that is not known."""
+    return 0.0 if run.start is None or run.end is None else run.end - run.start
+
+
+def overlap(one: Run, other: Run) -> bool:
+    """Return whether two runs have any time in common, as far as is known."""
+    if one.start is None or one.end is None or other.start is None or other.end is None:
+        return False
+    return one.start < other.end and other.start < one.end
+
+
+def parse_objective(text: str) -> Objective:
+    """
+    Parse ``chat`` or ``batch``, or limits with their units: ``ttft=300ms,tpot=40ms``, also by the names of `slo`.
+
+    Raises:
+        ValueError: It is neither; the message is shown after the option.
+    """
+    preset = SLO_PRESETS.get(text)
+    if preset is not None:
+        first, each = preset.time_to_first_token * 1000, preset.time_per_output_token * 1000
+        return Objective(name=text, limits={"ttft_ms": first, "tpot_ms": each})
+    limits: dict[LatencyName, float] = {}
+    for part in text.split(","):
+        name, separator, limit = (word.strip() for word in part.partition("="))
+        latency = OBJECTIVE_LATENCIES.get(_LONG_NAMES.get(name, name))
+        if not separator or latency is None:
+            examples = f"{', '.join(SLO_PRESETS)} or limits such as ttft=300ms,tpot=40ms,e2el=5s"
+            raise ValueError(f"expected {examples}, got {quote(text)}")
+        if latency in limits:
+            raise ValueError(f"{latency.removesuffix('_ms')} has two limits in {quote(text)}")
+        limits[latency] = _milliseconds(limit)
+    return Objective(name=GIVEN, limits=limits)
+
+
+def _milliseconds(limit: str) -> float:
+    duration = parse_duration(limit)
+    if limit[-1].isdigit():
+        raise ValueError(f"{quote(limit)} needs a unit: {limit}ms or {limit}s")
+    if not _LIMIT_SECONDS[0] <= duration <= _LIMIT_SECONDS[1]:
+        raise ValueError(f"expected a limit from 1ms to 1h, got {quote(limit)}")
+    return duration * 1000

@@ -15,17 +15,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import chain, pairwise
 from statistics import fmean
-from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.loadtest.client_warnings import notes_of, warnings_of
-from vllm_watch.analysis.loadtest.model import (
-    LATENCIES,
+from vllm_watch.analysis.loadtest.client_texts import notes_of, warnings_of
+from vllm_watch.analysis.loadtest.load_test import (
+    GIVEN,
+    OBJECTIVE_LATENCIES,
     QUANTILES,
     Distribution,
-    Endpoint,
     Goodput,
     Latency,
-    LatencyName,
     Load,
     Objective,
     Quantile,
@@ -33,7 +31,7 @@ from vllm_watch.analysis.loadtest.model import (
     Result,
     Run,
 )
-from vllm_watch.analysis.loadtest.objective import GIVEN
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
 from vllm_watch.daemon.statistics.percentiles import min_count, percentile
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import read_benchmarks
@@ -43,7 +41,6 @@ from vllm_watch_parsers.benchmark_result import (
     LatencyResult,
     LatencyStats,
     MetricName,
-    RampUp,
     Requests,
     ServeResult,
     ThroughputResult,
@@ -53,39 +50,16 @@ from vllm_watch_parsers.benchmark_result import (
 STEPS_PER_DECADE = 20
 """Bounds of distributions are powers of this root of ten, in every run: so that runs can be laid over each other."""
 
-_METRICS: Mapping[LatencyName, MetricName] = {
-    "ttft_ms": "ttft",
-    "tpot_ms": "tpot",
-    "itl_ms": "itl",
-    "e2el_ms": "e2el",
-}
-_OBJECTIVES: Mapping[LatencyName, Literal["ttft", "tpot", "e2el"]] = {
-    "ttft_ms": "ttft",
-    "tpot_ms": "tpot",
-    "e2el_ms": "e2el",
-}
+_METRICS: Mapping[LatencyName, MetricName] = {"ttft_ms": "ttft", "tpot_ms": "tpot", "itl_ms": "itl", "e2el_ms": "e2el"}
 _HIGHEST_TEMPERATURE = 100.0
 _DATE = "%Y%m%d-%H%M%S"
-
-
-class Window(NamedTuple):
-    """When a run was, in seconds since the epoch; the client writes whole seconds, so each may be a second later."""
-
-    start: float | None
-    end: float | None
 
 
 def read_client_runs(
     text: str, source: str, *, objective: Objective | None = None, zone: tzinfo | None = None
 ) -> tuple[Run, ...]:
     """
-    Return the run of each result in a file, in the order of the file.
-
-    Args:
-        text: The file's contents.
-        source: The file's name, for the runs and for messages.
-        objective: What requests are counted within, where there are lists of them.
-        zone: The time zone of the client; `None` is this machine's.
+    Return the run of each result in a file's text, in its order; the zone is the client's, `None` this machine's.
 
     Raises:
         FileError: The file has no result, or one that is cut off or cannot be believed.
@@ -94,23 +68,12 @@ def read_client_runs(
         results = read_benchmarks(text)
     except BenchmarkError as error:
         raise FileError(f"{source}:{error.line}: {error.reason}") from error
-    if len(results) == 1:
-        return (client_run(results[0], source, source, objective=objective, zone=zone),)
-    return tuple(
-        client_run(result, source, f"{source} ({number})", objective=objective, zone=zone)
-        for number, result in enumerate(results, 1)
-    )
+    names = [source] if len(results) == 1 else [f"{source} ({number})" for number in range(1, len(results) + 1)]
+    return tuple(_run(result, source, name, objective, zone) for result, name in zip(results, names, strict=True))
 
 
-def client_run(
-    result: BenchmarkResult,
-    source: str,
-    name: str,
-    *,
-    objective: Objective | None = None,
-    zone: tzinfo | None = None,
-) -> Run:
-    """Return one result as a run with the client's view alone; the arguments are those of `read_client_runs`."""
+def _run(result: BenchmarkResult, source: str, name: str, objective: Objective | None, zone: tzinfo | None) -> Run:
+    """Return one result as a run with the client's view alone."""
     if isinstance(result, ServeResult):
         return _serve_run(result, source, name, objective, zone)
     if isinstance(result, ThroughputResult):
@@ -118,19 +81,9 @@ def client_run(
     return _latency_run(result, source, name)
 
 
-def window_of(result: ServeResult, zone: tzinfo | None) -> Window:
-    """Return when a run was: its date is that of its end, in the client's time zone."""
-    try:
-        written = datetime.strptime(result.settings.date or "", _DATE)  # noqa: DTZ007  # The zone is the caller's.
-        end = written.replace(tzinfo=zone).timestamp()
-    except (ValueError, OverflowError):
-        return Window(None, None)
-    return Window(end - result.duration, end)
-
-
 def _serve_run(result: ServeResult, source: str, name: str, objective: Objective | None, zone: tzinfo | None) -> Run:
     lists = _lists(result.requests)
-    latencies = {each: _latency(result, each, lists.get(each, ())) for each in LATENCIES}
+    latencies = {metric: _latency(result, metric, lists.get(metric, ())) for metric in LATENCIES}
     view = Result(
         view="client",
         successful=result.completed,
@@ -147,20 +100,29 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
         itl_ms=latencies["itl_ms"],
         e2el_ms=latencies["e2el_ms"],
     )
-    window = window_of(result, zone)
+    end = _end(result, zone)
     return Run(
         source=(source,),
         name=name,
-        start=window.start,
-        end=window.end,
+        start=None if end is None else end - result.duration,
+        end=end,
         model=result.settings.model_id,
         load=_load(result),
         result=view,
         views=(view,),
-        distributions={each: spread for each, values in lists.items() if (spread := distribution(values))},
+        distributions={metric: spread for metric, values in lists.items() if (spread := distribution(values))},
         warnings=warnings_of(result, view),
         notes=notes_of(result),
     )
+
+
+def _end(result: ServeResult, zone: tzinfo | None) -> float | None:
+    """Return when a run ended, in whole seconds: the date of its result, in the client's time zone."""
+    try:
+        written = datetime.strptime(result.settings.date or "", _DATE)  # noqa: DTZ007  # The zone is the caller's.
+        return written.replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _throughput_run(result: ThroughputResult, source: str, name: str) -> Run:
@@ -196,19 +158,19 @@ def _lists(requests: Requests | None) -> dict[LatencyName, Sequence[float]]:
         return {}
     seconds: dict[LatencyName, Sequence[float]] = {
         "ttft_ms": requests.ttfts,
-        "tpot_ms": [tpot for tpot in tpots(requests) if tpot is not None],
+        "tpot_ms": [tpot for tpot in _tpots(requests) if tpot is not None],
         "itl_ms": list(chain.from_iterable(requests.itls)),
         "e2el_ms": requests.latencies,
     }
     return {name: sorted(1000 * value for value in values) for name, values in seconds.items() if any(values)}
 
 
-def tpots(requests: Requests) -> list[float | None]:
+def _tpots(requests: Requests) -> list[float | None]:
     """Return each request's time per output token after the first, in seconds; `None` of an answer of one token."""
     if not requests.ttfts or not requests.output_lens or not requests.latencies:
         return []
-    of_each = zip(requests.latencies, requests.ttfts, requests.output_lens, strict=True)
-    return [(whole - first) / (tokens - 1) if tokens > 1 else None for whole, first, tokens in of_each]
+    answers = zip(requests.latencies, requests.ttfts, requests.output_lens, strict=True)
+    return [(whole - first) / (tokens - 1) if tokens > 1 else None for whole, first, tokens in answers]
 
 
 def _latency(result: ServeResult, name: LatencyName, values: Sequence[float]) -> Latency | None:
@@ -221,21 +183,13 @@ def _latency(result: ServeResult, name: LatencyName, values: Sequence[float]) ->
 
 
 def _filled(stats: LatencyStats, values: Sequence[float], count: int | None, most: int | None) -> Latency:
-    """
-    Return what the client wrote, and computed from the sorted values what it did not write.
-
-    Args:
-        stats: What the client wrote.
-        values: What it measured, if it wrote that.
-        count: How many values there were.
-        most: How many there were at most.
-    """
+    """Return what the client wrote, else what its sorted values show; there were `count` values, at most `most`."""
     shares: dict[Quantile, float] = {}
     for name, quantile in QUANTILES.items():
         written = stats.percentiles.get(100 * quantile, stats.median if quantile == 0.5 else None)
-        found = percentile(values, quantile) if written is None and values else written
-        if found is not None:
-            shares[name] = found
+        value = percentile(values, quantile) if written is None and values else written
+        if value is not None:
+            shares[name] = value
     return Latency(
         mean=fmean(values) if stats.mean is None and values else stats.mean,
         median=percentile(values, 0.5) if stats.median is None and values else stats.median,
@@ -271,15 +225,18 @@ def distribution(values: Sequence[float]) -> Distribution | None:
 def _goodput(result: ServeResult, objective: Objective | None) -> Goodput | None:
     """Return the requests within the objective, from the requests; else what the client wrote of its own objective."""
     good = None if objective is None or result.requests is None else _good(result.requests, objective)
+    failed = _failed(result)
+    sent = None if failed is None and result.failed else result.completed + (failed or 0)
     if objective is not None and good is not None:
-        sent = _sent(result)
         return Goodput(objective=objective, request_goodput=good / result.duration, ratio=good / sent if sent else None)
     if result.request_goodput is None:
         return None
     limits = {
-        each: result.settings.goodput[name] for each, name in _OBJECTIVES.items() if name in result.settings.goodput
+        latency: limit
+        for metric, latency in OBJECTIVE_LATENCIES.items()
+        for name, limit in result.settings.goodput.items()
+        if name == metric
     }
-    sent = _sent(result)
     return Goodput(
         objective=Objective(name=GIVEN, limits=limits),
         request_goodput=result.request_goodput,
@@ -292,55 +249,39 @@ def _failed(result: ServeResult) -> int | None:
     return None if result.failed and not result.is_failed_counted else result.failed
 
 
-def _sent(result: ServeResult) -> int | None:
-    """Return how many requests were sent, `None` if that is not known."""
-    return None if result.failed and not result.is_failed_counted else result.completed + (result.failed or 0)
-
-
 def _good(requests: Requests, objective: Objective) -> int | None:
     """Count the requests within all limits, or `None` if a limit is of a latency that the file has no list of."""
-    of_each: dict[LatencyName, Sequence[float | None]] = {
+    seconds: dict[LatencyName, Sequence[float | None]] = {
         "ttft_ms": requests.ttfts,
-        "tpot_ms": tpots(requests),
+        "tpot_ms": _tpots(requests),
         "e2el_ms": requests.latencies,
     }
-    lists = [(of_each.get(name, ()), limit / 1000) for name, limit in objective.limits.items()]
+    lists = [(seconds.get(name, ()), limit / 1000) for name, limit in objective.limits.items()]
     if not lists or not all(values for values, _ in lists):
         return None
     within = [[value is None or value <= limit for value in values] for values, limit in lists]
-    return sum(all(each) for each in zip(*within, strict=True))
+    return sum(map(all, zip(*within, strict=True)))
 
 
 def _load(result: ServeResult) -> Load:
-    settings = result.settings
-    endpoint: Endpoint = "pooling" if result.is_pooling else "online"
-    completed = result.completed
+    settings, completed = result.settings, result.completed
+    growth, output = settings.ramp_up, result.total_output_tokens
     # vLLM writes a rate of inf where the rate grows.
-    rate = settings.request_rate if settings.ramp_up is None else None
+    rate = settings.request_rate if growth is None else None
     return Load(
-        endpoint=endpoint,
+        endpoint="pooling" if result.is_pooling else "online",
         backend=settings.backend,
         request_rate=None if rate is None else "inf" if math.isinf(rate) else rate,
-        ramp_up=None if settings.ramp_up is None else _growth(settings.ramp_up),
+        ramp_up=growth and RateGrowth(strategy=growth.strategy, start=growth.start_rps, end=growth.end_rps),
         burstiness=settings.burstiness,
         max_concurrency=settings.max_concurrency,
         num_prompts=settings.num_prompts,
         mean_input_tokens=result.total_input_tokens / completed if completed else None,
-        mean_output_tokens=_mean_output(result),
+        mean_output_tokens=output / completed if output is not None and completed else None,
         temperature=_temperature(result),
         duration_s=result.duration,
         metadata=settings.metadata,
     )
-
-
-def _growth(ramp_up: RampUp) -> RateGrowth:
-    return RateGrowth(strategy=ramp_up.strategy, start=ramp_up.start_rps, end=ramp_up.end_rps)
-
-
-def _mean_output(result: ServeResult) -> float | None:
-    if result.total_output_tokens is None or not result.completed:
-        return None
-    return result.total_output_tokens / result.completed
 
 
 def _temperature(result: ServeResult) -> float | None:

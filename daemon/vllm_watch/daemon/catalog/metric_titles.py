@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.loadtest.model import LatencyName, View
+
+View = Literal["client", "server"]
+"""Who measured: the benchmark client, or the server's own log and /metrics."""
+
+LatencyName = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]
+LATENCIES: tuple[LatencyName, ...] = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 
 
 class MetricTitle(NamedTuple):

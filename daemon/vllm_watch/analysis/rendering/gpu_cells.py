@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, gibibytes, megahertz, of_most, share
 from vllm_watch.daemon.catalog.gpu_texts import (
     ACTION_WORDS,
     NORMAL_THROTTLING,
@@ -15,6 +14,7 @@ from vllm_watch.daemon.catalog.gpu_texts import (
     STATE_WORDS,
     THROTTLING_WORDS,
 )
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, gibibytes, megahertz, of_most, share
 from vllm_watch.daemon.exposition.document import GpuDocument
 
 

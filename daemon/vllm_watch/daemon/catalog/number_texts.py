@@ -12,8 +12,6 @@ import math
 
 from collections.abc import Callable
 
-from vllm_watch.analysis.loadtest.model import Bounds
-
 
 MISSING = "–"  # noqa: RUF001  # A dash is what it is.
 """What is not known. It is never 0."""
@@ -111,11 +109,6 @@ def spread(low: float | None, high: float | None, scale: float = 1.0) -> str:
     if low is not None:
         return f">{limit(low * scale)}"
     return MISSING if high is None else f"<{limit(high * scale)}"
-
-
-def bounded(bounds: Bounds, scale: float = 1.0) -> str:
-    """Return between which values something is, as `spread` does."""
-    return spread(bounds.low, bounds.high, scale)
 
 
 def duration(seconds: float | None) -> str:

@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What to know before reading a benchmark's result: one sentence each, only where the result shows it.
+A benchmark and its result in words: what was sent, and what to know before reading the result.
 
-Warnings are of what went wrong or misleads; notes of what is always so of such a test, or is not known.
+There is one sentence each, only where the result shows it. Warnings are of what went wrong or misleads; notes of what
+is always so of such a test, or is not known.
 """
 
 from __future__ import annotations
 
 import math
 
+from collections.abc import Mapping
 from statistics import fmean, median, pstdev
 
-from vllm_watch.analysis.loadtest.model import QUANTILES, Result
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Endpoint, Load, RateGrowth, Result
+from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds
 from vllm_watch.daemon.statistics.percentiles import min_count
 from vllm_watch_parsers.benchmark_result import ServeResult
 
 
+BENCHMARK_KINDS: Mapping[Endpoint, str] = {
+    "online": "requests to a server",
+    "throughput": "throughput without a server",
+    "latency": "latency of one batch",
+    "pooling": "requests to a server with a pooling model",
+}
+
 CHUNK = 1.2
-"""From so many tokens per chunk on, ITL is not the time between tokens."""
+"""With at least this many tokens per chunk, ITL is not the time between tokens."""
 
 VARYING = 0.1
 """Answers whose lengths differ by this share of their mean, as a standard deviation, vary."""
@@ -35,7 +45,7 @@ _QUEUED = 0.01
 
 def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
     """Return what went wrong or misleads; `view` is the same result with its computed percentiles."""
-    found = (
+    sentences = (
         _unanswered(result),
         _few(view),
         _client_queue(result),
@@ -43,20 +53,20 @@ def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
         _slow_start(result),
         _exchanged(result),
     )
-    return tuple(sentence for sentence in found if sentence)
+    return tuple(sentence for sentence in sentences if sentence)
 
 
 def notes_of(result: ServeResult) -> tuple[str, ...]:
     """Return what is always so of such a test, and what is not known of it."""
-    found = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
-    return tuple(sentence for sentence in found if sentence)
+    sentences = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
+    return tuple(sentence for sentence in sentences if sentence)
 
 
 def tokens_per_chunk(result: ServeResult) -> float | None:
     """Return how many tokens a chunk of the stream has on average: several with speculative decoding."""
     requests = result.requests
     if requests is not None and requests.itls and requests.output_lens:
-        gaps = sum(len(each) for each in requests.itls)
+        gaps = sum(map(len, requests.itls))
         tokens = sum(length - 1 for length in requests.output_lens if length > 1)
         return tokens / gaps if gaps else None
     itl, tpot = (result.latencies.get(name) for name in ("itl", "tpot"))
@@ -132,9 +142,9 @@ def _client_queue(result: ServeResult) -> str | None:
 def _short(result: ServeResult, view: Result) -> str | None:
     latency = None if view.e2el_ms is None else view.e2el_ms.mean
     if latency is None and view.ttft_ms is not None and view.tpot_ms is not None and result.completed:
-        first, each = view.ttft_ms.mean, view.tpot_ms.mean
+        first, later = view.ttft_ms.mean, view.tpot_ms.mean
         tokens = (result.total_output_tokens or 0) / result.completed
-        latency = None if first is None or each is None else first + each * max(tokens - 1, 0)
+        latency = None if first is None or later is None else first + later * max(tokens - 1, 0)
     if not latency or 1000 * result.duration >= SHORT * latency:
         return None
     return (
@@ -186,3 +196,34 @@ def _exchanged(result: ServeResult) -> str | None:
     if result.e2el_order == "unknown":
         return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse; this may be such a result."
     return None
+
+
+def load_text(load: Load) -> str | None:
+    """
+    Return how much was sent, `None` if that is not known.
+
+    Such as ``4 requests/s``, ``1 to 8 requests/s (linear)``, ``8 at once``, ``all at once``.
+    """
+    rate = load.request_rate
+    parts = [] if rate is None or rate == "inf" else [f"{limit(float(rate))} requests/s"]
+    parts += [] if load.ramp_up is None else [_growth_text(load.ramp_up)]
+    if load.max_concurrency is not None:
+        parts.append(f"{'at most ' if parts else ''}{count(load.max_concurrency)} at once")
+    if not parts and rate == "inf":
+        return "all at once"
+    return ", ".join(parts) or None
+
+
+def _growth_text(growth: RateGrowth) -> str:
+    if growth.start is None or growth.end is None:
+        return f"a growing rate ({growth.strategy})"
+    return f"{limit(growth.start)} to {limit(growth.end)} requests/s ({growth.strategy})"
+
+
+def slow_client(seen_ms: float, had_ms: float, name: str | None = None) -> str:
+    """Return a sentence on a client, named by its side, that sees the first token much later than the server."""
+    client = "The client" if name is None else f"The client of {name}"
+    return (
+        f"{client} saw the first token after {milliseconds(round(seen_ms))} on average, its server had it after "
+        f"{milliseconds(round(had_ms))}: the rest is the client's own slowness, or the network's."
+    )

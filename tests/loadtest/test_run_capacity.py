@@ -7,18 +7,18 @@ import pytest
 
 from tests.loadtest.histories import MadeUpServer, recorded
 
-from vllm_watch.analysis.loadtest.capacity import server_capacity
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_phases
+from vllm_watch.analysis.loadtest.run_capacity import server_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
 
 
 ALPHA, BETA = 0.02, 0.0005
-"""Seconds that a step takes: so much, and so much more for each request in it."""
+"""The seconds of a step, and those that each request adds to it."""
 
 
 def throughput(running):
-    """Return the tokens per second with so many requests at once."""
+    """Return the tokens per second with a number of requests at once."""
     return running / (ALPHA + BETA * running)
 
 
@@ -39,7 +39,7 @@ def climbing(*steps, seconds=120, kv=0.0, curve=throughput):
 
 
 def test_a_saturated_minute_is_the_capacity():
-    """Requests waited and all seats were taken for two minutes: what was generated then is the most."""
+    """Requests waited and max-num-seqs was reached for two minutes: what was generated then is the most."""
     server = MadeUpServer().idle(40).work(120, 24, waiting=10, tokens_per_second=700).idle(40)
     capacity = estimate(server).capacity
 
@@ -55,7 +55,7 @@ def test_a_saturated_minute_is_the_capacity():
         (50, 24, 0.0, "the longest saturated phase is 46 s, and a measurement needs 1 min; an estimate"),
         (120, 12, 0.0, "requests waited for 1 min 56 s, but not because a known limit was reached; an estimate"),
     ],
-    ids=["less than a minute", "neither seats nor KV cache at their limit"],
+    ids=["less than a minute", "neither batch nor KV cache full"],
 )
 def test_waiting_alone_is_no_capacity(seconds, running, kv, reason):
     """A short queue, or one whose requests wait for something else, shows no maximum, and the reason is said."""
@@ -81,13 +81,13 @@ def test_more_requests_than_answers_are_an_overload():
 
 
 def test_a_full_kv_cache_saturates():
-    """Without a free block requests wait although there are seats."""
+    """Without a free block requests wait although max-num-seqs is not reached."""
     server = MadeUpServer().idle(40).work(120, 12, waiting=10, tokens_per_second=700, kv=0.97).idle(40)
 
     assert "97.0 % of the KV cache were used" in estimate(server).capacity.explanation
 
 
-def test_the_curve_is_drawn_on_to_the_seats():
+def test_the_curve_is_drawn_on_to_the_limit():
     """From up to 16 of 24 requests at once the throughput of 24 is estimated; the truth is between its bounds."""
     capacity = estimate(climbing(1, 2, 4, 8, 12, 16)).capacity
 
@@ -131,7 +131,7 @@ def test_without_its_conditions_there_is_no_curve(server, facts, reason):
 
 @pytest.mark.parametrize(("name", "limit"), [("queue", "4 of at most 4"), ("day", "of the KV cache were used")])
 def test_recorded_overloads_show_their_capacity(name, limit):
-    """Two recordings of servers that are overloaded for minutes: by seats, and by the KV cache."""
+    """Two recordings of servers that are overloaded for minutes: by max-num-seqs, and by the KV cache."""
     run = max(server_runs(recorded(name)), key=lambda each: each.end - each.start)
 
     assert run.capacity.basis == "saturated"

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from vllm_watch.analysis.loadtest import number_texts
+from vllm_watch.daemon.catalog import number_texts
 
 
 @pytest.mark.parametrize(

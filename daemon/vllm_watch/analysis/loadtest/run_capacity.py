@@ -2,7 +2,7 @@
 """
 How many tokens per second a server sustains, and how that is known.
 
-In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs
+In this order: it was saturated for a minute and more; more requests came in that time than it answered; several runs
 were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
 the number of requests that fit according to the server's own facts. Saturation and curve are found as the daemon finds
 them while a server runs (`vllm_watch.daemon.capacity`). Otherwise nothing is said but why.
@@ -10,15 +10,13 @@ them while a server runs (`vllm_watch.daemon.capacity`). Otherwise nothing is sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.load_samples import load_samples
-from vllm_watch.analysis.loadtest.model import Capacity, LatencyTurn, Phase, Run
-from vllm_watch.analysis.loadtest.number_texts import duration, percent
+from vllm_watch.analysis.loadtest.load_test import Capacity, LatencyTurn, Phase, Run
+from vllm_watch.analysis.loadtest.server_history import ACCEPTED, COMPUTED, DRAFTS, GENERATED, Point
 from vllm_watch.daemon.capacity.curve import (
     MAX_ERROR,
     MIN_LEVELS,
@@ -29,20 +27,23 @@ from vllm_watch.daemon.capacity.curve import (
     NoCurve,
 )
 from vllm_watch.daemon.capacity.estimates import curve_range, measured_range, saturated_range
+from vllm_watch.daemon.capacity.samples import LoadSample
 from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.capacity.windows import WINDOW_SECONDS
 from vllm_watch.daemon.catalog.capacity_reasons import CapacityReason
+from vllm_watch.daemon.catalog.number_texts import duration, percent
 
 
 _SERVED = 0.98
 """A server that answers a smaller share of what comes does not keep up."""
 
-_LADDER = 3
+_LEAST_LOADS = 3
+"""The fewest loads that show where throughput stops to grow, or where latency turns."""
+
 _PLATEAU = 0.05
 _MORE = 1.2
-"""So many times the requests at once are more of them, and not chance."""
-
+"""A larger load has this many times the requests at once: less may be chance."""
 
 UNKNOWN = "The maximum is not known"
 """How the reason begins why there is no capacity."""
@@ -68,24 +69,24 @@ def server_capacity(points: Sequence[Point], phases: Sequence[Phase], facts: Map
     learnt = tracker.draw(facts)
     if learnt.saturated is not None:
         return Estimate(_saturated(learnt.saturated, facts))
-    longest = sorted(phases, key=lambda each: each.start - each.end)
-    most = max((each.result.generation_tokens_per_second or 0.0 for each in phases), default=0.0)
-    for found in (_overloaded(phase, most) for phase in longest):
-        if found is not None:
-            return Estimate(found)
+    most = max((phase.result.generation_tokens_per_second or 0.0 for phase in phases), default=0.0)
+    for phase in sorted(phases, key=lambda phase: phase.start - phase.end):
+        overloaded = _overloaded(phase, most)
+        if overloaded is not None:
+            return Estimate(overloaded)
     if isinstance(learnt.curve, NoCurve):
         return Estimate(None, _no_estimate(learnt.curve, _not_reached(tracker.meter)))
     return Estimate(_at_limit(learnt.curve))
 
 
-def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
+def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:
     """Return the capacity by several runs with ever more requests at once: the throughput at which it stops to grow."""
     steps = sorted(
         (in_flight, run.result.output_throughput, run.use.prompt_tokens_per_second)
         for run in runs
         if run.result is not None and run.result.output_throughput and (in_flight := requests_in_flight(run))
     )
-    if len(steps) < _LADDER:
+    if len(steps) < _LEAST_LOADS:
         return None
     best = max(throughput for _, throughput, _ in steps)
     after = [throughput for _, throughput, _ in steps[-2:]]
@@ -114,7 +115,7 @@ def requests_in_flight(run: Run) -> float | None:
 
 
 def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
-    """Return the capacity that a stretch shows: requests waited all the time, and there was no room for them."""
+    """Return the capacity that a saturated time shows: requests waited all the time, and there was no room for them."""
     if stretch.limit(facts) == "max-num-seqs":
         limit = f"{stretch.running:.0f} of at most {facts['max_running_requests']:.0f} requests ran"
     else:
@@ -136,11 +137,7 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
     such as one very long prompt.
     """
     use, seconds = phase.result, phase.end - phase.start
-    value, offered, served = (
-        use.generation_tokens_per_second,
-        use.offered_requests_per_second,
-        use.requests_per_second,
-    )
+    value, offered, served = use.generation_tokens_per_second, use.offered_requests_per_second, use.requests_per_second
     if phase.phase != "saturated" or seconds < SATURATED_SECONDS or not value or offered is None or served is None:
         return None
     if served >= _SERVED * offered or value < 0.9 * most:
@@ -217,8 +214,8 @@ def _left(what: str) -> Callable[[Mapping[str, float]], str]:
 
 
 def _no_curve(numbers: Mapping[str, float]) -> str:
-    found = numbers.get("r_squared")
-    quality = "" if found is None else f" (R² {found:.2f}, at least {MIN_R_SQUARED} is needed)"
+    r_squared = numbers.get("r_squared")
+    quality = "" if r_squared is None else f" (R² {r_squared:.2f}, at least {MIN_R_SQUARED} is needed)"
     return f"throughput does not flatten as more requests run{quality}"
 
 
@@ -270,10 +267,52 @@ def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
             and result.e2el_ms.mean
             and (in_flight := requests_in_flight(run))
         ),
-        key=lambda each: each.requests_in_flight,
+        key=lambda point: point.requests_in_flight,
     )
     more = sum(new.requests_in_flight > _MORE * old.requests_in_flight for old, new in pairwise(points))
-    if more + 1 < _LADDER:
+    if more + 1 < _LEAST_LOADS:
         return None
     best = max(range(len(points)), key=lambda place: points[place].output_throughput / points[place].e2el_ms)
     return points[best] if 0 < best < len(points) - 1 else None
+
+
+_RATES = {GENERATED: "generation_tokens_per_second", COMPUTED: "prompt_tokens_per_second"}
+"""What a history has where tokens are not counted."""
+
+
+def load_samples(points: Sequence[Point]) -> Iterator[LoadSample]:
+    """Yield each point that has values of its own as a sample of the load, all engines together."""
+    added = dict.fromkeys(_RATES, 0.0)
+    last: float | None = None
+    for point in points:
+        gauges = point.gauges
+        if not point.is_fresh or "requests_running" not in gauges:
+            continue
+        seconds = 0.0 if last is None else point.at - last
+        last = point.at
+        tokens = {}
+        for counter, rate in _RATES.items():
+            added[counter] += gauges.get(rate, 0.0) * seconds
+            tokens[counter] = point.counters.get(counter, added[counter] if rate in gauges else None)
+        yield _sample(point, tokens)
+
+
+def _sample(point: Point, tokens: Mapping[str, float | None]) -> LoadSample:
+    gauges, counters, histograms = point.gauges, point.counters, point.histograms
+    prompts, answers = histograms.get("request_prompt_tokens"), histograms.get("request_generation_tokens")
+    return LoadSample(
+        at=point.at,
+        running=gauges["requests_running"],
+        queued=gauges.get("requests_waiting", 0.0) - gauges.get("requests_deferred", 0.0),
+        kv_cache_usage=gauges.get("kv_cache_usage_ratio"),
+        generated=tokens[GENERATED],
+        computed=tokens[COMPUTED],
+        preemptions=counters.get("preemptions_total"),
+        prefix_queries=counters.get("prefix_cache_queries"),
+        prefix_hits=counters.get("prefix_cache_hits"),
+        drafts=counters.get(DRAFTS),
+        accepted=counters.get(ACCEPTED),
+        prompted=None if prompts is None or prompts.is_estimate else prompts.sum,
+        answered=None if answers is None or answers.is_estimate else answers.sum,
+        measured=None if prompts is None else prompts.observations,
+    )

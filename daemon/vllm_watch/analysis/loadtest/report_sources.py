@@ -13,21 +13,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.analysis.loadtest.client import read_client_runs
-from vllm_watch.analysis.loadtest.cost import priced
-from vllm_watch.analysis.loadtest.history import ServerHistory
+from vllm_watch.analysis.loadtest.client_runs import read_client_runs
+from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
 from vllm_watch.analysis.loadtest.log_history import ToMoment, read_logs
-from vllm_watch.analysis.loadtest.log_parts import find_logs
-from vllm_watch.analysis.loadtest.model import Objective, Report, Run
-from vllm_watch.analysis.loadtest.number_texts import moment
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.analysis.loadtest.recording_history import read_recording
-from vllm_watch.analysis.loadtest.source_kind import SourceKind, open_text, source_kind
-from vllm_watch.analysis.loadtest.source_names import without_endings
+from vllm_watch.analysis.loadtest.server_history import ServerHistory
+from vllm_watch.analysis.loadtest.source_kind import SourceKind, find_logs, open_text, source_kind, without_endings
 from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.support.errors import FileError
 
 
@@ -39,11 +37,8 @@ class ReadOptions(NamedTuple):
     """
     How sources are read.
 
-    Args:
-        objective: What requests have to be answered within.
-        zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
-        prometheus: Servers' series in a Prometheus over a time, each of which is one more source.
-        cost_per_hour: What a server costs in an hour; `None` if only the sources may know it.
+    `zone` is that of logs and benchmark results, which print local time; `None` is this machine's. Each query of
+    `prometheus` is one more source. `cost_per_hour` is a server's; `None` if only the sources may know it.
     """
 
     objective: Objective | None = None
@@ -68,12 +63,7 @@ def read_report(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Report:
     """
-    Return the report of a load test, or of several.
-
-    Args:
-        paths: Logs (of a rotated one its own path is enough), recordings, and results of benchmarks.
-        options: How they are read.
-        progress: Called with the share that is done.
+    Return the report of one or several load tests from logs (a rotated one by its own path), recordings and results.
 
     Raises:
         FileError: A source cannot be read, or is none, or nothing ran in any of them.
@@ -108,10 +98,7 @@ def read_sources(
     whole = sum(unit.size for unit in units) + len(options.prometheus) * _QUERY_SIZE
     done = 0
     for unit in units:
-
-        def part(share: float, before: int = done, size: int = unit.size) -> None:
-            progress((before + share * size) / whole)
-
+        part = _part(progress, done, unit.size, whole)
         if unit.kind == "benchmark":
             clients += _benchmark_file(Path(unit.name), names[unit.name], options)
         elif unit.kind == "log":
@@ -122,21 +109,19 @@ def read_sources(
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]
         done += unit.size
-    histories += _asked(options.prometheus, lambda share: progress((done + share * (whole - done)) / whole))
+    for query in options.prometheus:
+        history = read_prometheus(query, _part(progress, done, _QUERY_SIZE, whole))
+        name = f"{history.name} {moment(query.times.start)}"
+        # Of several, each has its start in its name.
+        histories.append(history if len(options.prometheus) == 1 else history._replace(name=name))
+        done += _QUERY_SIZE
     progress(1.0)
     return Sources(tuple(clients), tuple(histories), tuple(broken_off))
 
 
-def _asked(queries: Sequence[PrometheusQuery], progress: Progress) -> Iterator[ServerHistory]:
-    """Yield a history for each query; if there are several, each has its start in its name."""
-    for number, query in enumerate(queries):
-
-        def part(share: float, before: int = number) -> None:
-            progress((before + share) / len(queries))
-
-        history = read_prometheus(query, part)
-        name = f"{history.name} {moment(query.times.start)}"
-        yield history if len(queries) == 1 else history._replace(name=name)
+def _part(progress: Progress, before: float, size: float, whole: float) -> Progress:
+    """Return what tells the progress of a part, of which the whole is known."""
+    return lambda share: progress((before + share * size) / whole)
 
 
 class _Unit(NamedTuple):
@@ -155,8 +140,8 @@ def _units(paths: Sequence[str]) -> Iterator[_Unit]:
         if kind != "log":
             yield _Unit(kind, path, (path,), max(Path(path).stat().st_size, 1))
     for name, files in find_logs([path for path, kind in kinds.items() if kind == "log"]).items():
-        shown = name if name in files else files[0]
-        yield _Unit("log", shown, files, sum(max(Path(file).stat().st_size, 1) for file in files))
+        named = name if name in files else files[0]
+        yield _Unit("log", named, files, sum(max(Path(file).stat().st_size, 1) for file in files))
 
 
 def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run]:
@@ -187,29 +172,24 @@ def distinct_names(paths: Sequence[str]) -> dict[str, str]:
 
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
     name = _stem(str(recording.path))
-    for each in recording.benchmarks:
-        source = f"{recording.path}: {each.name}"
-        runs = read_client_runs(each.content, source, objective=options.objective, zone=options.zone)
-        shown = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(each.name)}"
-        yield from (msgspec.structs.replace(run, name=run.name.replace(source, shown)) for run in runs)
+    for result in recording.benchmarks:
+        source = f"{recording.path}: {result.name}"
+        runs = read_client_runs(result.content, source, objective=options.objective, zone=options.zone)
+        short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.name)}"
+        yield from (msgspec.structs.replace(run, name=run.name.replace(source, short)) for run in runs)
 
 
 def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[ServerHistory]:
     count = len(recording.servers)
     for number, server in enumerate(recording.servers):
-
-        def part(share: float, before: int = number) -> None:
-            progress((before + share) / count)
-
         source = f"{recording.path}" if count == 1 else f"{recording.path}: {server}"
-        history = read_recording(recording, source, server, part)
+        history = read_recording(recording, source, server, _part(progress, number, 1, count))
         yield history._replace(name=_stem(str(recording.path)) if count == 1 else server)
 
 
 def _stem(path: str) -> str:
-    """Return a short name for a source: that of its file without its ending, or of its folder."""
-    resolved = Path(path).resolve()
-    return resolved.name if resolved.is_dir() else without_endings(resolved.name)
+    """Return a short name for a source: that of its file without its ending."""
+    return without_endings(Path(path).resolve().name)
 
 
 def _to_moment(zone: tzinfo | None) -> ToMoment:
