@@ -8,7 +8,7 @@ import pytest
 from tests.advice.made_up import Part, load, server
 
 from vllm_watch.analysis.advice.advise import advise
-from vllm_watch.analysis.advice.rules import RULES
+from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.advice.subject import Given
 from vllm_watch.analysis.loadtest.model import Report
 from vllm_watch.analysis.loadtest.objective import parse_objective

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.samples import sample
 
 from vllm_watch.analysis.comparison.compare import compare_sides
-from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.model import (
     LATENCIES,
     Bounds,

@@ -14,7 +14,7 @@ from tests.support.load_tests import called_different, row
 from tests.support.samples import sample
 
 from vllm_watch.analysis.comparison.compare import compare_pair
-from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.comparison.comparison_model import Side
 
 
 CONFIGURATIONS = ("draft2", "draft4", "prefix-on", "prefix-off", "quiet-draft2", "quiet-draft4")

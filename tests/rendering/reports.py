@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from vllm_watch.analysis.comparison.model import (
+from vllm_watch.analysis.comparison.comparison_model import (
     Comparison,
     Comparisons,
     ConfigDifference,

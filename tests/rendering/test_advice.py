@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.rendering.pages import read
 from tests.rendering.reports import HOSTILE
 
-from vllm_watch.analysis.advice.model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
+from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
 from vllm_watch.analysis.rendering.advice import advice_html, advice_markdown, advice_text
 from vllm_watch.analysis.rendering.json_output import advice_json
 

@@ -12,7 +12,7 @@ from tests.loadtest.load_tests import FOLDER
 from tests.rendering import pages
 
 from vllm_watch.analysis.comparison.compare import compare_sides
-from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.sources import read_report
 from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html

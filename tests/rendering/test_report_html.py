@@ -15,11 +15,11 @@ import pytest
 from tests.rendering import pages, reports
 
 from vllm_watch.analysis.loadtest.model import Distribution, Report, Timeline
-from vllm_watch.analysis.rendering import html_style
 from vllm_watch.analysis.rendering import report_html as report_module
+from vllm_watch.analysis.rendering.html import style_sheet
+from vllm_watch.analysis.rendering.overview import telling_runs
 from vllm_watch.analysis.rendering.report_html import report_html
-from vllm_watch.analysis.rendering.selection import telling_runs
-from vllm_watch.analysis.rendering.svg_styles import STYLES
+from vllm_watch.analysis.rendering.svg import STYLES
 
 
 LIMIT = 1_500_000
@@ -61,7 +61,7 @@ def contrast(one, other):
 
 def palettes():
     """Return the page's colours by name, for a light and for a dark ground."""
-    light, dark = html_style.css().split("@media screen and (prefers-color-scheme: dark)", 1)
+    light, dark = style_sheet().split("@media screen and (prefers-color-scheme: dark)", 1)
     found = [
         dict(re.findall(r"--([a-z-]+): (#\w{6})", part)) for part in (light, dark.split("@media")[0].split("* {")[0])
     ]

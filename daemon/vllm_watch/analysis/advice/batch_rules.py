@@ -7,8 +7,7 @@ import math
 
 from vllm_watch.analysis.advice.kv_cache_rules import FULL, judge_full_cache, when_cache_is_short
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Holds, Window
+from vllm_watch.analysis.advice.subject import Holds, Subject, Window
 from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.number_texts import milliseconds, percent, significant
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency

@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
+from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.model import LATENCIES, Bounds, Latency, LatencyName
 from vllm_watch.analysis.loadtest.number_texts import bounded, milliseconds, percent
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency

@@ -3,14 +3,39 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.advice.flag_texts import argument
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.loadtest.number_texts import moment
+
+
+_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_FIELDS = ("method", "model")
+
+
+def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
+    """
+    Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``.
+
+    Args:
+        flag: The flag, without dashes.
+        value: The value to try.
+        flags: What the server has now.
+    """
+    outer = flag.partition(".")[0]
+    if value == OFF or (flag in _SWITCHES and value == "False"):
+        return f"without --{outer}"
+    if flag in _SWITCHES:
+        return f"with --{flag}"
+    if flag == DRAFT_TOKENS:
+        known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
+        return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
+    return f"with --{flag} {value}"
 
 
 _RUNS = 5

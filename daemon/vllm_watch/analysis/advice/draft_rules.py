@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.advice.flag_texts import DRAFT_TOKENS, OFF
-from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF, Judgement, Measure, Proposal, Rule, observed
+from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.number_texts import percent, significant
 from vllm_watch.analysis.loadtest.snapshot_point import ACCEPTED

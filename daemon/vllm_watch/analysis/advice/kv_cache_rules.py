@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on the size of the KV cache: the share of memory, an override of it, and its precision."""
+"""Rules on the size of the KV cache, and what is worth knowing about a full one and is no flag to change."""
 
 from __future__ import annotations
 
-from vllm_watch.analysis.advice.flag_texts import OFF
-from vllm_watch.analysis.advice.rule import Expected, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
+from collections.abc import Iterator, Mapping, Sequence
+
+from vllm_watch.analysis.advice.advice_model import Advice, Note
+from vllm_watch.analysis.advice.rule import OFF, Expected, Judgement, Measure, Proposal, Rule, observed
+from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.growth import Growth
 from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.number_texts import count, percent, significant
@@ -152,3 +153,45 @@ FP8 = Rule(
     "often, and steps may take longer or shorter.",
     guard="tpot_ms.mean > +10%",
 )
+
+
+_HEAVY = 0.6
+_WEIGHTS_GIB, _CACHE_GIB = "model_memory_gib", "kv_cache_memory_gib"
+
+
+def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
+    """Yield what is worth knowing with some advice."""
+    if any(each.cause == "kv_cache_full" for each in advice):
+        for text in (_lengths(subject), _weights(subject.hardware)):
+            if text is not None:
+                yield Note(text=text, server=subject.name)
+
+
+def _lengths(subject: Subject) -> str | None:
+    """Return that a lower limit of the length would not help, if requests are shorter than it."""
+    window, limit = when_cache_is_short(subject), subject.number("max-model-len")
+    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
+    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
+    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
+        return None
+    each = ratio * kv_cache_tokens / running
+    if each > limit:
+        return None
+    return (
+        f"A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
+        f"run, which hold {significant(each)} tokens each on average."
+    )
+
+
+def _weights(hardware: Mapping[str, str]) -> str | None:
+    try:
+        weights, cache = float(hardware[_WEIGHTS_GIB]), float(hardware[_CACHE_GIB])
+    except (KeyError, ValueError):
+        return None
+    share = weights / (weights + cache) if weights + cache > 0 else 0.0
+    if share <= _HEAVY:
+        return None
+    return (
+        f"The weights take {percent(share)} % of the memory that they and the KV cache have: quantised weights, or a "
+        "larger tensor-parallel-size where the GPUs are linked, would leave more. Test that by itself: answers change."
+    )

@@ -6,11 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from vllm_watch.analysis.advice.model import Cause, Direction, Evidence, Statistic
-from vllm_watch.analysis.advice.subject import Era, Subject
-from vllm_watch.analysis.advice.window import Window
+from vllm_watch.analysis.advice.advice_model import Cause, Direction, Evidence, Statistic
+from vllm_watch.analysis.advice.subject import Era, Subject, Window
 from vllm_watch.daemon.catalog.series import PREFIX
 
+
+DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
+"""The flag that says how many tokens are drafted."""
+
+OFF = "off"
+"""The value of a flag that is to be left out."""
 
 LEAST_SECONDS = 120.0
 """For how long what a rule looks at has to be there: two windows of a minute, which have to agree."""

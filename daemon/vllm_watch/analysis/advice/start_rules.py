@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from vllm_watch.analysis.advice.kv_cache_rules import FULL
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
+from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.number_texts import milliseconds, percent, significant
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 

@@ -4,20 +4,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.comparability import findings
-from vllm_watch.analysis.comparison.configuration import check_configuration, common_settings, config_differences
-from vllm_watch.analysis.comparison.decisions import decide, matrix
+from vllm_watch.analysis.comparison.comparability import (
+    Traps,
+    check_configuration,
+    common_settings,
+    config_differences,
+    findings,
+    trap_warnings,
+)
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Row, Side
 from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, estimate
-from vllm_watch.analysis.comparison.headline import headline_metric
-from vllm_watch.analysis.comparison.levels import split_by_load
 from vllm_watch.analysis.comparison.metrics import METRICS, family_weights
-from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Row, Side
-from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, measured, result_in
-from vllm_watch.analysis.comparison.traps import Traps, trap_warnings
-from vllm_watch.analysis.comparison.verdicts import blocked_row, method, verdict_rows
+from vllm_watch.analysis.comparison.pair import (
+    VIEWS,
+    Pair,
+    common_view,
+    headline_metric,
+    load_name,
+    measured,
+    result_in,
+)
+from vllm_watch.analysis.comparison.verdicts import blocked_row, decide, matrix, method, verdict_rows
+
+
+class Levels(NamedTuple):
+    """
+    The sides load by load, in the order of the first side's runs.
+
+    With one load for all, the sides are as they were. With several, each side has the load in its name, and `left_out`
+    are the loads that not all sides have.
+    """
+
+    sides: tuple[tuple[Side, ...], ...]
+    left_out: tuple[str, ...] = ()
+
+
+def split_by_load(sides: Sequence[Side]) -> Levels:
+    """Return the sides load by load; unchanged if no side has several loads, or they have none in common."""
+    loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
+    common = [text for text in loads[0] if all(text in each for each in loads)]
+    if not common or max(map(len, loads)) == 1:
+        return Levels((tuple(sides),))
+    left_out = dict.fromkeys(text for each in loads for text in each if text not in common)
+    return Levels(tuple(tuple(_at(side, text) for side in sides) for text in common), tuple(left_out))
+
+
+def _at(side: Side, text: str) -> Side:
+    return Side(name=f"{side.name}, {text}", runs=tuple(run for run in side.runs if load_name(run.load) == text))
 
 
 def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:

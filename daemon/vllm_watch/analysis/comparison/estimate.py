@@ -14,10 +14,17 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.comparison.load_kinds import is_near_saturation, load_kind, varies_by_chance
 from vllm_watch.analysis.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
-from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_mean, metric_values
-from vllm_watch.analysis.comparison.speculation import speculation
+from vllm_watch.analysis.comparison.pair import (
+    Measured,
+    Pair,
+    is_near_saturation,
+    load_kind,
+    metric_mean,
+    metric_values,
+    speculation,
+    varies_by_chance,
+)
 from vllm_watch.analysis.loadtest.model import Bounds, Run
 from vllm_watch.analysis.loadtest.number_texts import bounded, limit
 from vllm_watch.daemon.statistics.blocks import MIN_BLOCKS, block_interval

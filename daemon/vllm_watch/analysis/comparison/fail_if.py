@@ -12,8 +12,8 @@ import re
 
 from typing import NamedTuple
 
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Row
 from vllm_watch.analysis.comparison.metrics import BY_NAME
-from vllm_watch.analysis.comparison.model import Comparison, Row
 from vllm_watch.daemon.support.errors import UsageError
 
 

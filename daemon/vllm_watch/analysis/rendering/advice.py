@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_watch.analysis.advice.model import OBJECTIVE, SHARED_PROMPT, Advice, Advised, Evidence, Observed, Silence
+from vllm_watch.analysis.advice.advice_model import (
+    OBJECTIVE,
+    SHARED_PROMPT,
+    Advice,
+    Advised,
+    Evidence,
+    Observed,
+    Silence,
+)
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS
 from vllm_watch.analysis.loadtest.number_texts import duration, moment
 from vllm_watch.analysis.rendering.document import (

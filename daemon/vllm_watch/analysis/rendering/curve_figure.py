@@ -13,12 +13,18 @@ from vllm_watch.analysis.loadtest.metric_titles import metric_title
 from vllm_watch.analysis.loadtest.model import Load, Result, Run
 from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, significant
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.analysis.rendering.names import short_names
-from vllm_watch.analysis.rendering.svg import drawing, label
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, level_axis, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import joined
-from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
-from vllm_watch.analysis.rendering.svg_styles import STYLES, mark, polyline
+from vllm_watch.analysis.rendering.overview import short_names
+from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    Plot,
+    joined,
+    level_axis,
+    linear,
+    logarithmic,
+    polyline,
+    upright_axis,
+)
 
 
 class Line(NamedTuple):

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from vllm_watch.analysis.advice.model import Advised
-from vllm_watch.analysis.comparison.model import Comparison, Comparisons, MatrixRow
+from vllm_watch.analysis.advice.advice_model import Advised
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, MatrixRow
 from vllm_watch.analysis.loadtest.model import Report, Run
 from vllm_watch.analysis.loadtest.region import Annotation, annotation, region_of
 

@@ -1,17 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most important numbers of a run in one row, and of several runs in one table."""
+"""The most important numbers of a run in one row, and of several runs in one table: of very many, the most telling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TypeAlias
 
 from vllm_watch.analysis.loadtest.load_text import load_text
 from vllm_watch.analysis.loadtest.model import Latency, Run, View
 from vllm_watch.analysis.loadtest.number_texts import MISSING, count, percent, significant
 from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_table
-from vllm_watch.analysis.rendering.names import short_names
 from vllm_watch.analysis.rendering.results import percentile
-from vllm_watch.analysis.rendering.selection import TELLING, telling_runs
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names without the folders that all begin with and the parts that all end with: ``bench1``, ``bench2``."""
+    if len(set(names)) < 2:
+        return list(names)
+    parts = [name.split("/") for name in names]
+    start = _alike(parts)
+    end = _alike([each[start:][::-1] for each in parts])
+    short = ["/".join(each[start : len(each) - end]) for each in parts]
+    return short if all(short) else list(names)
+
+
+def _alike(parts: Sequence[Sequence[str]]) -> int:
+    """Return how many first parts are the same in all."""
+    count = 0
+    for each in zip(*parts, strict=False):
+        if len(set(each)) > 1:
+            return count
+        count += 1
+    return count
+
+
+_Order: TypeAlias = Callable[[Run], float | None]
+"""What runs are ranked by, the lowest first; `None` of a run that it says nothing of."""
+
+TELLING = "the runs with the most output, the lowest TTFT P50 and mean TPOT, and the most failed requests"
+"""Which runs are kept, in words."""
+
+
+def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
+    """
+    Return at most so many runs, in their order: by turns the next best of each order, and the next with failures.
+
+    A run of which an order knows nothing, or in which nothing failed, has no place in it.
+    """
+    if len(runs) <= most:
+        return tuple(runs)
+    kept: set[int] = set()
+    for places in zip_longest(*(_ranked(runs, order) for order in _ORDERS)):
+        for place in places:
+            if place is not None and len(kept) < most:
+                kept.add(place)
+    return tuple(runs[place] for place in sorted(kept))
+
+
+def _ranked(runs: Sequence[Run], order: _Order) -> list[int]:
+    """Return the places of the runs that an order knows, the best first."""
+    known = [(value, place) for place, run in enumerate(runs) if (value := order(run)) is not None]
+    return [place for _, place in sorted(known)]
+
+
+def _by_output(run: Run) -> float | None:
+    output = None if run.result is None else run.result.output_throughput
+    return None if output is None else -output
+
+
+def _by_first_token(run: Run) -> float | None:
+    latency = None if run.result is None else run.result.ttft_ms
+    return None if latency is None else latency.p50
+
+
+def _by_token(run: Run) -> float | None:
+    latency = None if run.result is None else run.result.tpot_ms
+    return None if latency is None else latency.mean
+
+
+def _by_failures(run: Run) -> float | None:
+    failed = None if run.result is None else run.result.failed
+    return -float(failed) if failed else None
+
+
+_ORDERS: tuple[_Order, ...] = (_by_output, _by_first_token, _by_token, _by_failures)
 
 
 _COLUMNS = (

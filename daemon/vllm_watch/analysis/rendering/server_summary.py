@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from vllm_watch.analysis.loadtest import gpu_texts
 from vllm_watch.analysis.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.analysis.loadtest.model import Quantile
 from vllm_watch.analysis.loadtest.number_texts import (
@@ -32,7 +33,6 @@ from vllm_watch.analysis.rendering.document import (
     plain_table,
 )
 from vllm_watch.analysis.rendering.results import percentile, percentile_notes
-from vllm_watch.analysis.rendering.server_gpus import gpu_table
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.log_course import LogCourse, Peak
 from vllm_watch.analysis.replay.replay import LogPeriod
@@ -41,9 +41,42 @@ from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, worst
+from vllm_watch.daemon.exposition.document import GpuDocument
+from vllm_watch.daemon.exposition.gpu_view import gpu_documents
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.server_findings import server_findings
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, FailureTimes, LogCounts, Reading, ServerSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
+
+
+_COLUMNS = (
+    Column("GPU"), Column("State", is_text=True), Column("Busy", "%"), Column("Memory", "GiB"),
+    Column("Other", "GiB"), Column("Power", "W"), Column("Core", "°C"), Column("SM", "MHz"),
+    Column("Throttled", "% of time", is_text=True),
+)  # fmt: skip
+
+
+def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
+    """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
+    every = [_gpu_row(gpu) for gpu in gpu_documents(gpus)]
+    known = [number for number in range(len(_COLUMNS)) if {row[number] for row in every} - {MISSING}]
+    if every:
+        rows = tuple(tuple(row[number] for number in known) for row in every)
+        yield plain_table("", tuple(_COLUMNS[number] for number in known), rows)
+
+
+def _gpu_row(gpu: GpuDocument) -> Cells:
+    return (
+        gpu_texts.title(gpu),
+        gpu_texts.condition(gpu).text,
+        gpu_texts.busy(gpu),
+        gpu_texts.server_memory(gpu),
+        gpu_texts.other_memory(gpu),
+        gpu_texts.power(gpu),
+        gpu_texts.temperature(gpu),
+        gpu_texts.clock(gpu),
+        gpu_texts.throttling(gpu).text,
+    )
 
 
 ENGINES = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from vllm_watch.analysis.loadtest.metric_titles import titled
 from vllm_watch.analysis.loadtest.model import Bounds, Phase, PhaseName, Run, ServerUse
 from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, duration, limit, percent, significant
-from vllm_watch.analysis.rendering.distributions import quantile_bounds
+from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Column, Table, plain_table
 from vllm_watch.analysis.rendering.setup import run_start
 from vllm_watch.analysis.rendering.validity import load_seconds, phase_seconds, seconds_of_load

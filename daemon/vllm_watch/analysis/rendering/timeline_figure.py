@@ -11,10 +11,20 @@ from vllm_watch.analysis.loadtest.number_texts import duration, moment, signific
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.setup import run_start
 from vllm_watch.analysis.rendering.svg import drawing, label, upright
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, since_start, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import COLUMNS, series_path
-from vllm_watch.analysis.rendering.svg_scales import Plot, Scale, clock, linear
-from vllm_watch.analysis.rendering.svg_styles import polyline
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    COLUMNS,
+    Plot,
+    Scale,
+    band,
+    clock,
+    level_axis,
+    linear,
+    polyline,
+    series_path,
+    since_start,
+    upright_axis,
+)
 
 
 class Curve(NamedTuple):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import click
 
+from vllm_watch.analysis.advice.advice_model import Advised
 from vllm_watch.analysis.advice.advise import advise
 from vllm_watch.analysis.advice.checks import Range
-from vllm_watch.analysis.advice.model import Advised
 from vllm_watch.analysis.advice.subject import Given
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
-from vllm_watch.analysis.comparison.model import Comparisons, Side
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.analysis.loadtest.model import Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery

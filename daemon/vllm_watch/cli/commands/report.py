@@ -15,7 +15,7 @@ import click
 from vllm_watch.analysis.loadtest.model import Report
 from vllm_watch.analysis.loadtest.objective import parse_objective
 from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report import report_markdown, report_text
 from vllm_watch.analysis.rendering.report_html import report_html

@@ -1,23 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How latencies are spread: the share of requests at or below each latency, with the percentiles and the objective."""
+"""How values are spread: the tokens of the engine's steps, and latencies with their percentiles and objective."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS
-from vllm_watch.analysis.loadtest.model import Distribution, Latency, LatencyName, Objective, Quantile, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, limit, milliseconds, percent
-from vllm_watch.analysis.rendering.distributions import shares_below
-from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table
+from vllm_watch.analysis.loadtest.model import (
+    Bounds,
+    Distribution,
+    Latency,
+    LatencyName,
+    Objective,
+    Quantile,
+    Result,
+    Run,
+)
+from vllm_watch.analysis.loadtest.number_texts import MISSING, count, limit, milliseconds, percent, significant, spread
+from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
 from vllm_watch.analysis.rendering.setup import run_objective
-from vllm_watch.analysis.rendering.svg import drawing, label, upright
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import joined
-from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
-from vllm_watch.analysis.rendering.svg_styles import mark, polyline
+from vllm_watch.analysis.rendering.svg import bar, drawing, label, mark, upright
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    Plot,
+    Scale,
+    band,
+    base,
+    joined,
+    level_axis,
+    linear,
+    logarithmic,
+    polyline,
+    upright_axis,
+)
+
+
+def is_known(distribution: Distribution) -> bool:
+    """Whether there are values, in buckets that fit their bounds."""
+    return len(distribution.counts) == len(distribution.bounds) + 1 and sum(distribution.counts) > 0
+
+
+def quantile_bounds(distribution: Distribution, quantile: float) -> Bounds:
+    """Return the bounds of the bucket that a quantile is in; both are open if there are no values."""
+    if not is_known(distribution):
+        return Bounds()
+    total = sum(distribution.counts)
+    for at, reached in enumerate(accumulate(distribution.counts)):
+        if reached >= quantile * total:
+            low = distribution.bounds[at - 1] if at else None
+            return Bounds(low=low, high=distribution.bounds[at] if at < len(distribution.bounds) else None)
+    return Bounds()
+
+
+def shares_below(distribution: Distribution) -> tuple[tuple[float, float], ...]:
+    """
+    Return the share of the values that are at or below each bound, as pairs of bound and share.
+
+    Bounds below all values but the last, and above all values but the first, are left out.
+    """
+    if not is_known(distribution):
+        return ()
+    total = sum(distribution.counts)
+    reached = accumulate(distribution.counts[:-1])
+    shares = [(bound, value / total) for bound, value in zip(distribution.bounds, reached, strict=True)]
+    start = max((at for at, (_, share) in enumerate(shares) if share == 0), default=0)
+    end = min((at for at, (_, share) in enumerate(shares) if share == 1), default=len(shares))
+    return tuple(shares[start : end + 1])
+
+
+def together(distributions: Sequence[Distribution]) -> Distribution:
+    """
+    Return distributions as one.
+
+    Where their bounds are not the same, the values of a bucket count at its upper bound: the share below each of their
+    bounds is never too high.
+    """
+    known = [each for each in distributions if is_known(each)]
+    bounds = sorted({bound for each in known for bound in each.bounds})
+    places = {bound: at for at, bound in enumerate(bounds)}
+    counts = [0.0] * (len(bounds) + 1)
+    for each in known:
+        for bound, value in zip(each.bounds, each.counts[:-1], strict=True):
+            counts[places[bound]] += value
+        counts[-1] += each.counts[-1]
+    return Distribution(bounds=tuple(bounds), counts=tuple(counts))
+
+
+_BATCH_TOP = 16
+_BATCH_HEIGHT = 160
+_GAP = 0.12
+_BATCH_TITLE = "Batch size: share of engine steps"
+
+
+def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
+    """Return the shares of the engine's steps by their number of tokens; `None` if they are not known."""
+    if distribution is None or not is_known(distribution):
+        return None
+    buckets = _filled(distribution)
+    y = linear((share * 100 for _, _, share in buckets), ticks=3)
+    width = 1 / len(buckets)
+    plot = Plot(Scale(0.0, 1.0, ()), y, _BATCH_TOP, _BATCH_HEIGHT)
+    parts = [upright_axis(plot)]
+    for at, (low, high, share) in enumerate(buckets):
+        _, top = plot.place(0, share * 100)
+        parts.append(bar(0, (at + _GAP) * width, (at + 1 - _GAP) * width, top, plot.bottom - top))
+        style = "tick minor" if at % 2 and len(buckets) > 6 else "tick"
+        text = f"≤ {limit(high)}" if high is not None else f"> {limit(low or 0)}"
+        parts.append(label(text, (at + 0.5) * width, plot.bottom + 15, style))
+    parts.append(base(plot.bottom, "Tokens in a step"))
+    most = max(buckets, key=lambda bucket: bucket[2])
+    description = f"Most steps, {percent(most[2])} %, had {spread(most[0], most[1])} tokens."
+    svg = drawing(key, _BATCH_TITLE, description, _BATCH_TOP + _BATCH_HEIGHT + AXIS_HEIGHT, *parts)
+    rows = tuple((spread(low, high), significant(share * 100)) for low, high, share in buckets)
+    table = plain_table("Shares of the steps", (Column("Tokens"), Column("Steps", "%")), rows)
+    return Figure(key, _BATCH_TITLE, svg, table=table)
+
+
+def _filled(distribution: Distribution) -> list[tuple[float | None, float | None, float]]:
+    """Return the bounds and the share of each bucket, without the empty ones at both ends."""
+    total = sum(distribution.counts)
+    ends = [None, *distribution.bounds, None]
+    buckets = [(ends[at], ends[at + 1], each / total) for at, each in enumerate(distribution.counts)]
+    filled = [at for at, bucket in enumerate(buckets) if bucket[2] > 0]
+    return buckets[filled[0] : filled[-1] + 1]
 
 
 class Spread(NamedTuple):
