@@ -70,6 +70,23 @@ def test_a_winner_is_shown_to_be_better_than_all_others():
     assert found["lowest TTFT"].note is None
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("speed", [1.02, 1.05, 1.1])
+def test_a_matrix_says_what_its_pairs_say(number, speed):
+    """Whoever is better than all others by the verdicts of the pairs wins, and nobody else."""
+    sides = [side("a", number), side("b", number, speed=speed), side("c", number, speed=1.01)]
+    metrics = {"lowest TTFT": "ttft_ms.p50", "most throughput": "output_throughput"}
+    found = decisions(*sides)
+
+    for criterion, metric in metrics.items():
+        better = {
+            one.name
+            for one in sides
+            if all(row(compare_pair(two, one), metric).verdict == "better" for two in sides if two is not one)
+        }
+        assert better == {found[criterion].winner} - {None}
+
+
 def test_without_a_shown_difference_there_is_no_winner():
     """If two of three are alike, nobody wins, and who they are is said."""
     found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.3))["most throughput"]

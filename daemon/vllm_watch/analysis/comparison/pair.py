@@ -23,7 +23,7 @@ LoadKind = Literal["open", "closed", "burst"]
 
 _SATURATED_SHARE = 0.5
 SERVED = 0.98
-"""From so large a share of a given rate on a server kept up with it."""
+"""A server that served at least this share of a given rate kept up with it."""
 
 _OVERLOADED = 0.90
 _WAITING_SHARE = 0.02
@@ -32,8 +32,8 @@ _ROOM = 5.0
 """
 How much room a load at a rate needs besides the mean number of requests, in square roots of that number.
 
-In simulated servers with room for 32 all intervals of TTFT cover at loads that leave so much, and fail at loads that do
-not: there some runs have a queue and others do not, which the runs without one cannot tell.
+In simulated servers with room for 32, the intervals of TTFT hold the truth at loads that leave this room, and fail at
+others: there some runs have a queue and others do not, which the runs without one cannot tell.
 """
 _LEAST_ROOM = 128
 """vLLM's lowest default of ``--max-num-seqs`` (``SchedulerConfig.DEFAULT_MAX_NUM_SEQS``)."""
