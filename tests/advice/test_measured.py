@@ -6,8 +6,8 @@ from __future__ import annotations
 from tests.advice.made_up import Part, load, server
 from tests.support.load_tests import latency, run
 
-from vllm_watch.analysis.advice.advise import Configuration, best, measurements
-from vllm_watch.analysis.advice.subject import subjects
+from vllm_watch.analysis.advice.advice_subject import subjects
+from vllm_watch.analysis.advice.advisor import Configuration, best, measurements
 
 
 FLAG = "max-num-seqs"

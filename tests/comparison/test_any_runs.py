@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import Phase as Step
 from hypothesis import strategies as st
+from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.support.samples import sample
 
-from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.model import (
     LATENCIES,
@@ -25,7 +26,6 @@ from vllm_watch.analysis.loadtest.model import (
     ServerUse,
     Steady,
 )
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 

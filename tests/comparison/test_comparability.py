@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
-from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
 from vllm_watch.analysis.loadtest.cost import priced
 from vllm_watch.analysis.loadtest.model import (

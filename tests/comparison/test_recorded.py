@@ -13,7 +13,7 @@ from tests.loadtest.load_tests import FOLDER, report_of
 from tests.support.load_tests import called_different, row
 from tests.support.samples import sample
 
-from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Side
 
 

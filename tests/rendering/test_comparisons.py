@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from tests.rendering import pages, reports
+from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.rendering.test_report import rows
 
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, ConfigDifference, Side
 from vllm_watch.analysis.loadtest.model import Distribution
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.distribution_figures import together
 from vllm_watch.analysis.rendering.json_output import comparisons_json

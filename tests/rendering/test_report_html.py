@@ -17,8 +17,8 @@ from tests.rendering import pages, reports
 from vllm_watch.analysis.loadtest.model import Distribution, Report, Timeline
 from vllm_watch.analysis.rendering import report_html as report_module
 from vllm_watch.analysis.rendering.html import style_sheet
-from vllm_watch.analysis.rendering.overview import telling_runs
 from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.run_overview import telling_runs
 from vllm_watch.analysis.rendering.svg import STYLES
 
 

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from vllm_watch.analysis.advice.advice_subject import Subject
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
-from vllm_watch.analysis.advice.subject import Subject
 from vllm_watch.analysis.loadtest.number_texts import moment
 
 
@@ -39,7 +39,7 @@ def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
 
 
 _RUNS = 5
-"""So many runs of each side find a difference of a few per cent, as `compare` says."""
+"""Five runs of each side find a difference of a few per cent, as `compare` says."""
 
 
 class Change(NamedTuple):

@@ -17,8 +17,8 @@ from vllm_watch.analysis.advice.advice_model import (
     Expectation,
     Silence,
 )
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, ENOUGH_SECONDS, LEAST_SECONDS, LEAST_SHARE, Proposal, Rule
-from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.number_texts import duration, percent
 from vllm_watch.daemon.catalog.series import PREFIX
 

@@ -6,15 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.advice.advice_model import Advice, Note
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
 from vllm_watch.analysis.advice.rule import OFF, Expected, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject, Window
 from vllm_watch.analysis.loadtest.growth import Growth
 from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.number_texts import count, percent, significant
+from vllm_watch.daemon.capacity.saturation import KV_AT_LIMIT
 
-
-FULL = 0.95
-"""A KV cache that is fuller holds no further request of some length."""
 
 _MOST_OF_THE_TIME = 0.5
 _FEW_PREEMPTIONS = 10
@@ -30,7 +28,7 @@ def when_cache_is_short(subject: Subject) -> Window:
 
     def is_short(old: Point, new: Point) -> bool:
         gauges = new.gauges
-        is_busy = gauges.get("requests_waiting", 0.0) > 0 or gauges.get("kv_cache_usage_ratio", 0.0) >= FULL
+        is_busy = gauges.get("requests_waiting", 0.0) > 0 or gauges.get("kv_cache_usage_ratio", 0.0) >= KV_AT_LIMIT
         return is_busy or bool(Growth((old, new)).counter("preemptions_total"))
 
     return subject.work.where(is_short)
@@ -41,16 +39,16 @@ def judge_full_cache(_subject: Subject, window: Window) -> Judgement:
     highest = window.highest("kv_cache_usage_ratio")
     if highest is None:
         return "how full the KV cache is is not known"
-    full = window.share(lambda _old, new: new.gauges.get("kv_cache_usage_ratio", 0.0) >= FULL)
+    full = window.share(lambda _old, new: new.gauges.get("kv_cache_usage_ratio", 0.0) >= KV_AT_LIMIT)
     preempted = window.increase("preemptions_total")
-    if full < _MOST_OF_THE_TIME and not (highest >= FULL and (preempted or 0.0) >= _FEW_PREEMPTIONS):
+    if full < _MOST_OF_THE_TIME and not (highest >= KV_AT_LIMIT and (preempted or 0.0) >= _FEW_PREEMPTIONS):
         return f"the KV cache is full only {percent(full)} % of this time (highest: {percent(highest)} %)"
     found = [
         observed(
             window,
             "kv_cache_usage_ratio",
             Measure("share_of_time", full, _MOST_OF_THE_TIME),
-            f"is {percent(FULL)} % or more for {percent(full)} % of this time, {percent(highest)} % at most",
+            f"is {percent(KV_AT_LIMIT)} % or more for {percent(full)} % of this time, {percent(highest)} % at most",
         )
     ]
     if preempted is not None:
@@ -112,7 +110,6 @@ OVERRIDE = Rule(
     flag=_OVERRIDE,
     cause="kv_cache_full",
     says="The KV cache is full, and its size is fixed by a flag, whatever memory there is.",
-    flags=(_OVERRIDE,),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=judge_full_cache,
@@ -127,7 +124,6 @@ SHARE = Rule(
     flag=_SHARE,
     cause="kv_cache_full",
     says="The KV cache is full: requests wait for it, or lose their place in it.",
-    flags=(_SHARE,),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=_judge_share,
@@ -143,7 +139,7 @@ FP8 = Rule(
     flag=_DTYPE,
     cause="kv_cache_full",
     says="The KV cache is full, and each of its values has 16 bits.",
-    flags=(_DTYPE, "max-num-seqs"),
+    also=("max-num-seqs",),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=_judge_dtype,

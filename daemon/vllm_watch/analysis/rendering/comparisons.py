@@ -26,8 +26,6 @@ from vllm_watch.analysis.rendering.document import (
     Tone,
     plain_table,
 )
-from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.text import WIDTH, render_text
 
 
 VERDICTS: Mapping[Verdict, str] = {
@@ -256,16 +254,6 @@ def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
 
 
 _CONFIGURATION = Column("Configuration", is_text=True)
-
-
-def comparisons_table(comparisons: Comparisons, width: int = WIDTH) -> str:
-    """Return comparisons for a terminal of so many columns."""
-    return render_text(comparisons_document(comparisons), width)
-
-
-def comparisons_markdown(comparisons: Comparisons) -> str:
-    """Return comparisons for a pull request; of several, each is folded."""
-    return render_markdown(comparisons_document(comparisons))
 
 
 def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()) -> Document:

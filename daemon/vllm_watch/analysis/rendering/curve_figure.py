@@ -13,7 +13,7 @@ from vllm_watch.analysis.loadtest.metric_titles import metric_title
 from vllm_watch.analysis.loadtest.model import Load, Result, Run
 from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, significant
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.analysis.rendering.overview import short_names
+from vllm_watch.analysis.rendering.run_overview import short_names
 from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
 from vllm_watch.analysis.rendering.svg_plot import (
     AXIS_HEIGHT,

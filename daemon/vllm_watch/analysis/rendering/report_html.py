@@ -13,7 +13,7 @@ from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_f
 from vllm_watch.analysis.rendering.distribution_figures import batch_figure, latency_figures
 from vllm_watch.analysis.rendering.document import Figure, Section, Statement
 from vllm_watch.analysis.rendering.html import html_size, render_html
-from vllm_watch.analysis.rendering.report import document, run_sections
+from vllm_watch.analysis.rendering.report_document import document, run_sections
 from vllm_watch.analysis.rendering.server_use import MAX_PHASES
 from vllm_watch.analysis.rendering.svg_plot import COLUMNS
 from vllm_watch.analysis.rendering.timeline_figure import TABLE_ROWS, timeline_figure

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -25,7 +24,7 @@ from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, 
 from vllm_watch.analysis.backtest.thresholds import read_thresholds, shipped_thresholds
 from vllm_watch.analysis.loadtest.model import Objective
 from vllm_watch.analysis.loadtest.sources import distinct_names
-from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
@@ -35,7 +34,7 @@ from vllm_watch.cli.commands.options import (
     seconds_of,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import text_width
+from vllm_watch.cli.commands.output_formats import rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -48,8 +47,6 @@ from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import BACKTEST_FORMATS, BacktestFormat
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _SETS = 2
@@ -231,14 +228,9 @@ def _slo(objective: Objective | None) -> dict[str, float]:
 def _write(results: Sequence[SourceResult], how: AlertsOutput) -> None:
     if how.form == "json":
         text = backtest_json(results)
-    elif how.form == "markdown":
-        text = backtest_markdown(results, how.zone, is_verbose=how.is_verbose)
     else:
-        text = backtest_text(results, how.zone, text_width(how.output), is_verbose=how.is_verbose)
-    if how.output is None:
-        write_output(text)
-    else:
-        write_whole(Path(how.output), text.encode())
+        text = rendered(backtest_document(results, how.zone, is_verbose=how.is_verbose), how.form, how.output)
+    write_answer(text, how.form, how.output)
 
 
 def _check(results: Sequence[SourceResult], severity: str) -> None:

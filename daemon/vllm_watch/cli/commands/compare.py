@@ -6,20 +6,20 @@ from __future__ import annotations
 import sys
 import time
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vllm_watch.analysis.comparison.compare import compare_sides
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.analysis.loadtest.model import Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
@@ -33,21 +33,12 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import comparison_format, text_width
+from vllm_watch.cli.commands.output_formats import comparison_format, rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
-
-
-_RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
-    "markdown": comparisons_markdown,
-    "json": comparisons_json,
-    "html": comparisons_html,
-}
 
 
 @click.command("compare")
@@ -212,11 +203,13 @@ def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: s
     Raises:
         FileError: The output cannot be written.
     """
-    text = comparisons_table(comparisons, text_width(output)) if form == "table" else _RENDERERS[form](comparisons)
-    if output is None:
-        write_output(text, is_utf8=form == "html")
+    if form == "json":
+        text = comparisons_json(comparisons)
+    elif form == "html":
+        text = comparisons_html(comparisons)
     else:
-        write_whole(Path(output), text.encode())
+        text = rendered(comparisons_document(comparisons), form, output)
+    write_answer(text, form, output)
 
 
 def check_rules(rules: Sequence[Rule], comparisons: Comparisons) -> list[Outcome]:

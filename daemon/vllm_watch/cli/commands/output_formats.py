@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `report` and of `compare`: its format, asked for or by the file's name, and how wide its text is."""
+"""The output of what answers: its format, asked for or by the file's name, how wide its text is, and where it goes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import shutil
 import sys
 
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Literal
 
-from vllm_watch.analysis.rendering.text import WIDTH
+from vllm_watch.analysis.rendering.document import Document
+from vllm_watch.analysis.rendering.html import render_html
+from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.report_formats import ComparisonFormat, ReportFormat
+from vllm_watch.daemon.support.standard_streams import write_output
+from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _BY_ENDING: Mapping[str, ReportFormat] = {
@@ -66,6 +72,28 @@ def text_width(output: str | None) -> int:
     if output is not None or not sys.stdout.isatty():
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
+
+
+def rendered(document: Document, form: Literal["text", "table", "markdown", "html"], output: str | None = None) -> str:
+    """Return a document in a format, a text as wide as the terminal that it is written to."""
+    if form == "html":
+        return render_html(document)
+    if form == "markdown":
+        return render_markdown(document)
+    return render_text(document, text_width(output))
+
+
+def write_answer(text: str, form: str, output: str | None) -> None:
+    """
+    Write an answer to a file, or to standard output.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    if output is None:
+        write_output(text, is_utf8=form == "html")
+    else:
+        write_whole(Path(output), text.encode())
 
 
 def _of_ending(output: str | None) -> ReportFormat:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Observed, Silence
+from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
 from vllm_watch.analysis.advice.checks import Change, Known, Range, check_commands, compare_command
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, judge
 from vllm_watch.analysis.advice.kv_cache_rules import notes
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
-from vllm_watch.analysis.advice.subject import Given, SharedPrompt, Subject, subjects
-from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side, Verdict
 from vllm_watch.analysis.loadtest.history import ServerHistory
 from vllm_watch.analysis.loadtest.metric_titles import titled

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which alerts would have fired, as text, as Markdown and as JSON."""
+"""Which alerts would have fired, as a document and as JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from vllm_watch.analysis.backtest.model import Alert, NotJudged, SetResult, Sour
 from vllm_watch.analysis.loadtest.number_texts import MISSING, duration
 from vllm_watch.analysis.rendering.document import Block, Column, Document, Group, Paragraph, Section, Statement, Table
 from vllm_watch.analysis.rendering.json_output import encoded
-from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.daemon.catalog.severities import severity_rank
 
 
@@ -25,26 +23,6 @@ _FEW = 2
 """A reason that keeps so few alerts from being judged is one of the others."""
 
 _TO = "–"  # noqa: RUF001 - A dash is what it is.
-
-
-def backtest_text(
-    results: Sequence[SourceResult], zone: tzinfo | None, width: int = WIDTH, *, is_verbose: bool = False
-) -> str:
-    """
-    Return results for a terminal of so many columns.
-
-    Args:
-        results: What the rules say of each source.
-        zone: The zone of times; `None` is this machine's.
-        width: How many columns.
-        is_verbose: Whether each alert that was not judged is named.
-    """
-    return render_text(backtest_document(results, zone, is_verbose=is_verbose), width)
-
-
-def backtest_markdown(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> str:
-    """Return results for a pull request."""
-    return render_markdown(backtest_document(results, zone, is_verbose=is_verbose))
 
 
 def backtest_json(results: Sequence[SourceResult]) -> str:
@@ -71,8 +49,15 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
 
-def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool) -> Document:
-    """Return results as a document, with a section for each source."""
+def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> Document:
+    """
+    Return results as a document, with a section for each source.
+
+    Args:
+        results: What the rules say of each source.
+        zone: The zone of times; `None` is this machine's.
+        is_verbose: Whether each alert that was not judged is named.
+    """
     names = [found.name for found in results[0].sets]
     what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
     sections = tuple(_section(result, _Times(result, zone), is_verbose=is_verbose) for result in results)

@@ -137,7 +137,7 @@ Era = Literal["V0", "V1"]
 _KV_DTYPE = "kv-cache-dtype"
 _WORKING = frozenset({"serving", "saturated", "idle"})
 _GAP_STEPS = 5
-"""A pause between two readings that is longer than so many usual ones is time of which nothing is known."""
+"""After a pause of more than five usual ones between two readings nothing is known of the time between."""
 
 _FIRST_V1_ALONE = (0, 11)
 _LAST_V0_ALONE = (0, 7)

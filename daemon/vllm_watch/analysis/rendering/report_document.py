@@ -25,8 +25,8 @@ from vllm_watch.analysis.rendering.document import (
     plain_table,
 )
 from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.overview import headline, overview, short_names
 from vllm_watch.analysis.rendering.results import goodput_block, result_block
+from vllm_watch.analysis.rendering.run_overview import headline, overview, short_names
 from vllm_watch.analysis.rendering.server_use import phase_tables, phase_totals, use_block
 from vllm_watch.analysis.rendering.setup import flags, period, run_start, what_ran
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
