@@ -226,7 +226,6 @@ def subjects(histories: Sequence[ServerHistory], objective: Objective | None = N
 
 
 def _configuration(history: ServerHistory) -> tuple[str, ...]:
-    """Return what two histories have in common if they are of one configuration."""
     flags = (f"{name}={value}" for name, value in sorted(history.config.items()))
     return (history.model or "", history.version or "", history.hardware.get("device", ""), *flags)
 

@@ -82,7 +82,6 @@ def best(found: Sequence[Measurement]) -> Mapping[str, Measurement]:
 
 
 def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
-    """Return the only flag that two configurations differ in, if there is advice on it."""
     names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
     has_drafts = [DRAFT_TOKENS in flags for flags in (one, other)]
     if names and all(name.startswith(_DRAFTS) for name in names):
@@ -157,7 +156,6 @@ def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedP
 
 
 def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
-    """Return whether the prompts of another server are as long, as far as means tell."""
     others = other.work.histogram(_PROMPTS)
     means = [each.mean for each in (prompts, others) if each is not None and each.mean is not None]
     return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
@@ -222,7 +220,6 @@ def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> 
 
 
 def _files(one: Configuration) -> tuple[str, ...]:
-    """Return the files of a configuration's load tests, each once."""
     files = (source.partition(": ")[0] for run in one.runs for source in run.source)
     return tuple(dict.fromkeys(files))
 

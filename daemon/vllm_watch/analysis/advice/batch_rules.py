@@ -82,7 +82,6 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
 
 
 def _flatness(subject: Subject) -> str | None:
-    """Return why a larger batch would not help, if half a batch gave as many tokens a second as a full one."""
     seats = subject.seats or 0.0
     half = subject.work.where(_is_between(*(share * seats for share in _HALF)))
     full = subject.work.where(_is_full(seats))

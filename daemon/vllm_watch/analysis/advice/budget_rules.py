@@ -71,7 +71,6 @@ def _computed_of_a_prompt(window: Window, prompts: float) -> float | None:
 
 
 def _cached_share(window: Window) -> float | None:
-    """Return which share of the prompts' tokens was cached."""
     computed, all_of_them = window.increase(COMPUTED), window.increase(PROMPTED)
     return None if computed is None or not all_of_them else 1 - computed / all_of_them
 
@@ -86,7 +85,6 @@ def _long_prompts(subject: Subject, window: Window) -> float | None:
 
 
 def _mean(window: Window, series: str) -> float | None:
-    """Return a histogram's mean in milliseconds."""
     found = latency(window.histogram(series))
     return None if found is None else found.mean
 

@@ -130,7 +130,6 @@ def _apply(rule: Rule, subject: Subject) -> _Finding | _Silent:
 
 
 def _is_not_for(rule: Rule, subject: Subject) -> str | None:
-    """Return why a rule is not for a server, as far as that is known."""
     if rule.era is not None and subject.era not in {None, rule.era}:
         return f"it is for the engine {rule.era} alone, and this one is {subject.era}"
     missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
@@ -159,7 +158,6 @@ def _found(rule: Rule, subject: Subject, window: Window) -> _Finding | str:
 
 
 def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
-    """Yield what a rule needs and is not known: its name, and a clause."""
     for flag in rule.flags:
         if flag not in subject.flags:
             yield flag, f"{flag} is not known"

@@ -164,7 +164,6 @@ def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
 
 
 def _lengths(subject: Subject) -> str | None:
-    """Return that a lower limit of the length would not help, if requests are shorter than it."""
     window, limit = when_cache_is_short(subject), subject.number("max-model-len")
     running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
     kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")

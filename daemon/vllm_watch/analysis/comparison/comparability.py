@@ -200,7 +200,6 @@ def _model(name: str) -> str:
 
 
 def _lacking(pair: Pair, values: Sequence[Sequence[object]]) -> str:
-    """Return the names of the sides without a value."""
     return " and ".join(side.name for side, of_side in zip(pair.sides, values, strict=True) if not of_side)
 
 
@@ -229,7 +228,6 @@ def _mean_length(side: Measured, name: str) -> float | None:
 
 
 def _settings(run: Run) -> dict[str, str]:
-    """Return what a run ran with, by name: vLLM's version, the hardware, and every flag that is known."""
     version = {} if run.version is None else {"version": run.version}
     return {**version, **run.hardware, **run.config}
 
@@ -266,7 +264,6 @@ def _of(latency: str) -> list[str]:
 
 
 def _repeated_rate(pair: Pair) -> str | None:
-    """Return why throughput says nothing: the server kept up with a given rate."""
     loads = [run.load for side in pair.sides for run in side.runs]
     if any(load_kind(load) != "open" for load in loads) or any(side.is_saturated for side in pair.sides):
         return None
@@ -316,7 +313,6 @@ def _mean_ttft(result: Result | None) -> float | None:
 
 
 def _other_objectives(pair: Pair) -> str | None:
-    """Return why goodput is not compared: the sides were measured by other limits."""
     limits = {
         tuple(sorted(result.goodput.objective.limits.items()))
         for side in pair.sides

@@ -107,7 +107,6 @@ def _at(side: Side, load: str) -> Side:
 
 
 def _prices(sides: Sequence[Side]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """Return what the servers of each side cost in an hour, where that is known."""
     prices = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
     return tuple((name, tuple(sorted(values))) for name, values in prices.items() if values)
 

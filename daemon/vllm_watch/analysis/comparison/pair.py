@@ -116,7 +116,6 @@ def _engines(run: Run) -> int:
 
 
 def _places(run: Run) -> int | None:
-    """Return how many requests each engine runs at most, `None` if that is not known."""
     given = run.config.get("max-num-seqs", "")
     return int(given) if given.isdecimal() else None
 
@@ -255,7 +254,6 @@ def _flags(run: Run) -> set[str]:
 
 
 def _way(run: Run, shown: set[str]) -> str | None:
-    """Return how a run drafted tokens, by some of its flags."""
     drafting = _flags(run)
     if drafting & shown:
         return ", ".join(f"{flag}={run.config[flag]}" for flag in sorted(drafting & shown))

@@ -86,7 +86,6 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
 
 
 def _source(text: str, exists: Callable[[str], bool], now: float) -> str | RangeArgument:
-    """Return a time range, or the path of a file."""
     found = None if exists(text) else _RANGE.fullmatch(text)
     if found is None:
         return text

@@ -290,7 +290,6 @@ def _drift(side: Measured) -> SideFinding | None:
 
 
 def _within(phase: Phase, run: Run) -> float:
-    """Return how many seconds of a phase are in the load."""
     if run.start is None or run.end is None:
         return 0.0
     return max(min(phase.end, run.end) - max(phase.start, run.start), 0.0)
@@ -307,7 +306,6 @@ def _acceptance(run: Run) -> float | None:
 
 
 def _success(results: Sequence[Result]) -> float | None:
-    """Return the share of requests that succeeded, `None` if nothing is known of failures."""
     counts = [(r.successful, r.failed) for r in results if r.successful is not None and r.failed is not None]
     good, all_of_them = sum(good for good, _ in counts), sum(good + bad for good, bad in counts)
     return good / all_of_them if all_of_them else None
@@ -325,7 +323,6 @@ def _answered(side: Measured) -> float | None:
 
 
 def _too_short(run: Run, result: Result) -> str | None:
-    """Return why a run is too short for anything."""
     lasted, users = result.duration_s, run.load.max_concurrency
     if lasted is not None and lasted < SHORTEST_SECONDS:
         return f"{run.name} lasts {_below(lasted, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"

@@ -166,7 +166,6 @@ def _row(known: Estimate, verdict: Verdict, note: str | None, *, is_headline: bo
 
 
 def _is_hopeless(known: Estimate) -> bool:
-    """Return whether nothing that occurs would have been found."""
     return known.detectable is not None and known.detectable > _HOPELESS
 
 
@@ -211,7 +210,6 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
 
 
 def _row_of(metric: Metric, pair: Pair) -> Row:
-    """Return the verdict on one metric of which both sides have a value."""
     return next(row for row in verdict_rows(pair) if row.metric == metric.name)
 
 

@@ -66,7 +66,6 @@ def _outcome(advised: Advised) -> str:
 
 
 def _section(server: Observed, advised: Advised, *, is_verbose: bool) -> Section:
-    """Return what is said of a server."""
     advice = [each for each in advised.advice if each.server == server.name]
     silent = [each for each in advised.silent if each.server == server.name]
     ask = "" if is_verbose else _ASK_WHY

@@ -214,7 +214,6 @@ def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[St
 
 
 def _pending(alerts: Sequence[Alert], times: _Times) -> str:
-    """Return when an alert was pending, or how often and for how long."""
     if len(alerts) == 1:
         return times.span(alerts[0])
     longest = max((alert.end - alert.start for alert in alerts if alert.end is not None), default=None)
@@ -223,7 +222,6 @@ def _pending(alerts: Sequence[Alert], times: _Times) -> str:
 
 
 def _row(alert: Alert) -> dict[str, Any]:
-    """Return an alert as an object; what is not known is absent."""
     return _known({**alert._asdict(), "labels": dict(alert.labels)})
 
 

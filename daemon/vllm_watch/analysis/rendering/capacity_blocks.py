@@ -126,7 +126,6 @@ def capacity_yaml(report: Report) -> str:
 
 
 def _measured(report: Report) -> tuple[Run, Capacity]:
-    """Return the one capacity of all runs, with the first run that has it."""
     known = [(run, run.capacity) for run in report.runs if run.capacity is not None]
     if not known:
         raise NoCapacityError(capacity_text(report.runs[0]).rstrip(".") if report.runs else "there is no run")
@@ -143,5 +142,4 @@ def _decimal(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as YAML has it between single quotes."""
     return "'" + text.replace("'", "''") + "'"

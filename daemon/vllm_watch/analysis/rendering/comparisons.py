@@ -111,7 +111,6 @@ def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Bl
 
 
 def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
-    """Return what the servers of each side cost in an hour, where that is known."""
     each = [f"{name} {' and '.join(map(limit, prices))}" for name, prices in pair.cost_per_hour]
     return (Paragraph(f"Cost per hour: {', '.join(each)}."),) if each else ()
 
@@ -127,7 +126,6 @@ def settings_text(settings: Settings) -> str:
 
 
 def _metrics_table(pair: Comparison, heads: Heads) -> Table:
-    """Return every metric with its values, the difference, its interval, n and the verdict, then what they mean."""
     groups = [(title, rows) for title, rows in _groups(pair.metrics) if rows]
     notes = list(dict.fromkeys(row.note for _, rows in groups for row in rows if row.note is not None))
     shown = [Group(title, tuple(_row(row, notes, title) for row in rows)) for title, rows in groups]
@@ -156,7 +154,6 @@ def _heads(pair: Comparison, names: Iterable[str]) -> Heads:
 
 
 def _sides(pair: Comparison, runs: Mapping[str, int], heads: Heads) -> str:
-    """Return which side a column is of."""
     baseline, candidate = _counted(pair.baseline, runs), _counted(pair.candidate, runs)
     if heads == (pair.baseline, pair.candidate):
         return f"The baseline is {baseline}; {candidate} is compared with it."
@@ -184,7 +181,6 @@ def _other_verdicts(pair: Comparison) -> Iterator[Statement]:
 
 
 def _summary(pair: Comparison) -> Statement:
-    """Return one sentence on the headline, or why there is none."""
     row = next((each for each in pair.metrics if each.is_headline), None)
     if row is None:
         why = "they are not comparable" if not pair.comparable else "no metric is known of both"
@@ -211,7 +207,6 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the rows that belong together with their title: the headline, the rates, each latency, energy, cost."""
     yield _HEADLINE, [row for row in rows if row.is_headline]
     rest = [row for row in rows if not row.is_headline]
     yield _RATES, [row for row in rest if row.metric.partition(".")[0] not in (*LATENCIES, *ENERGIES, *COSTS)]
@@ -305,7 +300,6 @@ def decision_table(decisions: Sequence[Decision]) -> Table:
 
 
 def _common(pairs: Sequence[Comparison]) -> Settings:
-    """Return the settings that are the same on all sides."""
     return (
         [each for each in pairs[0].common_config if all(each in pair.common_config for pair in pairs)] if pairs else []
     )

@@ -63,7 +63,6 @@ def _interval(row: Row) -> Sequence[float] | None:
 
 
 def _row(row: Row, plot: Plot, top: float) -> str:
-    """Return a metric's name, the line of its interval, and a mark at its difference."""
     low, middle, high = (plot.x.share(value) for value in _interval(row) or ())
     style = _STYLES[row.verdict]
     y = top + _LINE
@@ -86,7 +85,6 @@ def comparisons_html(comparisons: Comparisons) -> str:
 
 
 def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
-    """Return the intervals of the only comparison, or of each."""
     figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
     titled = [
         figure

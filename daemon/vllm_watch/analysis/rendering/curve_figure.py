@@ -109,7 +109,6 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
 
 
 def _points(line: Line) -> list[_Point]:
-    """Return the points of a line, by load; runs whose rate grows, or without throughput or latency, have none."""
     name, _, statistic = line.metric.partition(".")
     found = []
     for run in line.runs:
@@ -140,7 +139,6 @@ def _mean(points: Sequence[_Point]) -> _Point:
 
 
 def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
-    """Yield what is not drawn of too many runs."""
     if len(known) > len(drawn):
         few, less = len(known) - len(drawn), "with less output"
         yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
@@ -170,7 +168,6 @@ def _load_order(load: Load) -> tuple[float, float]:
 
 
 def _short(load: Load) -> str:
-    """Return a load for a point's label: the rate if there is one, else how many requests at once."""
     if load.request_rate not in {None, "inf"}:
         return limit(float(load.request_rate or 0))
     if load.max_concurrency is not None:
@@ -183,19 +180,16 @@ def _unit(load: Load) -> str:
 
 
 def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
-    """Return the points of each load together."""
     return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
 
 
 def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    """Return a mark for each run, and a line through the means of the runs of each load."""
     marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
     means = [_mean(group) for group in _by_load(points)]
     return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
 
 
 def _labels(points: Sequence[_Point], plot: Plot) -> str:
-    """Return each load above its points."""
     parts = []
     for group in _by_load(points):
         highest = max(group, key=lambda point: point.latency)

@@ -120,7 +120,6 @@ def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
 
 
 def _filled(distribution: Distribution) -> list[tuple[float | None, float | None, float]]:
-    """Return the bounds and the share of each bucket, without the empty ones at both ends."""
     total = sum(distribution.counts)
     ends = [None, *distribution.bounds, None]
     buckets = [(ends[at], ends[at + 1], each / total) for at, each in enumerate(distribution.counts)]
@@ -188,7 +187,6 @@ def _latency(run: Run, name: LatencyName) -> Latency | None:
 
 
 def _values(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
-    """Return what the axis must have room for: the bounds, and the percentiles that are drawn."""
     values = [bound for curve in curves for bound, _ in curve]
     values += [curve[0][0] / _ROOM_BELOW for curve in curves if curve[0][1] > _MUCH_BELOW]
     for each in known:
@@ -209,7 +207,6 @@ def _place(latency: Latency | None, quantile: Quantile) -> tuple[float, ...]:
 
 
 def _percentiles(spread: Spread, plot: Plot) -> str:
-    """Return a line at each percentile, or a band between its bounds, with its value above."""
     parts = []
     for row, quantile in enumerate(_DRAWN):
         place = _place(spread.latency, quantile)
@@ -255,7 +252,6 @@ def _description(known: Sequence[Spread]) -> str:
 
 
 def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]], most: int) -> Table:
-    """Return the shares at the bounds; of many bounds, some."""
     groups = []
     for each, curve in zip(known, curves, strict=True):
         size = max(1, -(-len(curve) // most))

@@ -40,7 +40,6 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _annotation(marked: Annotation) -> dict[str, Any]:
-    """Return what Grafana's ``POST /api/annotations`` takes."""
     return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
 
 
@@ -85,7 +84,6 @@ def _plain(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> dict[Any, Any]:
-    """Return a mapping that is no dictionary as one."""
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(f"{type(value).__name__} has no place in JSON")

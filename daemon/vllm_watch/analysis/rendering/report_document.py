@@ -115,7 +115,6 @@ def lead(run: Run) -> str:
 
 
 def _common_lead(report: Report) -> str:
-    """Return one line on what all runs have in common."""
     models = {run.model for run in report.runs}
     versions = {run.version for run in report.runs}
     starts = [run.start for run in report.runs if run.start is not None]

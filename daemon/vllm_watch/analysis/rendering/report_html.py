@@ -75,7 +75,6 @@ def _curves(report: Report) -> tuple[Figure, ...]:
 
 
 def _plots(run: Run, key: str, detail: _Detail) -> tuple[Section, ...]:
-    """Return the section of a run's drawings, none if nothing can be drawn."""
     batch_size = run.use.batch_size if run.steady is None else run.steady.use.batch_size or run.use.batch_size
     figures: list[Figure | None] = [
         timeline_figure(run, f"{key}-timeline", detail.columns, detail.rows),

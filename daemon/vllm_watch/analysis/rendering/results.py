@@ -104,13 +104,11 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
 
 
 def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Group:
-    """Return a row for each metric of which anything is known."""
     rows = tuple(_row(titled(name), results, _total(name)) for name in names)
     return Group(title, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    """Return the rows of one latency, none if nothing is known of it."""
     rows = [_row("Mean", results, _of(name, lambda latency: significant(latency.mean)))]
     for quantile in QUANTILES:
         label = "Median" if quantile == "p50" else STATISTIC_LABELS[quantile]

@@ -26,7 +26,6 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _alike(parts: Sequence[Sequence[str]]) -> int:
-    """Return how many first parts are the same in all."""
     count = 0
     for each in zip(*parts, strict=False):
         if len(set(each)) > 1:
@@ -59,7 +58,6 @@ def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
 
 
 def _ranked(runs: Sequence[Run], order: _Order) -> list[int]:
-    """Return the places of the runs that an order knows, the best first."""
     known = [(value, place) for place, run in enumerate(runs) if (value := order(run)) is not None]
     return [place for _, place in sorted(known)]
 

@@ -122,7 +122,6 @@ def summary(snapshot: ServerSnapshot, log: LogPeriod | None, course: LogCourse |
 
 
 def _title(snapshot: ServerSnapshot) -> str:
-    """Return the server's model, version and worst state."""
     state = worst(engine.state for engine in snapshot.engines)
     version = "" if snapshot.version is None else f" on vLLM {snapshot.version}"
     return f"{snapshot.model_name or snapshot.name}{version}: {state}"
@@ -137,7 +136,6 @@ def _lead(snapshot: ServerSnapshot, log: LogPeriod | None) -> str:
 
 
 def _course(snapshot: ServerSnapshot, course: LogCourse) -> Iterator[Block]:
-    """Yield the worst state of the log with its times, then all bad ones and the highest values."""
     states = sorted(course.states.items(), key=lambda item: STATES[item[0]].severity, reverse=True)
     for state, times in states[:1]:
         span = f"from {moment(times.start)} to {moment(times.end)}" if times.seconds else f"at {moment(times.start)}"
@@ -157,7 +155,6 @@ def _course(snapshot: ServerSnapshot, course: LogCourse) -> Iterator[Block]:
 
 
 def _peak(name: str, peak: Peak, *, several: bool) -> Cells:
-    """Return a highest value, and when it was printed; with the engine where there are several."""
     label, unit = metric_title(_TITLES.get(name, name))
     value = share(peak.value) if unit == "%" else count(peak.value)
     return f"{label} ({unit})", value, f"{moment(peak.at)}{f', engine {peak.engine}' if several else ''}"
@@ -257,7 +254,6 @@ _VALUES: Mapping[str, Callable[[EngineSnapshot], str]] = {
 
 
 def _latencies(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
-    """Yield the latencies of all requests that the counters have; nothing without /metrics."""
     columns = (
         Column(""),
         *(Column(STATISTIC_LABELS[name], "ms") for name in ("mean", *_QUANTILES)),
@@ -282,7 +278,6 @@ def _latency_rows(engine: EngineSnapshot) -> Iterator[Cells]:
 
 
 def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
-    """Yield what was counted: in the log, and by the server since its start."""
     if snapshot.log is not None:
         yield from (Statement("warning", text) for text in _failures(snapshot.log))
     groups = (
@@ -295,7 +290,6 @@ def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]
 
 
 def _failures(log: LogCounts) -> Iterator[str]:
-    """Yield each kind of failure: how often and when the log reports it, and what says what to do."""
     for name, number in log.events.items():
         if number:
             times = "" if number == 1 else f", {count(number)} times"
@@ -313,7 +307,6 @@ def _failure_times(times: FailureTimes | None) -> str:
 
 
 def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
-    """Yield lines, starts and answers; the log has these if there is one."""
     if snapshot.tail is not None:
         yield "Lines", count(snapshot.tail.lines)
     if snapshot.starts:
@@ -345,7 +338,6 @@ def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
 
 
 def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
-    """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
         name = SOURCE_NAMES[source.source]
         text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason, is_stopped=snapshot.is_stopped)}"

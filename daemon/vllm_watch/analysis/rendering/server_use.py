@@ -147,13 +147,11 @@ _MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
 
 
 def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
-    """Return a row for each phase, which begins with its number and its name."""
     heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
     rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
     return plain_table(caption, heads, rows)
 
 
 def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
-    """Return the longest phases with their numbers, in order of time."""
     longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
     return tuple(sorted(longest, key=lambda each: each[0]))

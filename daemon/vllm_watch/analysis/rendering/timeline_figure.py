@@ -207,7 +207,6 @@ def _legend(panels: Sequence[Panel]) -> tuple[Entry, ...]:
 
 
 def _bands(phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Return the names of the phases, each once, in the order of their first."""
     return tuple(dict.fromkeys(each.phase for each in phases))
 
 
@@ -216,7 +215,6 @@ def _names(panels: Sequence[Panel]) -> str:
 
 
 def _phases(phases: Sequence[Phase], start: float, x: Scale, bottom: float) -> str:
-    """Return the bands of the phases through all panels, each named on top if there is room."""
     parts = []
     for each in phases:
         left, right = x.share(each.start - start), x.share(each.end - start)
@@ -256,7 +254,6 @@ def _phases_in_words(phases: Sequence[Phase], start: float) -> str:
 
 
 def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int) -> Table:
-    """Return the means of equal parts of the time."""
     curves = [(panel, curve) for panel in panels for curve in panel.curves]
     columns = (Column("After"), *(Column(curve.label) for _, curve in curves))
     size = max(1, -(-len(timeline.times) // most))
@@ -269,7 +266,6 @@ def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int)
 
 
 def _overlay_table(loads: Mapping[str, Timeline], shown: Sequence[tuple[Panel, Curve]]) -> Table:
-    """Return the mean and the highest value of each line."""
     groups = []
     for panel, curve in shown:
         rows = [
