@@ -145,13 +145,7 @@ _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Given(NamedTuple):
-    """
-    What only the user knows.
-
-    Args:
-        objective: What requests have to be answered within.
-        shared_prompt_tokens: How many tokens at their beginning the prompts have in common.
-    """
+    """What only the user knows: the objective, and how many tokens at their beginning the prompts have in common."""
 
     objective: Objective | None = None
     shared_prompt_tokens: int | None = None

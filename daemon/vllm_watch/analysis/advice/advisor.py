@@ -110,15 +110,7 @@ _LENGTHS = 0.2
 def advise(
     histories: Sequence[ServerHistory], report: Report, given: Given | None = None, ranges: Sequence[Range] = ()
 ) -> Advised:
-    """
-    Return the advice that some histories give.
-
-    Args:
-        histories: Of one or more servers; those of one configuration count together.
-        report: The load tests in the same sources.
-        given: What only the user knows.
-        ranges: The times that were read from a Prometheus.
-    """
+    """Return the advice that histories and their load tests give; `ranges` were read from a Prometheus."""
     given = given or Given()
     found = subjects(histories, given.objective)
     tested = [_tested(subject._replace(shared_prompt=_shared(subject, found, given)), report) for subject in found]

@@ -19,14 +19,7 @@ _FIELDS = ("method", "model")
 
 
 def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
-    """
-    Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``.
-
-    Args:
-        flag: The flag, without dashes.
-        value: The value to try.
-        flags: What the server has now.
-    """
+    """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
     outer = flag.partition(".")[0]
     if value == OFF or (flag in _SWITCHES and value == "False"):
         return f"without --{outer}"
@@ -60,13 +53,7 @@ class Range(NamedTuple):
 
 
 class Known(NamedTuple):
-    """
-    What there is already of a server as it is.
-
-    Args:
-        tests: The files of its load tests, if it was tested.
-        ranges: Where it was read from a Prometheus.
-    """
+    """What there is already of a server as it is: the files of its load tests, and its times in a Prometheus."""
 
     tests: tuple[str, ...] = ()
     ranges: tuple[Range, ...] = ()

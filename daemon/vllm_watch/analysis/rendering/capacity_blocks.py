@@ -48,13 +48,7 @@ def shared_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
 
 
 def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
-    """
-    Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known.
-
-    Args:
-        run: A run.
-        shared: What is said once for several runs, and so not here.
-    """
+    """Return the sustained maximum with the band to plan with, and the rates; not what is `shared` by several runs."""
     use = run.use if run.steady is None else run.steady.use
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [

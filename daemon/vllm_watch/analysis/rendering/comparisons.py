@@ -252,13 +252,7 @@ _CONFIGURATION = Column("Configuration", is_text=True)
 
 
 def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()) -> Document:
-    """
-    Return comparisons as a document: of one its sections, of several first what all of them show.
-
-    Args:
-        comparisons: What was compared.
-        plots: What is drawn of all sides together.
-    """
+    """Return comparisons as a document: of one its sections and the plots, of several first what all of them show."""
     runs = {side.name: len(side.runs) for side in comparisons.sides}
     lead = "; ".join(f"{name}: {count} {'run' if count == 1 else 'runs'}" for name, count in runs.items())
     if len(comparisons.pairs) == 1:

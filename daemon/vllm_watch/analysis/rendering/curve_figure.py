@@ -58,13 +58,7 @@ _MOST_LINES = len(STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
-    """
-    Return what latency costs at each throughput; nothing if no line has two loads.
-
-    Args:
-        sides: The runs of each configuration, by its name.
-        key: What the figures' keys begin with.
-    """
+    """Return what latency costs at each throughput, a line for each configuration; nothing if none has two loads."""
     figures = []
     for at, (title, names) in enumerate(_LATENCIES.items()):
         # Of several configurations one line each, so that colours tell configurations apart.

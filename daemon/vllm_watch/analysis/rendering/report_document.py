@@ -131,14 +131,7 @@ def _common_lead(report: Report) -> str:
 
 
 def run_sections(run: Run, max_phases: int, shared: Container[str] = ()) -> tuple[Section, ...]:
-    """
-    Return all that is said of a run, without the sections that would be empty; of its phases, the longest.
-
-    Args:
-        run: A run.
-        max_phases: How many phases are told.
-        shared: What is said of the maximum of several runs, once for all of them.
-    """
+    """Return all that is said of a run, without empty sections and without what is `shared` by several runs."""
     known = flags(run)
     sections = (
         Section("In short", _some(headline(run))),

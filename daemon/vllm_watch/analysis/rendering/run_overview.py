@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TypeAlias
 
 from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.model import Latency, Run, View
+from vllm_watch.analysis.loadtest.model import Latency, Result, Run, View
 from vllm_watch.analysis.loadtest.number_texts import MISSING, count, percent, significant
 from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
@@ -34,7 +33,12 @@ def _alike(parts: Sequence[Sequence[str]]) -> int:
     return count
 
 
-_Order: TypeAlias = Callable[[Run], float | None]
+_RANKED_BY: tuple[Callable[[Result], float | None], ...] = (
+    lambda result: -result.output_throughput if result.output_throughput is not None else None,
+    lambda result: None if result.ttft_ms is None else result.ttft_ms.p50,
+    lambda result: None if result.tpot_ms is None else result.tpot_ms.mean,
+    lambda result: -float(result.failed) if result.failed else None,
+)
 """What runs are ranked by, the lowest first; `None` of a run that it says nothing of."""
 
 TELLING = "the runs with the most output, the lowest TTFT P50 and mean TPOT, and the most failed requests"
@@ -50,39 +54,16 @@ def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
     if len(runs) <= most:
         return tuple(runs)
     kept: set[int] = set()
-    for places in zip_longest(*(_ranked(runs, order) for order in _ORDERS)):
+    for places in zip_longest(*(_ranked(runs, value) for value in _RANKED_BY)):
         for place in places:
             if place is not None and len(kept) < most:
                 kept.add(place)
     return tuple(runs[place] for place in sorted(kept))
 
 
-def _ranked(runs: Sequence[Run], order: _Order) -> list[int]:
-    known = [(value, place) for place, run in enumerate(runs) if (value := order(run)) is not None]
-    return [place for _, place in sorted(known)]
-
-
-def _by_output(run: Run) -> float | None:
-    output = None if run.result is None else run.result.output_throughput
-    return None if output is None else -output
-
-
-def _by_first_token(run: Run) -> float | None:
-    latency = None if run.result is None else run.result.ttft_ms
-    return None if latency is None else latency.p50
-
-
-def _by_token(run: Run) -> float | None:
-    latency = None if run.result is None else run.result.tpot_ms
-    return None if latency is None else latency.mean
-
-
-def _by_failures(run: Run) -> float | None:
-    failed = None if run.result is None else run.result.failed
-    return -float(failed) if failed else None
-
-
-_ORDERS: tuple[_Order, ...] = (_by_output, _by_first_token, _by_token, _by_failures)
+def _ranked(runs: Sequence[Run], value: Callable[[Result], float | None]) -> list[int]:
+    ranks = [(None if run.result is None else value(run.result), place) for place, run in enumerate(runs)]
+    return [place for _, place in sorted((rank, place) for rank, place in ranks if rank is not None)]
 
 
 _COLUMNS = (
@@ -106,13 +87,7 @@ _MEASURED: Mapping[View, str] = {
 
 
 def overview(runs: Sequence[Run], most: int | None = None) -> Table:
-    """
-    Return one row for each run; a column in which nothing is known, or nothing failed, is left out.
-
-    Args:
-        runs: All runs.
-        most: How many rows there may be, if not as many as there are runs.
-    """
+    """Return a row for each run, or for `most` of them, without columns in which nothing is known or failed."""
     kept = runs if most is None else telling_runs(runs, most)
     names = short_names([run.name for run in kept])
     left_out = len(runs) - len(kept)

@@ -102,14 +102,7 @@ def summary_text(
 
 
 def summary(snapshot: ServerSnapshot, log: LogPeriod | None, course: LogCourse | None = None) -> Document:
-    """
-    Return what is known about a server.
-
-    Args:
-        snapshot: All of it.
-        log: From when to when its log is, if it has one.
-        course: What became of it in the log, if that was followed.
-    """
+    """Return what is known about a server, with what became of it in its log if that was followed."""
     sections = (
         Section("In the course of the log", () if course is None else tuple(_course(snapshot, course))),
         Section("Last values", tuple(_now(snapshot.engines))),

@@ -77,15 +77,7 @@ _NUMBER_DISTANCE = 0.025
 
 
 def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABLE_ROWS) -> Figure | None:
-    """
-    Return the drawing of a run over time; `None` if nothing is known of it.
-
-    Args:
-        run: The run.
-        key: The figure's key in the document.
-        columns: Into how many columns the series are thinned.
-        rows: Into how many parts of the time the table behind the drawing is.
-    """
+    """Return the drawing of a run over time, thinned to these columns and table rows; `None` if nothing is known."""
     panels = known_panels(run.timeline)
     start = run_start(run)
     if not panels:
@@ -114,13 +106,7 @@ def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABL
 
 
 def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
-    """
-    Return several runs over time in one drawing, each from its own start; `None` if nothing is known of them.
-
-    Args:
-        runs: One run of each side, by the side's name.
-        key: The figure's key in the document.
-    """
+    """Return the runs of several sides over time, each from its own start; `None` if nothing is known of them."""
     curves = [(panel, curve) for panel in PANELS for curve in panel.curves]
     shown = [
         (panel, curve) for panel, curve in curves if any(_is_known(run.timeline, curve.name) for run in runs.values())
@@ -172,16 +158,7 @@ def scaled(timeline: Timeline, name: str, scale: float) -> list[float | None]:
 
 
 def panel_parts(title: str, series: Sequence[Series], x: Scale, top: float, columns: int) -> Iterator[str]:
-    """
-    Yield the elements of one panel.
-
-    Args:
-        title: What the upright axis has.
-        series: Its lines.
-        x: The axis of time.
-        top: Where the panel begins, in pixels.
-        columns: Into how many columns the lines are thinned.
-    """
+    """Yield the elements of one panel, which begins at `top` pixels."""
     y = linear((value for each in series for value in each.ys if value is not None), ticks=3)
     plot = Plot(x, y, top, _PANEL_HEIGHT)
     yield label(title, 0, top - 8, "panel-title", "start")

@@ -92,7 +92,7 @@ def command(
     chosen = report_format(form, output)
     options = read_options(objective, zone)._replace(prometheus=() if asked is None else (asked,))
     with progress_bar("advise") as progress:
-        found = read_advice_sources(sources, options, query, progress)
+        found = _read_sources(sources, options, query, progress)
     ranges = [Range(each.target.url, each.server, each.times.start, each.times.end) for each in options.prometheus]
     report = join(found.clients, found.histories, options.objective)
     advised = advise(found.histories, report, Given(options.objective, shared_prompt_tokens), ranges)
@@ -100,17 +100,10 @@ def command(
     write_answer(advice_json(advised) if chosen == "json" else rendered(document, chosen, output), chosen, output)
 
 
-def read_advice_sources(
+def _read_sources(
     paths: tuple[str, ...], options: ReadOptions, daemon: DaemonQuery | None, progress: Progress
 ) -> Sources:
-    """
-    Return what is in some files, in a Prometheus, and in a running vllm-watch.
-
-    Raises:
-        FileError: A file cannot be read, or there is no server in any of them.
-        PrometheusError: The Prometheus cannot be read.
-        DaemonError: The running vllm-watch cannot be read.
-    """
+    """Return what is in some files, in a Prometheus, and in a running vllm-watch: at least one server."""
     share = 1.0 if daemon is None else _FILE_SHARE if paths else 0.0
     found = read_sources(paths, options, lambda done: progress(share * done)) if share else Sources((), ())
     if daemon is not None:
