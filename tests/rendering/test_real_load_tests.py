@@ -17,8 +17,7 @@ from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.sources import read_report
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json, report_json
-from vllm_watch.analysis.rendering.report_document import report_markdown, report_text
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 
 
 pytestmark = pytest.mark.slow

@@ -23,6 +23,16 @@ from vllm_watch_parsers.scrape import Histogram
 Holds: TypeAlias = Callable[[Point, Point], bool]
 """Whether something holds between two points that follow each other; a gauge counts for the time before its point."""
 
+Era = Literal["V0", "V1"]
+_KV_DTYPE = "kv-cache-dtype"
+_WORKING = frozenset({"serving", "saturated", "idle"})
+_GAP_STEPS = 5
+"""After a pause of more than five usual ones between two readings nothing is known of the time between."""
+
+_FIRST_V1_ALONE = (0, 11)
+_LAST_V0_ALONE = (0, 7)
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
+
 
 class Window(NamedTuple):
     """Time in pieces: each is at least two points that follow each other, whose intervals all count."""
@@ -130,18 +140,6 @@ def _joined(pieces: Sequence[tuple[Point, ...]]) -> Iterator[tuple[Point, ...]]:
         whole = list(piece)
     if whole:
         yield tuple(whole)
-
-
-Era = Literal["V0", "V1"]
-
-_KV_DTYPE = "kv-cache-dtype"
-_WORKING = frozenset({"serving", "saturated", "idle"})
-_GAP_STEPS = 5
-"""After a pause of more than five usual ones between two readings nothing is known of the time between."""
-
-_FIRST_V1_ALONE = (0, 11)
-_LAST_V0_ALONE = (0, 7)
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Given(NamedTuple):

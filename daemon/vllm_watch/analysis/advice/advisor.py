@@ -29,6 +29,10 @@ FLAGS = frozenset(rule.flag for rule in RULES)
 
 _DRAFTS = "speculative-config"
 
+_PREFIX_CACHING = "enable-prefix-caching"
+_PROMPTS = "request_prompt_tokens"
+_LENGTHS = 0.2
+
 
 class Configuration(NamedTuple):
     """A configuration and its load tests."""
@@ -100,11 +104,6 @@ def _row_text(row: Row, change: str) -> str:
     interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
     runs = f"{row.n[1]} runs against {row.n[0]}"
     return f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
-
-
-_PREFIX_CACHING = "enable-prefix-caching"
-_PROMPTS = "request_prompt_tokens"
-_LENGTHS = 0.2
 
 
 def advise(

@@ -17,6 +17,9 @@ from vllm_watch.analysis.loadtest.number_texts import moment
 _SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
 _FIELDS = ("method", "model")
 
+_RUNS = 5
+"""Five runs of each side find a difference of a few per cent, as `compare` says."""
+
 
 def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
     """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
@@ -29,10 +32,6 @@ def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
         known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
         return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
     return f"with --{flag} {value}"
-
-
-_RUNS = 5
-"""Five runs of each side find a difference of a few per cent, as `compare` says."""
 
 
 class Change(NamedTuple):

@@ -62,16 +62,15 @@ SHOWN: Mapping[Cause, str] = {
 MOST = 3
 """No server gets more advice at once: one flag is changed after the other."""
 
+_OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
+"""Flags of rules that every release leaves off, so that one that was not given is not unknown."""
+
 
 class Judged(NamedTuple):
     """What the rules found: advice without the commands that check it, and why others are silent."""
 
     advice: tuple[Advice, ...]
     silent: tuple[Silence, ...]
-
-
-_OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
-"""Flags of rules that every release leaves off, so that one that was not given is not unknown."""
 
 
 class _Silent(NamedTuple):

@@ -22,6 +22,15 @@ _STEP, _MOST = 0.02, 0.95
 _ROOM_IN_BATCH = 0.9
 _WIDE = frozenset({"auto", "float16", "bfloat16", "half", "float32", "float"})
 
+_LARGER: Expected = (
+    ("kv_cache_capacity_tokens", "rises"),
+    ("requests_running", "rises"),
+    ("preemptions_total", "falls"),
+    ("requests_waiting", "falls"),
+)
+_HEAVY = 0.6
+_WEIGHTS_GIB, _CACHE_GIB = "model_memory_gib", "kv_cache_memory_gib"
+
 
 def when_cache_is_short(subject: Subject) -> Window:
     """Return when the KV cache may have been too small: requests waited or were preempted, or it was full."""
@@ -98,13 +107,6 @@ def _judge_dtype(subject: Subject, window: Window) -> Judgement:
     return (*judged, observed(window, "requests_running", Measure("mean", running, _ROOM_IN_BATCH * seats), text))
 
 
-_LARGER: Expected = (
-    ("kv_cache_capacity_tokens", "rises"),
-    ("requests_running", "rises"),
-    ("preemptions_total", "falls"),
-    ("requests_waiting", "falls"),
-)
-
 OVERRIDE = Rule(
     name="num-gpu-blocks-override-off",
     flag=_OVERRIDE,
@@ -149,10 +151,6 @@ FP8 = Rule(
     "often, and steps may take longer or shorter.",
     guard="tpot_ms.mean > +10%",
 )
-
-
-_HEAVY = 0.6
-_WEIGHTS_GIB, _CACHE_GIB = "model_memory_gib", "kv_cache_memory_gib"
 
 
 def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:

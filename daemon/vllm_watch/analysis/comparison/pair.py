@@ -38,6 +38,11 @@ others: there some runs have a queue and others do not, which the runs without o
 _LEAST_ROOM = 128
 """vLLM's lowest default of ``--max-num-seqs`` (``SchedulerConfig.DEFAULT_MAX_NUM_SEQS``)."""
 
+VIEWS: tuple[View, ...] = ("client", "server")
+"""The client's view is preferred: it is what users wait for."""
+
+_SAME_CHUNKS = 0.10
+
 
 def load_kind(load: Load) -> LoadKind | None:
     """Return the kind of a load, `None` if it is not known."""
@@ -118,10 +123,6 @@ def _engines(run: Run) -> int:
 def _places(run: Run) -> int | None:
     given = run.config.get("max-num-seqs", "")
     return int(given) if given.isdecimal() else None
-
-
-VIEWS: tuple[View, ...] = ("client", "server")
-"""The client's view is preferred: it is what users wait for."""
 
 
 class Measured(NamedTuple):
@@ -205,9 +206,6 @@ def relative_difference(a: float, b: float) -> float:
     """Return how far apart two values are, relative to the larger one."""
     larger = max(abs(a), abs(b))
     return abs(a - b) / larger if larger else 0.0
-
-
-_SAME_CHUNKS = 0.10
 
 
 def speculation(run: Run) -> str | None:

@@ -72,6 +72,8 @@ Settings: TypeAlias = Sequence[tuple[str, str]]
 Heads: TypeAlias = tuple[str, str]
 """What heads the columns of the baseline and of the candidate."""
 
+_CONFIGURATION = Column("Configuration", is_text=True)
+
 
 def pair_sections(
     pair: Comparison, runs: Mapping[str, int], common: Settings = (), *, is_alone: bool = True
@@ -246,9 +248,6 @@ def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
     would = (f"A difference would have been shown from: {', '.join(unseen)}.",) if unseen else ()
     meanings = tuple(text for sign, text in _MEANINGS.items() if sign in used)
     return (*meanings, *would, *(f"[{at}] {note}" for at, note in enumerate(notes, start=1)))
-
-
-_CONFIGURATION = Column("Configuration", is_text=True)
 
 
 def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()) -> Document:

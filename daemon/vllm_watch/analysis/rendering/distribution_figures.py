@@ -21,7 +21,7 @@ from vllm_watch.analysis.loadtest.model import (
 from vllm_watch.analysis.loadtest.number_texts import MISSING, count, limit, milliseconds, percent, significant, spread
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
-from vllm_watch.analysis.rendering.setup import run_objective
+from vllm_watch.analysis.rendering.run_facts import run_objective
 from vllm_watch.analysis.rendering.svg import bar, drawing, label, mark, upright
 from vllm_watch.analysis.rendering.svg_plot import (
     AXIS_HEIGHT,
@@ -36,6 +36,24 @@ from vllm_watch.analysis.rendering.svg_plot import (
     polyline,
     upright_axis,
 )
+
+
+_BATCH_TOP = 16
+_BATCH_HEIGHT = 160
+_GAP = 0.12
+_BATCH_TITLE = "Batch size: share of engine steps"
+TABLE_ROWS = 40
+"""How many rows the table behind a drawing has."""
+
+_DRAWN: tuple[Quantile, ...] = ("p50", "p95", "p99")
+_TOP = 52
+_TOP_WITHOUT_LABELS = 14
+_HEIGHT = 200
+_ROW = 15
+_MARKED = 30
+_RIGHT = 0.55
+_ROOM_BELOW = 4
+_MUCH_BELOW = 0.05
 
 
 def is_known(distribution: Distribution) -> bool:
@@ -89,12 +107,6 @@ def together(distributions: Sequence[Distribution]) -> Distribution:
     return Distribution(bounds=tuple(bounds), counts=tuple(counts))
 
 
-_BATCH_TOP = 16
-_BATCH_HEIGHT = 160
-_GAP = 0.12
-_BATCH_TITLE = "Batch size: share of engine steps"
-
-
 def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
     """Return the shares of the engine's steps by their number of tokens; `None` if they are not known."""
     if distribution is None or not is_known(distribution):
@@ -133,20 +145,6 @@ class Spread(NamedTuple):
     label: str
     distribution: Distribution
     latency: Latency | None = None
-
-
-TABLE_ROWS = 40
-"""How many rows the table behind a drawing has."""
-
-_DRAWN: tuple[Quantile, ...] = ("p50", "p95", "p99")
-_TOP = 52
-_TOP_WITHOUT_LABELS = 14
-_HEIGHT = 200
-_ROW = 15
-_MARKED = 30
-_RIGHT = 0.55
-_ROOM_BELOW = 4
-_MUCH_BELOW = 0.05
 
 
 def latency_figures(run: Run, key: str, rows: int = TABLE_ROWS) -> tuple[Figure, ...]:

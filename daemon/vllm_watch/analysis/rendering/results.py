@@ -20,7 +20,7 @@ from vllm_watch.analysis.loadtest.model import (
 )
 from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, limit, percent, significant
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.setup import objective_text, run_objective
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective
 
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")

@@ -13,6 +13,35 @@ from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_t
 from vllm_watch.analysis.rendering.results import percentile
 
 
+_RANKED_BY: tuple[Callable[[Result], float | None], ...] = (
+    lambda result: -result.output_throughput if result.output_throughput is not None else None,
+    lambda result: None if result.ttft_ms is None else result.ttft_ms.p50,
+    lambda result: None if result.tpot_ms is None else result.tpot_ms.mean,
+    lambda result: -float(result.failed) if result.failed else None,
+)
+"""What runs are ranked by, the lowest first; `None` of a run that it says nothing of."""
+
+TELLING = "the runs with the most output, the lowest TTFT P50 and mean TPOT, and the most failed requests"
+"""Which runs are kept, in words."""
+
+_COLUMNS = (
+    Column("Run", is_text=True),
+    Column("Load", is_text=True),
+    Column("Failed"),
+    Column("Output", "tokens/s"),
+    Column("TTFT P50", "ms"),
+    Column("TTFT P99", "ms"),
+    Column("TPOT mean", "ms"),
+    Column("Goodput", "%"),
+)
+_FAILED = 2
+_ALL = "--format json has all runs."
+_MEASURED: Mapping[View, str] = {
+    "client": "As the client measured it, over the whole load.",
+    "server": "As the server measured it, over the whole load.",
+}
+
+
 def short_names(names: Sequence[str]) -> list[str]:
     """Return names without the folders that all begin with and the parts that all end with: ``bench1``, ``bench2``."""
     if len(set(names)) < 2:
@@ -31,18 +60,6 @@ def _alike(parts: Sequence[Sequence[str]]) -> int:
             return count
         count += 1
     return count
-
-
-_RANKED_BY: tuple[Callable[[Result], float | None], ...] = (
-    lambda result: -result.output_throughput if result.output_throughput is not None else None,
-    lambda result: None if result.ttft_ms is None else result.ttft_ms.p50,
-    lambda result: None if result.tpot_ms is None else result.tpot_ms.mean,
-    lambda result: -float(result.failed) if result.failed else None,
-)
-"""What runs are ranked by, the lowest first; `None` of a run that it says nothing of."""
-
-TELLING = "the runs with the most output, the lowest TTFT P50 and mean TPOT, and the most failed requests"
-"""Which runs are kept, in words."""
 
 
 def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
@@ -64,26 +81,6 @@ def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
 def _ranked(runs: Sequence[Run], value: Callable[[Result], float | None]) -> list[int]:
     ranks = [(None if run.result is None else value(run.result), place) for place, run in enumerate(runs)]
     return [place for _, place in sorted((rank, place) for rank, place in ranks if rank is not None)]
-
-
-_COLUMNS = (
-    Column("Run", is_text=True),
-    Column("Load", is_text=True),
-    Column("Failed"),
-    Column("Output", "tokens/s"),
-    Column("TTFT P50", "ms"),
-    Column("TTFT P99", "ms"),
-    Column("TPOT mean", "ms"),
-    Column("Goodput", "%"),
-)
-_FAILED = 2
-_ALL = "--format json has all runs."
-
-
-_MEASURED: Mapping[View, str] = {
-    "client": "As the client measured it, over the whole load.",
-    "server": "As the server measured it, over the whole load.",
-}
 
 
 def overview(runs: Sequence[Run], most: int | None = None) -> Table:

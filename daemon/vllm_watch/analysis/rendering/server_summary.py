@@ -55,6 +55,20 @@ _COLUMNS = (
     Column("Throttled", "% of time", is_text=True),
 )  # fmt: skip
 
+ENGINES = 4
+"""How many engines are side by side in 80 columns."""
+
+_TONES: Mapping[Standing, Tone] = {"ok": "good", "not ok": "warning", "FAILED": "warning", "not read": "note"}
+_TITLES = {"requests_running": "running", "requests_waiting": "waiting"}
+"""What a quantity of a statistics line is called where it has another name."""
+
+_QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
+_COUNTERS = {
+    "prompt_tokens_total": "Prompt tokens",
+    "generation_tokens_total": "Generated tokens",
+    "preemptions_total": "Preemptions",
+}
+
 
 def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
     """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
@@ -77,21 +91,6 @@ def _gpu_row(gpu: GpuDocument) -> Cells:
         gpu_texts.clock(gpu),
         gpu_texts.throttling(gpu).text,
     )
-
-
-ENGINES = 4
-"""How many engines are side by side in 80 columns."""
-
-_TONES: Mapping[Standing, Tone] = {"ok": "good", "not ok": "warning", "FAILED": "warning", "not read": "note"}
-_TITLES = {"requests_running": "running", "requests_waiting": "waiting"}
-"""What a quantity of a statistics line is called where it has another name."""
-
-_QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
-_COUNTERS = {
-    "prompt_tokens_total": "Prompt tokens",
-    "generation_tokens_total": "Generated tokens",
-    "preemptions_total": "Preemptions",
-}
 
 
 def summary_text(

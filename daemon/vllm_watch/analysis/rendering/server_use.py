@@ -10,8 +10,7 @@ from vllm_watch.analysis.loadtest.model import Bounds, Phase, PhaseName, Run, Se
 from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, duration, limit, percent, significant
 from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Column, Table, plain_table
-from vllm_watch.analysis.rendering.setup import run_start
-from vllm_watch.analysis.rendering.validity import load_seconds, phase_seconds, seconds_of_load
+from vllm_watch.analysis.rendering.run_facts import load_seconds, phase_seconds, run_start, seconds_of_load
 
 
 MAX_PHASES = 60

@@ -18,6 +18,8 @@ Attributes: TypeAlias = Mapping[str, float | str]
 
 _BESIDE = {"start": {"dx": "4"}, "end": {"dx": "-4"}}
 
+_SAMPLE_WIDTH = 28
+
 
 def element(name: str, attributes: Attributes, *children: str) -> str:
     """Return an element; its attributes are escaped, its children are elements or escaped texts."""
@@ -112,8 +114,6 @@ STYLES = (
     Style("#7a5a00", "#f0e442", "4 2 1 2 1 2", "M-4.4-1.5h2.9v-2.9h3v2.9h2.9v3h-2.9v2.9h-3v-2.9h-2.9z"),
 )
 """The styles in the order in which they are used; more lines than these begin anew."""
-
-_SAMPLE_WIDTH = 28
 
 
 def style_rules() -> str:

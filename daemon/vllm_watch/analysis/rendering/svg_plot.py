@@ -28,6 +28,17 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _FEW_DECADES = 2.5
 
+AXIS_HEIGHT = 36
+"""The pixels below a plot that its level axis takes, with its title."""
+
+_SMALL = 4
+_BELOW = 15
+_TITLE_BELOW = 31
+COLUMNS = 600
+"""Into how many columns a series is thinned: each keeps its lowest and its highest value."""
+
+_GAP_STEPS = 5
+
 
 class Scale(NamedTuple):
     """The values at both ends, `low` below `high`, and where the ticks are. Of a logarithmic scale both are above 0."""
@@ -108,14 +119,6 @@ def _round_up(value: float) -> float:
     return next(each * unit for each in (1.0, 2.0, 5.0, 10.0) if each * unit >= value * 0.999999)
 
 
-AXIS_HEIGHT = 36
-"""The pixels below a plot that its level axis takes, with its title."""
-
-_SMALL = 4
-_BELOW = 15
-_TITLE_BELOW = 31
-
-
 def upright_axis(plot: Plot, show: Callable[[float], str] = limit) -> str:
     """Return the level lines of a plot at the ticks of its upright axis, with their numbers."""
     parts = []
@@ -153,12 +156,6 @@ def band(left: float, right: float, top: float, height: float, style: str) -> st
 def since_start(seconds: float) -> str:
     """Return a tick of time since the start."""
     return "0" if seconds == 0 else duration(seconds)
-
-
-COLUMNS = 600
-"""Into how many columns a series is thinned: each keeps its lowest and its highest value."""
-
-_GAP_STEPS = 5
 
 
 class Spot(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from vllm_watch.analysis.loadtest.model import Phase, Run, Timeline
 from vllm_watch.analysis.loadtest.number_texts import duration, moment, significant
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
-from vllm_watch.analysis.rendering.setup import run_start
+from vllm_watch.analysis.rendering.run_facts import run_start
 from vllm_watch.analysis.rendering.svg import drawing, label, upright
 from vllm_watch.analysis.rendering.svg_plot import (
     AXIS_HEIGHT,

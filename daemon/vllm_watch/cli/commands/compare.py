@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
+from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
+from vllm_watch.analysis.comparison.fail_if import Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.analysis.loadtest.model import Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
@@ -108,18 +108,9 @@ def command(
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
     comparisons = compare_sides(read, baseline, force=force)
-    if chosen == "json":
-        text = comparisons_json(comparisons)
-    elif chosen == "html":
-        text = comparisons_html(comparisons)
-    else:
-        text = rendered(comparisons_document(comparisons), chosen, output)
-    write_answer(text, chosen, output)
+    write_answer(_text(comparisons, chosen, output), chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
-    outcomes = [check_rule(rule, pair) for rule in parsed for pair in comparisons.pairs]
-    for outcome in outcomes:
-        click.echo(f"vllm-watch: {outcome.text}", err=True)
-    sys.exit(int(any(outcome.has_failed for outcome in outcomes)))
+    sys.exit(_check(parsed, comparisons))
 
 
 def _named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
@@ -173,6 +164,22 @@ def _read_sides(
                 raise FileError(f"{query.source}: no load is in it, or none that was measured")
         sides.append(Side(name=side.name, runs=_tested(runs, options.prometheus)))
     return tuple(sides)
+
+
+def _text(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> str:
+    if form == "json":
+        return comparisons_json(comparisons)
+    if form == "html":
+        return comparisons_html(comparisons)
+    return rendered(comparisons_document(comparisons), form, output)
+
+
+def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
+    """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
+    outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    return int(any(outcome.has_failed for outcome in outcomes))
 
 
 def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run, ...]:

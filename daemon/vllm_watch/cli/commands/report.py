@@ -17,8 +17,7 @@ from vllm_watch.analysis.loadtest.objective import parse_objective
 from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
-from vllm_watch.analysis.rendering.report_document import report_markdown, report_text
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
