@@ -151,10 +151,10 @@ def config_differences(a: Side, b: Side) -> tuple[ConfigDifference, ...]:
     )
 
 
-def common_settings(sides: Sequence[Side]) -> tuple[tuple[str, str], ...]:
+def common_settings(sides: Sequence[Side]) -> dict[str, str]:
     """Return what all sides have alike, by name."""
     first, *others = (side_settings(side.runs) for side in sides)
-    return tuple((name, value) for name, value in sorted(first.items()) if all(o.get(name) == value for o in others))
+    return {name: value for name, value in sorted(first.items()) if all(o.get(name) == value for o in others)}
 
 
 def check_configuration(a: Side, b: Side) -> Iterator[Finding]:

@@ -106,9 +106,9 @@ def _at(side: Side, load: str) -> Side:
     return Side(name=f"{side.name}, {load}", runs=tuple(run for run in side.runs if load_name(run.load) == load))
 
 
-def _prices(sides: Sequence[Side]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
     prices = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
-    return tuple((name, tuple(sorted(values))) for name, values in prices.items() if values)
+    return {name: tuple(sorted(values)) for name, values in prices.items() if values}
 
 
 def _no_view(a: Side, b: Side) -> str:

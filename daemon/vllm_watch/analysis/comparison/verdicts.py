@@ -109,8 +109,8 @@ def matrix(sides: Sequence[Side]) -> tuple[MatrixRow, ...]:
     return tuple(
         MatrixRow(
             name=side.name,
-            config=tuple((name, flags[name]) for name in differing if name in flags),
-            values=tuple(_matrix_values(side, view)),
+            config={name: flags[name] for name in differing if name in flags},
+            values=_matrix_values(side, view),
         )
         for side, flags in zip(sides, settings, strict=True)
     )
@@ -174,9 +174,10 @@ def _percent(ratio: float | None) -> float | None:
     return None if ratio is None or math.isinf(ratio) else (ratio - 1) * 100
 
 
-def _matrix_values(side: Side, view: View | None) -> list[tuple[str, float]]:
-    values = [] if view is None else [(name, metric_mean(BY_NAME[name], measured(side, view))) for name in _MATRIX]
-    return [(name, value) for name, value in (*values, (MEMORY, _memory(side))) if value is not None]
+def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
+    values = {} if view is None else {name: metric_mean(BY_NAME[name], measured(side, view)) for name in _MATRIX}
+    values[MEMORY] = _memory(side)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: View) -> Decision:

@@ -66,8 +66,8 @@ _NO_INTERVALS = ([MISSING, MISSING], ["-100", MISSING])
 
 _FLAG_COLUMN = Column("Flag", is_text=True)
 
-Settings: TypeAlias = Sequence[tuple[str, str]]
-"""Flags, each with its value."""
+Settings: TypeAlias = Mapping[str, str]
+"""The values of flags, by their names."""
 
 Heads: TypeAlias = tuple[str, str]
 """What heads the columns of the baseline and of the candidate."""
@@ -76,7 +76,7 @@ _CONFIGURATION = Column("Configuration", is_text=True)
 
 
 def pair_sections(
-    pair: Comparison, runs: Mapping[str, int], common: Settings = (), *, is_alone: bool = True
+    pair: Comparison, runs: Mapping[str, int], common: Settings | None = None, *, is_alone: bool = True
 ) -> tuple[Section, ...]:
     """
     Return what is said of two sides: the verdict first, or, before any number, what makes them not comparable.
@@ -103,17 +103,17 @@ def pair_sections(
     return tuple(section for section in sections if section.blocks)
 
 
-def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Block, ...]:
+def _config_blocks(pair: Comparison, common: Settings | None, heads: Heads) -> tuple[Block, ...]:
     """Return the flags that differ, then in one paragraph what both sides have in common, but for what all have."""
     rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
     columns = (_FLAG_COLUMN, *(Column(head, is_text=True) for head in heads))
     table = plain_table("", columns, rows)
-    same = settings_paragraph("The same on both sides", [each for each in pair.common_config if each not in common])
+    same = settings_paragraph("The same on both sides", _without(pair.common_config, common or {}))
     return (table if rows else Paragraph("No difference of configuration is known."), *same, *_prices(pair))
 
 
 def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
-    each = [f"{name} {' and '.join(map(limit, prices))}" for name, prices in pair.cost_per_hour]
+    each = [f"{name} {' and '.join(map(limit, prices))}" for name, prices in pair.cost_per_hour.items()]
     return (Paragraph(f"Cost per hour: {', '.join(each)}."),) if each else ()
 
 
@@ -124,7 +124,7 @@ def settings_paragraph(said: str, settings: Settings) -> tuple[Paragraph, ...]:
 
 def settings_text(settings: Settings) -> str:
     """Return settings in a line: ``max-num-seqs 24, seed 0``."""
-    return ", ".join(f"{flag} {value}" for flag, value in settings)
+    return ", ".join(f"{flag} {value}" for flag, value in settings.items())
 
 
 def _metrics_table(pair: Comparison, heads: Heads) -> Table:
@@ -279,9 +279,9 @@ def settings_table(rows: Sequence[MatrixRow]) -> Table:
 
 def matrix_table(rows: Sequence[MatrixRow]) -> Table:
     """Return one row for each configuration with its values; none if no value is known of any."""
-    names = list(dict.fromkeys(name for row in rows for name, _ in row.values))
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
     columns = (_CONFIGURATION, *(Column(metric_title(name).label, metric_title(name).unit) for name in names))
-    cells = [(row.name, *(significant(dict(row.values).get(name)) for name in names)) for row in rows if names]
+    cells = [(row.name, *(significant(row.values.get(name)) for name in names)) for row in rows if names]
     return plain_table("", columns, tuple(cells))
 
 
@@ -293,9 +293,12 @@ def decision_table(decisions: Sequence[Decision]) -> Table:
 
 
 def _common(pairs: Sequence[Comparison]) -> Settings:
-    return (
-        [each for each in pairs[0].common_config if all(each in pair.common_config for pair in pairs)] if pairs else []
-    )
+    common = dict(pairs[0].common_config) if pairs else {}
+    return {name: value for name, value in common.items() if all(p.common_config.get(name) == value for p in pairs)}
+
+
+def _without(settings: Settings, others: Settings) -> Settings:
+    return {name: value for name, value in settings.items() if others.get(name) != value}
 
 
 def _together(comparisons: Comparisons) -> tuple[Section, ...]:
