@@ -14,7 +14,6 @@ from vllm_watch.analysis.loadtest.sources import ReadOptions, Sources, read_sour
 from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.explanation import explain_option
 from vllm_watch.cli.commands.options import (
     check_output,
     objective_option,
@@ -24,7 +23,7 @@ from vllm_watch.cli.commands.options import (
     seconds_of,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import rendered, report_format, write_answer
+from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,

@@ -23,7 +23,6 @@ from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.explanation import explain_option
 from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
@@ -33,7 +32,7 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import comparison_format, rendered, write_answer
+from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.support.completion import file_names

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of what answers: its format, asked for or by the file's name, how wide its text is, and where it goes."""
+"""The output of what answers: its format, how wide its text is, where it goes, and the document on its method."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+import click
 
 from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.html import render_html
@@ -33,6 +36,12 @@ _BY_ENDING: Mapping[str, ReportFormat] = {
 
 _NARROWEST, _WIDEST = 60, 120
 """Columns of a text: in fewer its tables do not fit, and longer lines of prose are hard to read."""
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DOCUMENTS: Mapping[str, str] = {"comparison": "COMPARING.md", "advice": "ADVISING.md"}
+"""By the package that they are about. In the source tree they are links to those of ``daemon/``."""
 
 
 def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat:
@@ -94,6 +103,24 @@ def write_answer(text: str, form: str, output: str | None) -> None:
         write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
+
+
+def explain_option(package: Literal["comparison", "advice"], what: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command ``--explain``; `what` completes the sentence of its help."""
+
+    def explain(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not context.resilient_parsing:
+            write_output((files(f"vllm_watch.analysis.{package}") / _DOCUMENTS[package]).read_text(encoding="utf-8"))
+            context.exit()
+
+    return click.option(
+        "--explain",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=explain,
+        help=f"Print {what} and exit.",
+    )
 
 
 def _of_ending(output: str | None) -> ReportFormat:
