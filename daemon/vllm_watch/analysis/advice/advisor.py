@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Observed, Silence
 from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
-from vllm_watch.analysis.advice.checks import Change, Known, Range, check_commands, compare_command
+from vllm_watch.analysis.advice.checks import Range, argument, check_commands, compare_command
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, judge
 from vllm_watch.analysis.advice.kv_cache_rules import notes
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
@@ -206,8 +206,9 @@ def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> 
     is_tested = any(view.view == "client" for run in one.runs for view in run.views)
     # A recording of several servers is no side of a comparison.
     is_alone = not any(": " in source for source in one.subject.source)
-    known = Known(_files(one) if is_tested and is_alone else (), tuple(ranges))
-    return replace(advice, check=check_commands(one.subject, Change(advice.flag, advice.proposed, guard), known))
+    tests = _files(one) if is_tested and is_alone else ()
+    started = argument(advice.flag, advice.proposed, one.subject.flags)
+    return replace(advice, check=check_commands(started, guard, tests, ranges))
 
 
 def _files(one: Configuration) -> tuple[str, ...]:

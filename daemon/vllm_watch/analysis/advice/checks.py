@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.advice.advice_subject import Subject
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.loadtest.number_texts import moment
 
@@ -34,14 +33,6 @@ def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
     return f"with --{flag} {value}"
 
 
-class Change(NamedTuple):
-    """A flag, the value to try, and what must not become worse: a metric of `compare` with its limit."""
-
-    flag: str
-    proposed: str
-    guard: str
-
-
 class Range(NamedTuple):
     """A time of a server in a Prometheus."""
 
@@ -51,19 +42,21 @@ class Range(NamedTuple):
     end: float
 
 
-class Known(NamedTuple):
-    """What there is already of a server as it is: the files of its load tests, and its times in a Prometheus."""
+def check_commands(
+    started: str, guarded: str, tests: Sequence[str] = (), ranges: Sequence[Range] = ()
+) -> tuple[str, ...]:
+    """
+    Return the commands that compare a server as it is with one that has a change; comments begin with ``#``.
 
-    tests: tuple[str, ...] = ()
-    ranges: tuple[Range, ...] = ()
-
-
-def check_commands(subject: Subject, change: Change, known: Known) -> tuple[str, ...]:
-    """Return the commands that compare a server as it is with one that has the change; comments begin with ``#``."""
-    started = argument(change.flag, change.proposed, subject.flags)
-    guard = f"--fail-if {shlex.quote(change.guard)}"
-    if known.ranges and not known.tests:
-        first = known.ranges[0]
+    Args:
+        started: What the changed server is started with, as `argument` writes it.
+        guarded: What must not become worse: a metric of `compare` with its limit.
+        tests: The files of load tests of the server as it is, if it was tested.
+        ranges: Where it was read from a Prometheus.
+    """
+    guard = f"--fail-if {shlex.quote(guarded)}"
+    if ranges and not tests:
+        first = ranges[0]
         now = f"now={_utc(first.start)}/{_utc(first.end)}"
         target = f"--prometheus {shlex.quote(first.url)} --server {shlex.quote(first.server)}"
         return (
@@ -71,11 +64,11 @@ def check_commands(subject: Subject, change: Change, known: Known) -> tuple[str,
             f"vllm-watch compare {target} {now} changed=FROM/TO {guard}",
         )
     changed = _files("changed")
-    if known.tests:
+    if tests:
         return (
             f"# Start the server {started}, and send it the same load {_RUNS} times:",
             _record("changed"),
-            compare_command(known.tests, changed, guard),
+            compare_command(tests, changed, guard),
         )
     return (
         f"# Send the same load to the server as it is and to one {started}, {_RUNS} times each, taking turns:",
