@@ -8,7 +8,7 @@ import random
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.model import Side
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.load_test import Goodput, Latency, Load, Objective, Result, Run, ServerUse, Steady
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.setup import objective_text, run_objective
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCIES,
     LATENCY_NAMES,
@@ -101,13 +101,11 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
 
 
 def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Group:
-    """Return a row for each metric of which anything is known."""
     rows = tuple(_row(titled(name), results, _total(name)) for name in names)
     return Group(title, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    """Return the rows of one latency, none if nothing is known of it."""
     rows = [_row("Mean", results, _of(name, lambda latency: significant(latency.mean)))]
     for quantile in QUANTILES:
         label = "Median" if quantile == "p50" else STATISTIC_LABELS[quantile]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -34,7 +33,7 @@ from vllm_watch.analysis.backtest.subjects import (
 )
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.report_sources import distinct_names
-from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
@@ -44,7 +43,7 @@ from vllm_watch.cli.commands.options import (
     seconds_of,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import text_width
+from vllm_watch.cli.commands.output_formats import rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -57,8 +56,6 @@ from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import BACKTEST_FORMATS, BacktestFormat
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _SETS = 2
@@ -216,14 +213,9 @@ def _write(
 ) -> None:
     if form == "json":
         text = backtest_json(results)
-    elif form == "markdown":
-        text = backtest_markdown(results, zone, is_verbose=is_verbose)
     else:
-        text = backtest_text(results, zone, text_width(output), is_verbose=is_verbose)
-    if output is None:
-        write_output(text)
-    else:
-        write_whole(Path(output), text.encode())
+        text = rendered(backtest_document(results, zone, is_verbose=is_verbose), form, output)
+    write_answer(text, form, output)
 
 
 def _check(results: Sequence[SourceResult], severity: str) -> None:

@@ -4,20 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.comparability import findings
-from vllm_watch.analysis.comparison.configuration import check_configuration, common_settings, config_differences
-from vllm_watch.analysis.comparison.decisions import decide, matrix
-from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, estimate
-from vllm_watch.analysis.comparison.headline import headline_metric
-from vllm_watch.analysis.comparison.levels import split_by_load
-from vllm_watch.analysis.comparison.metrics import METRICS, family_weights
-from vllm_watch.analysis.comparison.model import Comparison, Comparisons, Row, Side
-from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, measured, result_in
-from vllm_watch.analysis.comparison.traps import Traps, trap_warnings
-from vllm_watch.analysis.comparison.verdicts import blocked_row, method, verdict_rows
+from vllm_watch.analysis.comparison.comparability import (
+    check_configuration,
+    common_settings,
+    config_differences,
+    findings,
+    trap_warnings,
+)
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
+from vllm_watch.analysis.comparison.verdicts import decide, matrix, method, verdict_rows
+
+
+class _Levels(NamedTuple):
+    """The sides load by load, and the loads that not all sides have."""
+
+    sides: tuple[tuple[Side, ...], ...]
+    left_out: tuple[str, ...] = ()
 
 
 def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
@@ -33,19 +40,19 @@ def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: 
     """
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
-    levels = split_by_load(ordered)
+    levels = _split_by_load(ordered)
     pairs = tuple(compare_pair(level[0], side, force=force) for level in levels.sides for side in level[1:])
     if levels.left_out:
         warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
         pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
     listed = [side for level in levels.sides for side in level]
-    is_one_load = len(levels.sides) == 1
+    can_decide = len(listed) > 2 and len(levels.sides) == 1 and all(pair.metrics for pair in pairs)
     return Comparisons(
         baseline=first,
         sides=ordered,
         pairs=pairs,
         matrix=matrix(listed) if len(listed) > 2 else (),
-        decisions=decide(listed) if len(listed) > 2 and is_one_load and _are_shown(pairs) else (),
+        decisions=decide(listed) if can_decide else (),
     )
 
 
@@ -64,33 +71,44 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
     if view is None:
         return replace(shared, reasons=(_no_view(a, b),))
     pair = Pair(measured(a, view), measured(b, view), view)
-    found = list(findings(pair))
+    found = findings(pair)
     preventing = tuple(finding.text for finding in found if finding.prevents)
-    warnings = (
-        *(finding.text for finding in check_configuration(a, b)),
-        *(finding.text for finding in found if not finding.prevents),
-        *trap_warnings(pair),
-    )
-    rows = _rows(pair) if force or not preventing else ()
+    rows = verdict_rows(pair) if force or not preventing else ()
     return replace(
         shared,
         comparable=not preventing,
         reasons=preventing,
-        warnings=warnings,
+        warnings=(
+            *(finding.text for finding in check_configuration(a, b)),
+            *(finding.text for finding in found if not finding.prevents),
+            *trap_warnings(pair),
+        ),
         metrics=rows,
         method=method(pair) if rows else "",
     )
 
 
-def _prices(sides: Sequence[Side]) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """Return what the servers of each side cost in an hour, where that is known."""
-    known = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
-    return tuple((name, tuple(sorted(prices))) for name, prices in known.items() if prices)
+def _split_by_load(sides: Sequence[Side]) -> _Levels:
+    """
+    Return the sides load by load, in the order of the first side's runs, each with the load in its name.
+
+    They are as they were if no side has several loads, or they have none in common.
+    """
+    loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
+    common = [text for text in loads[0] if all(text in others for others in loads)]
+    if not common or max(map(len, loads)) == 1:
+        return _Levels((tuple(sides),))
+    left_out = dict.fromkeys(text for others in loads for text in others if text not in common)
+    return _Levels(tuple(tuple(_at(side, text) for side in sides) for text in common), tuple(left_out))
 
 
-def _are_shown(pairs: Sequence[Comparison]) -> bool:
-    """Whether each pair has its numbers."""
-    return all(pair.metrics for pair in pairs)
+def _at(side: Side, load: str) -> Side:
+    return Side(name=f"{side.name}, {load}", runs=tuple(run for run in side.runs if load_name(run.load) == load))
+
+
+def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
+    prices = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
+    return {name: tuple(sorted(values)) for name, values in prices.items() if values}
 
 
 def _no_view(a: Side, b: Side) -> str:
@@ -107,24 +125,3 @@ def _no_view(a: Side, b: Side) -> str:
         f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
         f"of a Prometheus with each run of {unseen['server']}."
     )
-
-
-def _rows(pair: Pair) -> tuple[Row, ...]:
-    """Return the rows of all metrics that a side has, the headline first."""
-    headline, traps = headline_metric(pair), Traps(pair)
-    weights = family_weights(headline)
-    known = [
-        found
-        for metric in METRICS
-        if (found := estimate(metric, pair, 1 - SIGNIFICANCE * weights.get(metric.name, 1.0))) is not None
-    ]
-    notes = {each.metric.name: note for each in known if (note := traps.note(each.metric)) is not None}
-    judged = verdict_rows([each for each in known if each.metric.name not in notes], headline)
-    rows = {row.metric: row for row in judged}
-    rows |= {
-        each.metric.name: blocked_row(each, notes[each.metric.name], headline)
-        for each in known
-        if each.metric.name in notes
-    }
-    in_order = [rows[each.metric.name] for each in known]
-    return tuple(sorted(in_order, key=lambda row: not row.is_headline))

@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How latencies are spread: the share of requests at or below each latency, with the percentiles and the objective."""
+"""How values are spread: the tokens of the engine's steps, and latencies with their percentiles and objective."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Distribution, Latency, Objective, Quantile, Result, Run
-from vllm_watch.analysis.rendering.distributions import shares_below
-from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table
+from vllm_watch.analysis.loadtest.load_test import Bounds, Distribution, Latency, Objective, Quantile, Result, Run
+from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
-from vllm_watch.analysis.rendering.setup import run_objective
-from vllm_watch.analysis.rendering.svg import drawing, label, upright
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import joined
-from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
-from vllm_watch.analysis.rendering.svg_styles import mark, polyline
+from vllm_watch.analysis.rendering.run_facts import run_objective
+from vllm_watch.analysis.rendering.svg import bar, drawing, label, mark, upright
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    Plot,
+    Scale,
+    band,
+    base,
+    joined,
+    level_axis,
+    linear,
+    logarithmic,
+    polyline,
+    upright_axis,
+)
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, LatencyName
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, percent
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, percent, significant, spread
 
 
-class Spread(NamedTuple):
-    """How one side's values of a latency are spread; `latency` has its percentiles, as far as they are drawn."""
-
-    label: str
-    distribution: Distribution
-    latency: Latency | None = None
-
-
+_BATCH_TOP = 16
+_BATCH_HEIGHT = 160
+_GAP = 0.12
+_BATCH_TITLE = "Batch size: share of engine steps"
 TABLE_ROWS = 40
 """How many rows the table behind a drawing has."""
 
@@ -40,6 +45,97 @@ _MARKED = 30
 _RIGHT = 0.55
 _ROOM_BELOW = 4
 _MUCH_BELOW = 0.05
+
+
+def is_known(distribution: Distribution) -> bool:
+    """Whether there are values, in buckets that fit their bounds."""
+    return len(distribution.counts) == len(distribution.bounds) + 1 and sum(distribution.counts) > 0
+
+
+def quantile_bounds(distribution: Distribution, quantile: float) -> Bounds:
+    """Return the bounds of the bucket that a quantile is in; both are open if there are no values."""
+    if not is_known(distribution):
+        return Bounds()
+    total = sum(distribution.counts)
+    for at, reached in enumerate(accumulate(distribution.counts)):
+        if reached >= quantile * total:
+            low = distribution.bounds[at - 1] if at else None
+            return Bounds(low=low, high=distribution.bounds[at] if at < len(distribution.bounds) else None)
+    return Bounds()
+
+
+def shares_below(distribution: Distribution) -> tuple[tuple[float, float], ...]:
+    """
+    Return the share of the values that are at or below each bound, as pairs of bound and share.
+
+    Bounds below all values but the last, and above all values but the first, are left out.
+    """
+    if not is_known(distribution):
+        return ()
+    total = sum(distribution.counts)
+    reached = accumulate(distribution.counts[:-1])
+    shares = [(bound, value / total) for bound, value in zip(distribution.bounds, reached, strict=True)]
+    start = max((at for at, (_, share) in enumerate(shares) if share == 0), default=0)
+    end = min((at for at, (_, share) in enumerate(shares) if share == 1), default=len(shares))
+    return tuple(shares[start : end + 1])
+
+
+def together(distributions: Sequence[Distribution]) -> Distribution:
+    """
+    Return distributions as one.
+
+    Where their bounds are not the same, the values of a bucket count at its upper bound: the share below each of their
+    bounds is never too high.
+    """
+    known = [each for each in distributions if is_known(each)]
+    bounds = sorted({bound for each in known for bound in each.bounds})
+    places = {bound: at for at, bound in enumerate(bounds)}
+    counts = [0.0] * (len(bounds) + 1)
+    for each in known:
+        for bound, value in zip(each.bounds, each.counts[:-1], strict=True):
+            counts[places[bound]] += value
+        counts[-1] += each.counts[-1]
+    return Distribution(bounds=tuple(bounds), counts=tuple(counts))
+
+
+def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
+    """Return the shares of the engine's steps by their number of tokens; `None` if they are not known."""
+    if distribution is None or not is_known(distribution):
+        return None
+    buckets = _filled(distribution)
+    y = linear((share * 100 for _, _, share in buckets), ticks=3)
+    width = 1 / len(buckets)
+    plot = Plot(Scale(0.0, 1.0, ()), y, _BATCH_TOP, _BATCH_HEIGHT)
+    parts = [upright_axis(plot)]
+    for at, (low, high, share) in enumerate(buckets):
+        _, top = plot.place(0, share * 100)
+        parts.append(bar(0, (at + _GAP) * width, (at + 1 - _GAP) * width, top, plot.bottom - top))
+        style = "tick minor" if at % 2 and len(buckets) > 6 else "tick"
+        text = f"≤ {limit(high)}" if high is not None else f"> {limit(low or 0)}"
+        parts.append(label(text, (at + 0.5) * width, plot.bottom + 15, style))
+    parts.append(base(plot.bottom, "Tokens in a step"))
+    most = max(buckets, key=lambda bucket: bucket[2])
+    description = f"Most steps, {percent(most[2])} %, had {spread(most[0], most[1])} tokens."
+    svg = drawing(key, _BATCH_TITLE, description, _BATCH_TOP + _BATCH_HEIGHT + AXIS_HEIGHT, *parts)
+    rows = tuple((spread(low, high), significant(share * 100)) for low, high, share in buckets)
+    table = plain_table("Shares of the steps", (Column("Tokens"), Column("Steps", "%")), rows)
+    return Figure(key, _BATCH_TITLE, svg, table=table)
+
+
+def _filled(distribution: Distribution) -> list[tuple[float | None, float | None, float]]:
+    total = sum(distribution.counts)
+    ends = [None, *distribution.bounds, None]
+    buckets = [(ends[at], ends[at + 1], each / total) for at, each in enumerate(distribution.counts)]
+    filled = [at for at, bucket in enumerate(buckets) if bucket[2] > 0]
+    return buckets[filled[0] : filled[-1] + 1]
+
+
+class Spread(NamedTuple):
+    """How one side's values of a latency are spread; `latency` has its percentiles, as far as they are drawn."""
+
+    label: str
+    distribution: Distribution
+    latency: Latency | None = None
 
 
 def latency_figures(run: Run, key: str, rows: int = TABLE_ROWS) -> tuple[Figure, ...]:
@@ -80,7 +176,6 @@ def _latency(run: Run, name: LatencyName) -> Latency | None:
 
 
 def _values(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
-    """Return what the axis must have room for: the bounds, and the percentiles that are drawn."""
     values = [bound for curve in curves for bound, _ in curve]
     values += [curve[0][0] / _ROOM_BELOW for curve in curves if curve[0][1] > _MUCH_BELOW]
     for each in known:
@@ -101,7 +196,6 @@ def _place(latency: Latency | None, quantile: Quantile) -> tuple[float, ...]:
 
 
 def _percentiles(spread: Spread, plot: Plot) -> str:
-    """Return a line at each percentile, or a band between its bounds, with its value above."""
     parts = []
     for row, quantile in enumerate(_DRAWN):
         place = _place(spread.latency, quantile)
@@ -147,7 +241,6 @@ def _description(known: Sequence[Spread]) -> str:
 
 
 def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]], most: int) -> Table:
-    """Return the shares at the bounds; of many bounds, some."""
     groups = []
     for each, curve in zip(known, curves, strict=True):
         size = max(1, -(-len(curve) // most))

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most important numbers of a run in one row, and of several runs in one table."""
+"""The most important numbers of a run in one row, and of several runs in one table: of very many, the most telling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
-from vllm_watch.analysis.loadtest.load_test import Latency, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Result, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Table, plain_table
-from vllm_watch.analysis.rendering.names import short_names
 from vllm_watch.analysis.rendering.results import percentile
-from vllm_watch.analysis.rendering.selection import TELLING, telling_runs
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, percent, significant
 
+
+_RANKED_BY: tuple[Callable[[Result], float | None], ...] = (
+    lambda result: -result.output_throughput if result.output_throughput is not None else None,
+    lambda result: None if result.ttft_ms is None else result.ttft_ms.p50,
+    lambda result: None if result.tpot_ms is None else result.tpot_ms.mean,
+    lambda result: -float(result.failed) if result.failed else None,
+)
+"""What runs are ranked by, the lowest first; `None` of a run that it says nothing of."""
+
+TELLING = "the runs with the most output, the lowest TTFT P50 and mean TPOT, and the most failed requests"
+"""Which runs are kept, in words."""
 
 _COLUMNS = (
     Column("Run", is_text=True),
@@ -27,22 +37,55 @@ _COLUMNS = (
 )
 _FAILED = 2
 _ALL = "--format json has all runs."
-
-
 _MEASURED: Mapping[View, str] = {
     "client": "As the client measured it, over the whole load.",
     "server": "As the server measured it, over the whole load.",
 }
 
 
-def overview(runs: Sequence[Run], most: int | None = None) -> Table:
-    """
-    Return one row for each run; a column in which nothing is known, or nothing failed, is left out.
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names without the folders that all begin with and the parts that all end with: ``bench1``, ``bench2``."""
+    if len(set(names)) < 2:
+        return list(names)
+    parts = [name.split("/") for name in names]
+    start = _alike(parts)
+    end = _alike([each[start:][::-1] for each in parts])
+    short = ["/".join(each[start : len(each) - end]) for each in parts]
+    return short if all(short) else list(names)
 
-    Args:
-        runs: All runs.
-        most: How many rows there may be, if not as many as there are runs.
+
+def _alike(parts: Sequence[Sequence[str]]) -> int:
+    count = 0
+    for each in zip(*parts, strict=False):
+        if len(set(each)) > 1:
+            return count
+        count += 1
+    return count
+
+
+def telling_runs(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
     """
+    Return at most so many runs, in their order: by turns the next best of each order, and the next with failures.
+
+    A run of which an order knows nothing, or in which nothing failed, has no place in it.
+    """
+    if len(runs) <= most:
+        return tuple(runs)
+    kept: set[int] = set()
+    for places in zip_longest(*(_ranked(runs, value) for value in _RANKED_BY)):
+        for place in places:
+            if place is not None and len(kept) < most:
+                kept.add(place)
+    return tuple(runs[place] for place in sorted(kept))
+
+
+def _ranked(runs: Sequence[Run], value: Callable[[Result], float | None]) -> list[int]:
+    ranks = [(None if run.result is None else value(run.result), place) for place, run in enumerate(runs)]
+    return [place for _, place in sorted((rank, place) for rank, place in ranks if rank is not None)]
+
+
+def overview(runs: Sequence[Run], most: int | None = None) -> Table:
+    """Return a row for each run, or for `most` of them, without columns in which nothing is known or failed."""
     kept = runs if most is None else telling_runs(runs, most)
     names = short_names([run.name for run in kept])
     left_out = len(runs) - len(kept)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from vllm_watch.analysis.loadtest.load_test import Run, Struct
@@ -73,8 +74,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     config: tuple[ConfigDifference, ...] = ()
-    common_config: tuple[tuple[str, str], ...] = ()
-    cost_per_hour: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    common_config: Mapping[str, str] = {}
+    cost_per_hour: Mapping[str, tuple[float, ...]] = {}
     """The prices of each side's servers, each price once; a side without any is left out."""
     method: str = ""
     metrics: tuple[Row, ...] = ()
@@ -84,8 +85,8 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     """One configuration among several: what was tested, and its values by metric."""
 
     name: str
-    config: tuple[tuple[str, str], ...]
-    values: tuple[tuple[str, float], ...] = ()
+    config: Mapping[str, str]
+    values: Mapping[str, float] = {}
 
 
 class Decision(Struct, frozen=True, kw_only=True):

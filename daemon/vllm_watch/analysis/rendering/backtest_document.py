@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which alerts would have fired, as text, as Markdown and as JSON."""
+"""Which alerts would have fired, as a document and as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from vllm_watch.analysis.backtest.fired import Alert, NotJudged, Pair, SetResult, SourceResult, side_by_side
-from vllm_watch.analysis.rendering.document import Block, Column, Document, Group, Paragraph, Section, Statement, Table
+from vllm_watch.analysis.rendering.document import (
+    Block,
+    Cells,
+    Column,
+    Document,
+    Group,
+    Paragraph,
+    Section,
+    Statement,
+    Table,
+)
 from vllm_watch.analysis.rendering.json_output import encoded
-from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.daemon.catalog.number_texts import MISSING, duration
 from vllm_watch.daemon.catalog.severities import severity_rank
 
@@ -24,26 +32,6 @@ _FEW = 2
 """A reason that keeps so few alerts from being judged is one of the others."""
 
 _TO = "–"  # noqa: RUF001 - A dash is what it is.
-
-
-def backtest_text(
-    results: Sequence[SourceResult], zone: tzinfo | None, width: int = WIDTH, *, is_verbose: bool = False
-) -> str:
-    """
-    Return results for a terminal of so many columns.
-
-    Args:
-        results: What the rules say of each source.
-        zone: The zone of times; `None` is this machine's.
-        width: How many columns.
-        is_verbose: Whether each alert that was not judged is named.
-    """
-    return render_text(backtest_document(results, zone, is_verbose=is_verbose), width)
-
-
-def backtest_markdown(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> str:
-    """Return results for a pull request."""
-    return render_markdown(backtest_document(results, zone, is_verbose=is_verbose))
 
 
 def backtest_json(results: Sequence[SourceResult]) -> str:
@@ -70,8 +58,8 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
 
-def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool) -> Document:
-    """Return results as a document, with a section for each source."""
+def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> Document:
+    """Return results as a document, with times in a zone, `None` for this machine's, and a section for each source."""
     names = [found.name for found in results[0].sets]
     what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
     sections = tuple(_section(result, _Times(result, zone), is_verbose=is_verbose) for result in results)
@@ -138,37 +126,30 @@ def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Sectio
 
 def _listed(alerts: Sequence[Alert], times: _Times) -> Table:
     columns = (Column("Alert", is_text=True), Column("From"), Column("To"), Column("For"))
-    rows = _Rows()
+    rows = []
     for alert in alerts:
         lasted = MISSING if alert.end is None else duration(alert.end - alert.start)
-        rows.add(alert, (alert.alertname, times.start(alert), times.end(alert), lasted))
-    return Table("", columns, rows.groups())
+        rows.append((alert, (alert.alertname, times.start(alert), times.end(alert), lasted)))
+    return Table("", columns, _grouped(rows))
 
 
 def _compared(pairs: Sequence[Pair], names: tuple[str, str], times: _Times) -> Table:
     columns = tuple(Column(head, is_text=True) for head in ("Alert", *names, "Difference"))
-    rows = _Rows()
+    rows = []
     for pair in pairs:
         spans = times.span(pair.first), times.span(pair.second)
-        rows.add(pair.either, (pair.either.alertname, *spans, pair.difference(names)))
+        rows.append((pair.either, (pair.either.alertname, *spans, pair.difference(names))))
     same = sum(not pair.difference(names) for pair in pairs)
-    return Table("", columns, rows.groups(), (f"{same} of {len(pairs)} alerts are the same.",))
+    return Table("", columns, _grouped(rows), (f"{same} of {len(pairs)} alerts are the same.",))
 
 
-class _Rows:
-    """Gathers rows by what alerts are about, the worst severity first."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
-
-    def add(self, alert: Alert, cells: tuple[str, ...]) -> None:
-        """Take in a row."""
-        self._rows[alert.severity, labels_text(alert)].append(cells)
-
-    def groups(self) -> tuple[Group, ...]:
-        """Return the rows below their titles."""
-        places = sorted(self._rows, key=lambda place: severity_rank(place[0]))
-        return tuple(Group(_title(*place), tuple(self._rows[place])) for place in places)
+def _grouped(rows: Sequence[tuple[Alert, Cells]]) -> tuple[Group, ...]:
+    """Return the rows by what their alerts are about, below their titles, the worst severity first."""
+    by_place: dict[tuple[str, str], list[Cells]] = defaultdict(list)
+    for alert, cells in rows:
+        by_place[alert.severity, labels_text(alert)].append(cells)
+    places = sorted(by_place, key=lambda place: severity_rank(place[0]))
+    return tuple(Group(_title(*place), tuple(by_place[place])) for place in places)
 
 
 def _title(severity: str, of: str) -> str:
@@ -228,7 +209,6 @@ def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[St
 
 
 def _pending(alerts: Sequence[Alert], times: _Times) -> str:
-    """Return when an alert was pending, or how often and for how long."""
     if len(alerts) == 1:
         return times.span(alerts[0])
     longest = max((alert.end - alert.start for alert in alerts if alert.end is not None), default=None)
@@ -237,11 +217,7 @@ def _pending(alerts: Sequence[Alert], times: _Times) -> str:
 
 
 def _row(alert: Alert) -> dict[str, Any]:
-    """Return an alert as an object; what is not known is absent."""
-    return _known({**alert._asdict(), "labels": dict(alert.labels)})
-
-
-def _known(row: dict[str, Any]) -> dict[str, Any]:
+    row = {**alert._asdict(), "labels": dict(alert.labels)}
     return {name: value for name, value in row.items() if value is not None}
 
 
