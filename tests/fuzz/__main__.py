@@ -2,9 +2,9 @@
 """
 Fuzzing with atheris: ``make fuzz ARGS='exposition --seconds 600'``, or ``python -m tests.fuzz exposition``.
 
-A finding is written to ``tests/fuzz/findings``. What is mended goes into the corpus, under a name that says what it is
-about; every test run replays the corpus. ``--keep`` adds what a run found to it: few inputs that cover all that was
-covered.
+A finding is written to ``tests/fuzz/findings``. What is mended goes into ``corpus/TARGET.jsonl``: name its file after
+what it is about, and ``--add`` it; every test run replays the corpus. ``--keep`` adds what a run found: few inputs that
+cover all that was covered.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import argparse
 import sys
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from tests.fuzz.runs import FINDINGS, fuzz
+from tests.fuzz.runs import FINDINGS, add_to_corpus, fuzz
 from tests.fuzz.targets import TARGETS
 
 
@@ -25,7 +26,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=int, default=60, help="how long to look at each target")
     parser.add_argument("--seed", type=int, default=0, help="repeats a run; 0 is chance")
     parser.add_argument("--keep", action="store_true", help="add what was found to the corpus")
+    parser.add_argument("--add", type=Path, metavar="FILE", help="add this input to the corpus, and do not search")
     options = parser.parse_args(arguments)
+    if options.add is not None:
+        if options.target == "all":
+            parser.error("--add needs one target")
+        add_to_corpus(options.target, [options.add], named=True)
+        return 0
     targets = TARGETS if options.target == "all" else (options.target,)
     statuses = [
         fuzz(target, options.seconds, FINDINGS, seed=options.seed, with_seeds=True, keep=options.keep)

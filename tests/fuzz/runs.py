@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of libFuzzer over one target, each in a process of its own."""
+"""
+Runs of libFuzzer over one target, each in a process of its own.
+
+libFuzzer reads folders of inputs: the corpus has one file for each target, a line of JSON for each input, in which a
+character is a byte. Inputs that were written or mended by hand have a name.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -32,6 +38,21 @@ _MEMORY = 2048
 """MiB after which an input is a finding."""
 
 
+def read_corpus(target: str) -> dict[str, bytes]:
+    """Return the inputs that are kept for a target, by name or number."""
+    lines = (CORPUS / f"{target}.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return {row.get("name", f"{number:03}"): row["input"].encode("latin-1") for number, row in enumerate(rows)}
+
+
+def add_to_corpus(target: str, files: Iterable[Path], *, named: bool = False) -> None:
+    """Append files to the inputs that are kept for a target, with their names if these say what they are about."""
+    with (CORPUS / f"{target}.jsonl").open("a") as corpus:
+        for file in files:
+            name = {"name": file.name} if named else {}
+            corpus.write(json.dumps({**name, "input": file.read_bytes().decode("latin-1")}) + "\n")
+
+
 def fuzz(
     target: str, seconds: int, findings: Path, *, seed: int = 0, with_seeds: bool = False, keep: bool = False
 ) -> int:
@@ -51,8 +72,9 @@ def fuzz(
     """
     findings.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        found, seeds = Path(folder, "found"), Path(folder, "seeds")
-        found.mkdir()
+        found, kept, seeds = (Path(folder, name) for name in ("found", "kept", "seeds"))
+        _write(found, ())
+        _write(kept, read_corpus(target).values())
         _write(seeds, load(target).seeds() if with_seeds else ())
         options = [
             f"-max_total_time={seconds}",
@@ -61,9 +83,9 @@ def fuzz(
             f"-artifact_prefix={findings}/{target}-",
             "-print_final_stats=1",
         ]
-        status = _run(target, [found, CORPUS / target, seeds], options)
+        status = _run(target, [found, kept, seeds], options)
         if keep and status == 0:
-            _merge(target, [found, seeds])
+            _merge(target, kept, [found, seeds])
     return status
 
 
@@ -73,13 +95,15 @@ def _write(folder: Path, inputs: Iterable[bytes]) -> None:
         (folder / f"{number:05}").write_bytes(data)
 
 
-def _merge(target: str, folders: Sequence[Path]) -> None:
+def _merge(target: str, kept: Path, folders: Sequence[Path]) -> None:
     for folder in folders:
         for file in folder.iterdir():
             if file.stat().st_size > MAX_KEPT:
                 file.unlink()
     # By edges alone: that one was taken more often is worth a run's memory and not a file.
-    _run(target, [CORPUS / target, *folders], ["-set_cover_merge=1", "-use_counters=0"])
+    before = set(kept.iterdir())
+    _run(target, [kept, *folders], ["-set_cover_merge=1", "-use_counters=0"])
+    add_to_corpus(target, sorted(set(kept.iterdir()) - before))
 
 
 def _run(target: str, folders: Sequence[Path], options: Sequence[str]) -> int:

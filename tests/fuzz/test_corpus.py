@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fuzz.mutation import structured
-from tests.fuzz.runs import CORPUS, fuzz
+from tests.fuzz.runs import fuzz, read_corpus
 from tests.fuzz.targets import TARGETS, load
 from tests.support.samples import sample
 
@@ -20,19 +20,13 @@ pytestmark = pytest.mark.slow
 
 SECONDS = sample(2, whole=5)
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
-KEPT = sorted(file for file in CORPUS.glob("*/*") if file.is_file())
+CORPUS = {target: read_corpus(target) for target in TARGETS}
 
 
-@pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.name}-{file.name}")
-def test_what_was_found_stays_mended(file):
+@pytest.mark.parametrize(("target", "name"), [(target, name) for target in TARGETS for name in CORPUS[target]])
+def test_what_was_found_stays_mended(target, name):
     """Each kept input, also those that once broke something, is taken as every input is to be."""
-    load(file.parent.name).check(file.read_bytes())
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_target_has_a_corpus(target):
-    """A search begins where earlier ones ended."""
-    assert any(file.parent.name == target for file in KEPT)
+    load(target).check(CORPUS[target][name])
 
 
 @pytest.mark.needs_module("atheris")
@@ -49,7 +43,7 @@ def test_a_short_search_finds_nothing(target, tmp_path):
 def test_changes_by_chance_find_nothing(target):
     """Kept inputs changed by chance break nothing."""
     module = load(target)
-    inputs = [file.read_bytes() for file in KEPT if file.parent.name == target]
+    inputs = list(CORPUS[target].values())
     change = structured(inputs, module.TOKENS)
 
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
