@@ -31,7 +31,7 @@ from boards.kit.panels import (
     state_mappings,
     value_mapping,
 )
-from boards.kit.quotients import Quotient
+from boards.kit.promql import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
@@ -289,8 +289,8 @@ def _places(t: Texts) -> Panel:
         t.panel("places"),
         REQUESTS,
         [
-            Query(f"{places} and {room.is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
-            Query(f"{places} unless {room.is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
+            Query(f"{places} and {room.is_limited_by_batch()}", t.of_server("by_batch"), palette.PURPLE),
+            Query(f"{places} unless {room.is_limited_by_batch()}", t.of_server("by_cache"), palette.SKY),
         ],
         width=12,
         stepped=True,
@@ -307,8 +307,8 @@ def _kv_cache(t: Texts) -> Panel:
         t.panel("kv_cache"),
         RATIO,
         [
-            Query(promql.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", several=True),
-            Query(promql.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
+            Query(promql.per_server(_USAGE, "max"), t.of_server("present"), several=True),
+            Query(promql.per_server(ahead, "max"), t.of_server("ahead"), palette.ORANGE, limit=True),
         ],
         width=12,
         most=1,
@@ -346,11 +346,11 @@ def _throughput(t: Texts) -> Panel:
         t.panel("throughput"),
         TOKENS_PER_SECOND,
         [
-            Query(present, f"{{{{server}}}} {t.name('present')}", palette.GREY),
-            Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", several=True),
-            Query(_most_of_server(), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
-            Query(promql.whole(_LOWER, _DONE), f"{{{{server}}}} {t.name('lower_bound')}", palette.PURPLE, limit=True),
-            Query(_provisional_of_server(), f"{{{{server}}}} {t.name('provisional')}", palette.ORANGE, limit=True),
+            Query(present, t.of_server("present"), palette.GREY),
+            Query(promql.per_server(_DONE), t.of_server("mean_5m"), several=True),
+            Query(_most_of_server(), t.of_server("capacity"), palette.LIMIT, limit=True),
+            Query(promql.whole(_LOWER, _DONE), t.of_server("lower_bound"), palette.PURPLE, limit=True),
+            Query(_provisional_of_server(), t.of_server("provisional"), palette.ORANGE, limit=True),
         ],
         width=7,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, flags, gpus, palette, promql, server_links, since, variables
+from boards.kit import engines, events, flags, gpus, links, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.legends import AT, ENGINE
 from boards.kit.links import runbooks, to_board
@@ -73,7 +73,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t),
         [
-            Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=12, is_by_daemon=True)]),
+            Row(t.row("now"), [*_strip(t), _servers(t), events.firing(t, width=24, height=12, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
             Row(t.row("gpu"), [*_gpu_figures(t), *_gpu_courses(t)], collapsed=True),
             Row(t.row("flags"), [flags.table(t, "differing", flags.differing())]),
@@ -103,7 +103,7 @@ def _strip(t: Texts) -> list[Panel]:
             Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting")),
             steps=[(1, palette.WARNING)],
         ),
-        alerts.counts(t),
+        events.counts(t),
     ]
 
 
@@ -127,7 +127,7 @@ def _rank() -> str:
     Grafana sorts by no column that is hidden, so the state itself has to say it.
     """
     state, least = _worst(), STATES["saturated"].severity
-    critical = alerts.counted("critical", "by (instance, server)")
+    critical = events.counted("critical", "by (instance, server)")
     raised = f"({state} < {least}) + {_STEP * (least - 1)} and on (instance, server) {critical}"
     return f"({raised} or {state} * {_STEP})"
 
@@ -158,20 +158,20 @@ def _servers(t: Texts) -> Panel:
                 filled=True,
                 width=74,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
-                links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *server_links.pages(t)],
+                links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *links.pages(t)],
             ),
-            since.state_for(since.in_state(), t, width=78),
+            engines.state_for(engines.in_state(), t, width=78),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
             Column(promql.since_token(), t.name("last_token"), SECONDS, decimals=1),
             Column(_info(), t.name("info"), hidden=True),
-            Column(server_links.over_range(), t.name("links"), hidden=True),
+            Column(links.over_range(), t.name("links"), hidden=True),
         ],
         facts=[
             Key("version", t.name("version"), width=54),
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=106),
-            *server_links.hidden(t),
+            *links.hidden(t),
         ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
@@ -183,12 +183,12 @@ def _warnings(t: Texts) -> list[Column]:
     return [
         *(
             Column(
-                alerts.counted(severity, "by (instance, server)"),
+                events.counted(severity, "by (instance, server)"),
                 t.name(f"{severity}_count"),
                 steps=[(1, color)],
                 width=62 if severity == "critical" else 66,
             )
-            for severity, color in alerts.SEVERITIES.items()
+            for severity, color in events.SEVERITIES.items()
         ),
         Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=62),
     ]
@@ -363,11 +363,7 @@ def _gpu_figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("gpu_actions"),
             COUNT,
-            Query(
-                f"sum({_each_gpu(_RECOMMENDED)})",
-                t.name("needing"),
-                steps=[(1, palette.BAD)],
-            ),
+            Query(f"sum({_each_gpu(_RECOMMENDED)})", t.name("needing"), steps=[(1, palette.BAD)]),
             width=4,
             runbooks=runbooks(t, "GpuNeedsAction"),
         ),

@@ -24,7 +24,7 @@ from boards.kit.panels import (
     lines,
     value_mapping,
 )
-from boards.kit.quotients import Quotient
+from boards.kit.promql import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -138,8 +138,8 @@ def _first_token(t: Texts) -> Panel:
         t.panel("first_token"),
         SECONDS,
         [
-            Query(prefill, f"{{{{server}}}} {t.name('whole_request')}", palette.ORANGE, several=True),
-            Query(decode, f"{{{{server}}}} {t.name('first_token')}", palette.SKY, several=True),
+            Query(prefill, t.of_server("whole_request"), palette.ORANGE, several=True),
+            Query(decode, t.of_server("first_token"), palette.SKY, several=True),
             Query(chosen, f"{{{{model_name}}}} {{{{pair}}}} {t.name('pair')}${{at}}", palette.TEXT),
         ],
     )
@@ -152,7 +152,7 @@ def _fetching(t: Texts) -> Panel:
         REQUESTS,
         [
             Query(promql.per_server(_FETCHING), "{{server}} {{stage}}", several=True),
-            Query(deferred, f"{{{{server}}}} {t.name('deferred')}", palette.TEXT, limit=True),
+            Query(deferred, t.of_server("deferred"), palette.TEXT, limit=True),
         ],
         stepped=True,
         soft_most=1,
@@ -177,16 +177,11 @@ def _prompt_tokens(t: Texts) -> Panel:
         t.panel("prompt_tokens"),
         TOKENS_PER_SECOND,
         [
-            Query(computed, f"{{{{server}}}} {t.name('computed')}", palette.ORANGE, several=True),
-            Query(
-                fetched,
-                f"{{{{server}}}} {t.name('fetched')}",
-                palette.SKY,
-                several=True,
-            ),
+            Query(computed, t.of_server("computed"), palette.ORANGE, several=True),
+            Query(fetched, t.of_server("fetched"), palette.SKY, several=True),
             Query(
                 _with_role(_tokens("local_compute"), "decode"),
-                f"{{{{server}}}} {t.name('computed_again')}",
+                t.of_server("computed_again"),
                 palette.VERMILLION,
                 several=True,
             ),

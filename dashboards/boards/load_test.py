@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import energy, palette, promql, variables
 from boards.kit.board import Row, board
+from boards.kit.engines import PREEMPTED, preemptions
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
@@ -36,8 +37,7 @@ from boards.kit.panels import (
     shares,
     states,
 )
-from boards.kit.preemptions import PREEMPTED, preemptions
-from boards.kit.quotients import by_drafts
+from boards.kit.promql import by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.daemon.state.window import STAGES
@@ -262,8 +262,8 @@ def _outcomes(t: Texts) -> Panel:
         t.panel("outcomes"),
         PER_SECOND,
         [
-            Query(ok, f"{{{{server}}}} {t.name('ok')}", palette.GREEN),
-            Query(_failed(promql.rate), f"{{{{server}}}} {t.name('failed')}", palette.VERMILLION),
+            Query(ok, t.of_server("ok"), palette.GREEN),
+            Query(_failed(promql.rate), t.of_server("failed"), palette.VERMILLION),
             _earlier_line(t, ok, t.name("ok")),
         ],
         width=6,
@@ -284,8 +284,8 @@ def _offered(t: Texts) -> Panel:
         t.panel("offered"),
         PER_SECOND,
         [
-            Query(_and_not_admitted(arrived, promql.rate), f"{{{{server}}}} {t.name('offered')}", palette.ORANGE),
-            Query(served, f"{{{{server}}}} {t.name('served')}", palette.GREEN),
+            Query(_and_not_admitted(arrived, promql.rate), t.of_server("offered"), palette.ORANGE),
+            Query(served, t.of_server("served"), palette.GREEN),
         ],
         width=6,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
@@ -299,9 +299,9 @@ def _running(t: Texts) -> Panel:
         t.panel("running"),
         REQUESTS,
         [
-            Query(of_server, f"{{{{server}}}} {t.name('running')}", palette.SKY),
+            Query(of_server, t.of_server("running"), palette.SKY),
             _earlier_line(t, of_server, t.name("running")),
-            Query(promql.whole(limit, running), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
+            Query(promql.whole(limit, running), t.of_server("batch_limit"), palette.LIMIT, limit=True),
         ],
         width=6,
         stepped=True,
@@ -315,7 +315,7 @@ def _waiting(t: Texts) -> Panel:
         t.panel("waiting"),
         REQUESTS,
         [
-            Query(waiting, f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
+            Query(waiting, t.of_server("waiting"), palette.ORANGE),
             _earlier_line(t, waiting, t.name("waiting")),
         ],
         width=6,
@@ -344,9 +344,9 @@ def _throughput(t: Texts) -> Panel:
         t.panel("throughput"),
         TOKENS_PER_SECOND,
         [
-            Query(prompt, f"{{{{server}}}} {t.name('input')}", palette.SKY),
-            Query(generation, f"{{{{server}}}} {t.name('output')}", palette.GREEN),
-            Query(total, f"{{{{server}}}} {t.name('total')}", palette.PURPLE),
+            Query(prompt, t.of_server("input"), palette.SKY),
+            Query(generation, t.of_server("output"), palette.GREEN),
+            Query(total, t.of_server("total"), palette.PURPLE),
             _earlier_line(t, total, t.name("total")),
         ],
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, energy, gpus, palette, promql, room, since, variables
+from boards.kit import energy, engines, events, gpus, palette, promql, room, variables
 from boards.kit.board import Row, board
-from boards.kit.events import events
+from boards.kit.engines import preemptions
 from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
@@ -32,7 +32,6 @@ from boards.kit.panels import (
     state_mappings,
     states,
 )
-from boards.kit.preemptions import preemptions
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -69,7 +68,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("now"), [*_figures(t), *_what_is_watched(t), events(t, height=5)]),
+            Row(t.row("now"), [*_figures(t), *_what_is_watched(t), events.happened(t, height=5)]),
             Row(t.row("users"), [*_request_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),
@@ -176,7 +175,7 @@ def _what_is_watched(t: Texts) -> list[Panel]:
             width=12,
             height=8,
         ),
-        alerts.firing(t, width=12, height=8),
+        events.firing(t, width=12, height=8),
         _strip(t),
     ]
 
@@ -188,7 +187,7 @@ def _strip(t: Texts) -> Panel:
         t.panel("strip"),
         [Key("server", t.name("server")), Key("model_name", t.name("model"))],
         [
-            since.state_for(_on_models(since.in_state()), t),
+            engines.state_for(_on_models(engines.in_state()), t),
             Column(_on_models(promql.since_token()), t.name("last_token"), SECONDS, decimals=1),
             Column(_runs_for(), t.name("runs_for"), SECONDS, decimals=1),
             *(
@@ -324,8 +323,8 @@ def _traffic(t: Texts) -> Panel:
         t.panel("traffic"),
         PER_SECOND,
         [
-            Query(_finished(), f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
-            Query(failed, f"{{{{server}}}} {t.name('not_2xx')}", palette.VERMILLION),
+            Query(_finished(), t.of_server("finished"), palette.GREEN),
+            Query(failed, t.of_server("not_2xx"), palette.VERMILLION),
         ],
     )
 
@@ -335,11 +334,11 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
         Query(promql.quantile(_SHORT, histogram), "{{server}} p50", palette.SKY),
         Query(promql.quantile(_USUAL, histogram), "{{server}} p95", palette.ORANGE),
         Query(promql.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
-        Query(promql.mean(histogram), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+        Query(promql.mean(histogram), t.of_server("mean"), palette.GREEN),
         _quantiles_below(t, histogram),
     ]
     if objective is not None:
-        queries.append(Query(objective, f"{{{{server}}}} {t.name('objective')}", palette.LIMIT, limit=True))
+        queries.append(Query(objective, t.of_server("objective"), palette.LIMIT, limit=True))
     # From tens of milliseconds to minutes when requests queue; a time per token has no such range.
     return lines(t.panel(name), SECONDS, queries, logarithmic=name in {"ttft", "e2e"})
 
@@ -347,7 +346,7 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
 def _quantiles_below(t: Texts, histogram: str) -> Query:
     """Return the line under which quantiles are that are not drawn: the lowest is there first."""
     below = promql.quantile_below(_SHORT, histogram)
-    return Query(below, f"{{{{server}}}} {t.name('quantiles_below')}", palette.GREY, limit=True)
+    return Query(below, t.of_server("quantiles_below"), palette.GREY, limit=True)
 
 
 def _burn(t: Texts) -> Panel:
@@ -382,9 +381,9 @@ def _throughput(t: Texts) -> Panel:
         t.panel("throughput"),
         TOKENS_PER_SECOND,
         [
-            Query(prompt, f"{{{{server}}}} {t.name('prompt')}", palette.SKY),
-            Query(generation, f"{{{{server}}}} {t.name('generation')}", palette.GREEN),
-            Query(f"{prompt} + {generation}", f"{{{{server}}}} {t.name('total')}", palette.GREY),
+            Query(prompt, t.of_server("prompt"), palette.SKY),
+            Query(generation, t.of_server("generation"), palette.GREEN),
+            Query(f"{prompt} + {generation}", t.of_server("total"), palette.GREY),
         ],
         runbooks=runbooks(t, "VllmEngineStalled"),
     )
@@ -396,8 +395,8 @@ def _running(t: Texts) -> Panel:
         t.panel("running"),
         REQUESTS,
         [
-            Query(_summed("requests_running"), f"{{{{server}}}} {t.name('running')}", palette.SKY),
-            Query(limit, f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
+            Query(_summed("requests_running"), t.of_server("running"), palette.SKY),
+            Query(limit, t.of_server("batch_limit"), palette.LIMIT, limit=True),
         ],
         stepped=True,
         runbooks=runbooks(t, "VllmBatchLimitReached"),
@@ -409,8 +408,8 @@ def _waiting(t: Texts) -> Panel:
         t.panel("waiting"),
         REQUESTS,
         [
-            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
-            Query(_deferred(), f"{{{{server}}}} {t.name('deferred')}", palette.PURPLE),
+            Query(_summed("requests_waiting"), t.of_server("waiting"), palette.ORANGE),
+            Query(_deferred(), t.of_server("deferred"), palette.PURPLE),
         ],
         stepped=True,
         soft_most=1,
@@ -435,9 +434,9 @@ def _batch(t: Texts) -> Panel:
         t.panel("batch"),
         TOKENS,
         [
-            Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+            Query(promql.mean("iteration_tokens"), t.of_server("mean"), palette.GREEN),
             Query(promql.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
-            Query(most, f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
+            Query(most, t.of_server("batch_limit"), palette.LIMIT, limit=True),
         ],
         # A step that only decodes has a token for each request, and may have thousands.
         logarithmic=True,
@@ -480,7 +479,7 @@ def _lengths(t: Texts) -> Panel:
             Query(promql.mean(f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} {t.name('mean')}", color)
             for kind, color in (("prompt", palette.PURPLE), ("generation", palette.GREY))
         ]
-        + [Query(longest, f"{{{{server}}}} {t.name('longest')}", palette.LIMIT, limit=True)],
+        + [Query(longest, t.of_server("longest"), palette.LIMIT, limit=True)],
         # Requests of a few hundred tokens stand below a limit of many thousands.
         logarithmic=True,
     )
@@ -520,7 +519,7 @@ def _kv_cache(t: Texts) -> Panel:
     return lines(
         t.panel("kv_cache"),
         RATIO,
-        [Query(promql.per_server(usage, "max"), f"{{{{server}}}} {t.name('fullest')}", palette.SKY)],
+        [Query(promql.per_server(usage, "max"), t.of_server("fullest"), palette.SKY)],
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
         runbooks=runbooks(t, "VllmKvCacheSaturated", "VllmKvCacheExhaustionAhead"),
@@ -536,7 +535,7 @@ def _queue_time(t: Texts) -> Panel:
             for of, color in ((_SHORT, palette.SKY), (_USUAL, palette.ORANGE), (_LONG, palette.PURPLE))
         ]
         + [
-            Query(promql.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+            Query(promql.mean("queue_time_seconds"), t.of_server("mean"), palette.GREEN),
             _quantiles_below(t, "queue_time_seconds"),
         ],
         logarithmic=True,
@@ -576,7 +575,7 @@ def _rejections(t: Texts) -> Panel:
         PER_SECOND,
         [
             *(
-                Query(_rejected_because(reason), f"{{{{server}}}} {t.name(reason)}", color)
+                Query(_rejected_because(reason), t.of_server(reason), color)
                 for reason, color in _REJECTED_BECAUSE.items()
             ),
             Query(by_code, "{{server}} HTTP {{code}}", several=True),
@@ -600,7 +599,7 @@ def _failures(t: Texts) -> Panel:
         EVENTS,
         [
             Query(happened, "{{server}} {{event}}", palette.GREY),
-            Query(corrupted, f"{{{{server}}}} {t.name('corrupted')}", palette.MAGENTA),
+            Query(corrupted, t.of_server("corrupted"), palette.MAGENTA),
         ],
         bars=True,
         soft_most=1,
@@ -618,7 +617,7 @@ def _slower(t: Texts) -> Panel:
         TIMES,
         [
             Query(by_batch, f"{{{{server}}}} {t.name('batch')} {{{{{_CLASS}}}}}", several=True),
-            Query(over_all, f"{{{{server}}}} {t.name('over_all')}", palette.TEXT),
+            Query(over_all, t.of_server("over_all"), palette.TEXT),
         ],
         width=9,
         soft_most=2,

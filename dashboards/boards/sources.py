@@ -387,7 +387,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
         [
             Query(
                 f"sum without (source, quantity, field) ({promql.happened(promql.of_server(name))})",
-                f"{{{{server}}}} {t.name(name)}",
+                t.of_server(name),
                 color,
             )
             for name, color in colors.items()

@@ -32,7 +32,7 @@ from boards.kit.panels import (
     timeline,
     value_mapping,
 )
-from boards.kit.quotients import Quotient, by_drafts
+from boards.kit.promql import Quotient, by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number, thresholds
 from vllm_watch.daemon.catalog.states import EngineState
@@ -276,10 +276,10 @@ def _length(t: Texts) -> Panel:
         t.panel("length"),
         _TOKENS,
         [
-            Query(_TOKENS_PER_OUTPUT.now, f"{{{{server}}}} {t.name('measured')}", palette.SKY),
+            Query(_TOKENS_PER_OUTPUT.now, t.of_server("measured"), palette.SKY),
             Query(drafted, f"{{{{server}}}} {t.name('by_drafts')}${{{ENGINE}}}", palette.GREEN, several=True),
-            Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
-            Query(promql.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
+            Query(most, t.of_server("most"), palette.SKY, limit=True),
+            Query(promql.per_server(bound, "max"), t.of_server("collapse"), palette.LIMIT, limit=True),
         ],
         bounds=[(1, palette.GREY)],
         runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
@@ -329,9 +329,9 @@ def _flow(t: Texts) -> Panel:
         t.panel("flow"),
         TOKENS_PER_SECOND,
         [
-            Query(promql.per_server(_DRAFTED), f"{{{{server}}}} {t.name('drafted')}", palette.SKY),
-            Query(promql.per_server(_ACCEPTED), f"{{{{server}}}} {t.name('accepted')}", palette.GREEN),
-            Query(promql.per_server(f"{_DRAFTED} - {_ACCEPTED}"), f"{{{{server}}}} {t.name('wasted')}", palette.ORANGE),
+            Query(promql.per_server(_DRAFTED), t.of_server("drafted"), palette.SKY),
+            Query(promql.per_server(_ACCEPTED), t.of_server("accepted"), palette.GREEN),
+            Query(promql.per_server(f"{_DRAFTED} - {_ACCEPTED}"), t.of_server("wasted"), palette.ORANGE),
         ],
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
@@ -342,8 +342,8 @@ def _tpot(t: Texts) -> Panel:
         t.panel("tpot"),
         SECONDS,
         [
-            Query(_TIME_PER_TOKEN.now, f"{{{{server}}}} {t.name('tpot')}", palette.GREEN),
-            Query(_TIME_PER_OUTPUT.now, f"{{{{server}}}} {t.name('one_per_step')}", palette.ORANGE, limit=True),
+            Query(_TIME_PER_TOKEN.now, t.of_server("tpot"), palette.GREEN),
+            Query(_TIME_PER_OUTPUT.now, t.of_server("one_per_step"), palette.ORANGE, limit=True),
         ],
     )
 

@@ -18,7 +18,7 @@ from tests.support.needs import without
 pytest.importorskip("grafana_foundation_sdk", reason=without("grafana_foundation_sdk"))
 
 from boards.build import BOARDS, built
-from boards.kit import alerts, palette, texts
+from boards.kit import events, palette, texts
 from boards.kit.panels import STATE_COLORS
 from boards.kit.texts import FOLDER, Texts, english_texts, read_file
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
@@ -98,7 +98,7 @@ def test_severities_are_told_apart(language):
                 found.append((severities["critical"]["color"], severities["warning"]["color"]))
     assert found
     assert {(STATE_COLORS["down"], palette.WARNING)} == set(found)
-    assert {"critical": STATE_COLORS["down"], "warning": palette.WARNING} == alerts.SEVERITIES
+    assert {"critical": STATE_COLORS["down"], "warning": palette.WARNING} == events.SEVERITIES
 
 
 @pytest.mark.parametrize("language", texts.LANGUAGES)

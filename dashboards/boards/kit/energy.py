@@ -132,8 +132,8 @@ def _power(t: Texts) -> Panel:
         t.panel("power"),
         WATTS,
         [
-            Query(recorded_watts(), f"{{{{server}}}} {t.name('mean')}", palette.ORANGE),
-            Query(recorded_idle_watts(), f"{{{{server}}}} {t.name('while_idle')}", palette.GREY),
+            Query(recorded_watts(), t.of_server("mean"), palette.ORANGE),
+            Query(recorded_idle_watts(), t.of_server("while_idle"), palette.GREY),
         ],
         width=6,
     )
@@ -153,4 +153,4 @@ def _cost(t: Texts) -> Panel:
 
 
 def _line(t: Texts, recorded: str, name: str, color: str) -> Query:
-    return Query(promql.recorded_of_server(recorded), f"{{{{server}}}} {t.name(name)}", color)
+    return Query(promql.recorded_of_server(recorded), t.of_server(name), color)

@@ -50,11 +50,7 @@ def _alike() -> str:
 
 def _known() -> str:
     chosen = [
-        _row(
-            f"max by ({_OF_SERVER}, {label}) ({_info(label)})",
-            label,
-            flags[0],
-        )
+        _row(f"max by ({_OF_SERVER}, {label}) ({_info(label)})", label, flags[0])
         for label, flags in CONFIG_LABELS.items()
     ]
     numbers = [

@@ -142,7 +142,7 @@ def _power(t: Texts) -> Panel:
         WATTS,
         [
             Query(numbered(of_gpu("vllm_watch_gpu_power_watts")), _GPU, several=True),
-            Query(limit, f"{{{{server}}}} {t.name('power_limit')}", palette.LIMIT, limit=True),
+            Query(limit, t.of_server("power_limit"), palette.LIMIT, limit=True),
         ],
         width=6,
     )
@@ -160,13 +160,9 @@ def _memory(t: Texts) -> Panel:
         t.panel("gpu_memory"),
         BYTES,
         [
-            Query(f"sum without (gpu) ({own})", f"{{{{server}}}} {t.name('of_the_server')}", palette.SKY),
-            Query(
-                of_servers("vllm_watch_gpu_other_memory_bytes"),
-                f"{{{{server}}}} {t.name('of_others')}",
-                palette.VERMILLION,
-            ),
-            Query(of_servers(free), f"{{{{server}}}} {t.name('free')}", palette.GREY),
+            Query(f"sum without (gpu) ({own})", t.of_server("of_the_server"), palette.SKY),
+            Query(of_servers("vllm_watch_gpu_other_memory_bytes"), t.of_server("of_others"), palette.VERMILLION),
+            Query(of_servers(free), t.of_server("free"), palette.GREY),
         ],
         width=6,
         runbooks=runbooks(t, "GpuMemoryNearlyFull", "GpuMemoryShort"),
@@ -196,7 +192,7 @@ def _temperature(t: Texts) -> Panel:
         CELSIUS,
         [
             Query(numbered(of_gpu(core)), _GPU, several=True),
-            Query(of_servers(memory, "max"), f"{{{{server}}}} {t.name('hottest_memory')}", palette.LIMIT, limit=True),
+            Query(of_servers(memory, "max"), t.of_server("hottest_memory"), palette.LIMIT, limit=True),
         ],
         width=6,
         runbooks=runbooks(t, "GpuHwThermal"),
@@ -211,7 +207,7 @@ def _links(t: Texts) -> Panel:
         [
             Query(
                 of_servers(promql.rate(f'vllm_watch_gpu_{link}_bytes_total{{direction="{direction}"}}')),
-                f"{{{{server}}}} {t.name(f'{link}_{direction}')}",
+                t.of_server(f"{link}_{direction}"),
                 color,
             )
             for link, both in colors.items()

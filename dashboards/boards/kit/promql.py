@@ -7,7 +7,7 @@ Sums keep every label but those that they add up (``without``): two daemons may 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from boards.kit.thresholds import thresholds
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST
@@ -251,3 +251,32 @@ def _state(name: str, more: str) -> str:
 
 def _joined(*selectors: str) -> str:
     return ",".join(filter(None, selectors))
+
+
+class Quotient(NamedTuple):
+    """
+    A sum divided by another.
+
+    Their quotient over a time range is that of all that was added up in it, and no mean of quotients.
+    """
+
+    part: str
+    whole: str
+
+    @property
+    def now(self) -> str:
+        """What it is at each moment; nothing while the divisor is 0."""
+        return f"({self.part}) / (({self.whole}) > 0)"
+
+    @property
+    def in_range(self) -> str:
+        """What it was in the whole time range."""
+        part, whole = (f"sum_over_time(({each})[$__range:$__interval])" for each in self)
+        return f"{part} / ({whole} > 0)"
+
+
+def by_drafts(ratio: str) -> Quotient:
+    """Return a server's ratio out of those of its engines, each by how many tokens it drafts."""
+    drafted = of_engine("spec_decode_drafted_tokens_per_second")
+    weighted, weight = (f"{ratio} {how} ignoring (position) group_left () {drafted}" for how in ("*", "* 0 +"))
+    return Quotient(per_server(weighted), per_server(weight))

@@ -77,6 +77,10 @@ class Texts:
         """Return a word or two: of a legend, a column, a state."""
         return self.get(f"names.{key}")
 
+    def of_server(self, key: str) -> str:
+        """Return a legend: the server, and a word or two."""
+        return f"{{{{server}}}} {self.name(key)}"
+
     def state(self, state: EngineState) -> str:
         """Return what a state is called."""
         return self.get(f"states.{state}.name")

@@ -37,8 +37,8 @@ def _adapters(t: Texts) -> Panel:
         t.panel("adapters"),
         EVENTS,
         [
-            Query(promql.of_server("lora_active_adapters"), f"{{{{server}}}} {t.name('active')}", palette.SKY),
-            Query(promql.of_server("lora_max_adapters"), f"{{{{server}}}} {t.name('max_loras')}", palette.GREY),
+            Query(promql.of_server("lora_active_adapters"), t.of_server("active"), palette.SKY),
+            Query(promql.of_server("lora_max_adapters"), t.of_server("max_loras"), palette.GREY),
         ],
         stepped=True,
         soft_most=1,
@@ -57,9 +57,7 @@ def _memory(t: Texts) -> Panel:
         BYTES_PER_SECOND,
         [
             Query(
-                promql.per_server(promql.of_engine(f"achieved_{way}_bytes_per_second"), "max"),
-                f"{{{{server}}}} {t.name(way)}",
-                color,
+                promql.per_server(promql.of_engine(f"achieved_{way}_bytes_per_second"), "max"), t.of_server(way), color
             )
             for way, color in _ESTIMATES.items()
         ],
@@ -80,12 +78,8 @@ def _limits(t: Texts) -> Panel:
         t.panel("limits_of_requests"),
         TOKENS,
         [
-            Query(promql.quantile(0.5, "request_max_tokens"), f"{{{{server}}}} {t.name('limit_p50')}", palette.GREY),
-            Query(
-                promql.quantile(0.95, "request_generation_tokens"),
-                f"{{{{server}}}} {t.name('generated_p95')}",
-                palette.GREEN,
-            ),
+            Query(promql.quantile(0.5, "request_max_tokens"), t.of_server("limit_p50"), palette.GREY),
+            Query(promql.quantile(0.95, "request_generation_tokens"), t.of_server("generated_p95"), palette.GREEN),
         ],
         soft_most=1,
     )
@@ -99,7 +93,7 @@ def _tool_calls(t: Texts) -> Panel:
         [
             Query(
                 promql.rate(promql.of_server("tool_parser_calls_total", f'mode="non_streaming",outcome="{outcome}"')),
-                f"{{{{server}}}} {t.name(outcome)}",
+                t.of_server(outcome),
                 color,
             )
             for outcome, color in _OUTCOMES.items()
@@ -115,12 +109,8 @@ def _process(t: Texts) -> Panel:
         t.panel("process"),
         RATIO,
         [
-            Query(
-                promql.rate(promql.of_server("server_process_cpu_seconds_total")),
-                f"{{{{server}}}} {t.name('cpu')}",
-                palette.SKY,
-            ),
-            Query(f"{open_files} / {most}", f"{{{{server}}}} {t.name('files')}", palette.ORANGE),
+            Query(promql.rate(promql.of_server("server_process_cpu_seconds_total")), t.of_server("cpu"), palette.SKY),
+            Query(f"{open_files} / {most}", t.of_server("files"), palette.ORANGE),
         ],
         soft_most=1,
     )
