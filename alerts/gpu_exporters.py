@@ -126,6 +126,11 @@ def _reading(series: str, *values: Value, **labels: str) -> Reading:
     return Reading(series, values, labels)
 
 
+def _readings(series: str, label: str, values: Mapping[str, tuple[Value, ...]]) -> tuple[Reading, ...]:
+    """Return a series for each value of one label."""
+    return tuple(Reading(series, found, {label: value}) for value, found in values.items())
+
+
 def _actions(*names: str, kept: str = "") -> tuple[Reading, ...]:
     """Return the state set of what the driver recommends, of NVIDIA's numbers."""
     numbers = {
@@ -162,6 +167,7 @@ _DCGM_LABELS = (
     Label("driver_version", "$1", "DCGM_FI_SYSTEM_DRIVER_VERSION", "(.+)"),
     Label("vendor", "nvidia"),
 )
+_WAYS = (("tx", "TX"), ("rx", "RX"))
 _DCGM_ANY = '__name__=~"DCGM_FI_DEV_(GPU_TEMP|GPU_TEMP_CELSIUS)"'
 
 DCGM = Exporter(
@@ -205,106 +211,89 @@ DCGM = Exporter(
         ),
         _reading("gpu_sm_clock_hertz", _now("DEV_SM_CLOCK", unit=" * 1e6"), _now("DEV_SM_CLOCK_HERTZ")),
         _reading("gpu_sm_clock_max_hertz", _now("DEV_MAX_SM_CLOCK", unit=" * 1e6"), _now("DEV_SM_MAX_CLOCK_HERTZ")),
-        _reading(
+        *_readings(
             "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_POWER_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS"),
-            _now("DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"),
-            reason="power_cap",
+            "reason",
+            {
+                "power_cap": (
+                    _nanoseconds("DEV_POWER_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS"),
+                    _now("DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"),
+                ),
+                "thermal": (
+                    _nanoseconds("DEV_THERMAL_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS"),
+                    _now("DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL"),
+                ),
+                "hw_thermal": (_nanoseconds("DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS"),),
+                "power_brake": (_nanoseconds("DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS"),),
+                "sync_boost": (
+                    _nanoseconds("DEV_SYNC_BOOST_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS"),
+                    _now("DEV_GPU_SYNC_BOOST_THROTTLE_SECONDS_TOTAL"),
+                ),
+                "board": (_nanoseconds("DEV_BOARD_LIMIT_VIOLATION"), _now("DEV_GPU_LIMIT_THROTTLE_SECONDS_TOTAL")),
+                "reliability": (
+                    _nanoseconds("DEV_RELIABILITY_VIOLATION"),
+                    _now("DEV_GPU_RELIABILITY_THROTTLE_SECONDS_TOTAL"),
+                ),
+            },
         ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_THERMAL_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS"),
-            _now("DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL"),
-            reason="thermal",
+        *(
+            _reading("gpu_ecc_errors_total", _count(f"DEV_ECC_{short}_{span}_TOTAL"), kind=kind, lifetime=lifetime)
+            for span, lifetime in (("VOL", "boot"), ("AGG", "life"))
+            for short, kind in (("SBE", "corrected"), ("DBE", "uncorrected"))
         ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS"),
-            reason="hw_thermal",
-        ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS"),
-            reason="power_brake",
-        ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_SYNC_BOOST_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS"),
-            _now("DEV_GPU_SYNC_BOOST_THROTTLE_SECONDS_TOTAL"),
-            reason="sync_boost",
-        ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_BOARD_LIMIT_VIOLATION"),
-            _now("DEV_GPU_LIMIT_THROTTLE_SECONDS_TOTAL"),
-            reason="board",
-        ),
-        _reading(
-            "gpu_throttled_seconds_total",
-            _nanoseconds("DEV_RELIABILITY_VIOLATION"),
-            _now("DEV_GPU_RELIABILITY_THROTTLE_SECONDS_TOTAL"),
-            reason="reliability",
-        ),
-        _reading("gpu_ecc_errors_total", _count("DEV_ECC_SBE_VOL_TOTAL"), kind="corrected", lifetime="boot"),
-        _reading("gpu_ecc_errors_total", _count("DEV_ECC_DBE_VOL_TOTAL"), kind="uncorrected", lifetime="boot"),
-        _reading("gpu_ecc_errors_total", _count("DEV_ECC_SBE_AGG_TOTAL"), kind="corrected", lifetime="life"),
-        _reading("gpu_ecc_errors_total", _count("DEV_ECC_DBE_AGG_TOTAL"), kind="uncorrected", lifetime="life"),
-        _reading(
+        *_readings(
             "gpu_remapped_rows",
-            _count("DEV_CORRECTABLE_REMAPPED_ROWS", "DEV_ROW_REMAP_CORRECTABLE_TOTAL"),
-            kind="corrected",
-        ),
-        _reading(
-            "gpu_remapped_rows",
-            _count("DEV_UNCORRECTABLE_REMAPPED_ROWS", "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
-            kind="uncorrected",
+            "kind",
+            {
+                "corrected": (_count("DEV_CORRECTABLE_REMAPPED_ROWS", "DEV_ROW_REMAP_CORRECTABLE_TOTAL"),),
+                "uncorrected": (_count("DEV_UNCORRECTABLE_REMAPPED_ROWS", "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),),
+            },
         ),
         _reading("gpu_row_remap_pending", _count("DEV_ROW_REMAP_PENDING")),
         _reading("gpu_row_remap_failed", _count("DEV_ROW_REMAP_FAILURE", "DEV_ROW_REMAP_FAILED")),
-        _reading(
+        *_readings(
             "gpu_nvlink_errors_total",
-            _count("DEV_NVLINK_ERROR_DL_REPLAY", "DEV_NVLINK_REPLAY_TOTAL"),
-            _count("DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "DEV_NVLINK_REPLAY_ERROR_TOTAL"),
-            kind="replay",
+            "kind",
+            {
+                "replay": (
+                    _count("DEV_NVLINK_ERROR_DL_REPLAY", "DEV_NVLINK_REPLAY_TOTAL"),
+                    _count("DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "DEV_NVLINK_REPLAY_ERROR_TOTAL"),
+                ),
+                "recovery": (
+                    _count("DEV_NVLINK_ERROR_DL_RECOVERY", "DEV_NVLINK_RECOVERY_TOTAL"),
+                    _count("DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "DEV_NVLINK_RECOVERY_ERROR_TOTAL"),
+                ),
+                "crc": (
+                    _count("DEV_NVLINK_ERROR_DL_CRC", "DEV_NVLINK_CRC_ERROR_TOTAL"),
+                    *(
+                        _count(f"DEV_NVLINK_CRC_FLIT_ERROR_{end}")._replace(
+                            added=_dcgm(f"DEV_NVLINK_CRC_DATA_ERROR_{end}")
+                        )
+                        for end in ("COUNT_TOTAL", "TOTAL")
+                    ),
+                ),
+                "recovery_failed": (
+                    _count("DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "DEV_NVLINK_RECOVERY_FAILED_TOTAL"),
+                ),
+            },
         ),
-        _reading(
-            "gpu_nvlink_errors_total",
-            _count("DEV_NVLINK_ERROR_DL_RECOVERY", "DEV_NVLINK_RECOVERY_TOTAL"),
-            _count("DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "DEV_NVLINK_RECOVERY_ERROR_TOTAL"),
-            kind="recovery",
-        ),
-        _reading(
-            "gpu_nvlink_errors_total",
-            _count("DEV_NVLINK_ERROR_DL_CRC", "DEV_NVLINK_CRC_ERROR_TOTAL"),
-            _count("DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL")._replace(
-                added=_dcgm("DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL")
-            ),
-            _count("DEV_NVLINK_CRC_FLIT_ERROR_TOTAL")._replace(added=_dcgm("DEV_NVLINK_CRC_DATA_ERROR_TOTAL")),
-            kind="crc",
-        ),
-        _reading(
-            "gpu_nvlink_errors_total",
-            _count("DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "DEV_NVLINK_RECOVERY_FAILED_TOTAL"),
-            kind="recovery_failed",
-        ),
-        _reading(
+        *_readings(
             "gpu_nvlink_bytes_total",
-            _count("DEV_NVLINK_COUNT_TX_BYTES", "DEV_NVLINK_TX_BYTES_TOTAL"),
-            direction="tx",
+            "direction",
+            {way: (_count(f"DEV_NVLINK_COUNT_{name}_BYTES", f"DEV_NVLINK_{name}_BYTES_TOTAL"),) for way, name in _WAYS},
         ),
-        _reading(
-            "gpu_nvlink_bytes_total",
-            _count("DEV_NVLINK_COUNT_RX_BYTES", "DEV_NVLINK_RX_BYTES_TOTAL"),
-            direction="rx",
-        ),
-        _reading("gpu_pcie_errors_total", _count("DEV_PCIE_REPLAY_COUNTER", "DEV_PCIE_REPLAY_TOTAL"), kind="replay"),
-        _reading(
+        *_readings(
             "gpu_pcie_errors_total",
-            _count("DEV_PCIE_COUNT_CORRECTABLE_ERRORS", "DEV_PCIE_CORRECTABLE_ERROR_TOTAL"),
-            kind="correctable",
+            "kind",
+            {
+                "replay": (_count("DEV_PCIE_REPLAY_COUNTER", "DEV_PCIE_REPLAY_TOTAL"),),
+                "correctable": (_count("DEV_PCIE_COUNT_CORRECTABLE_ERRORS", "DEV_PCIE_CORRECTABLE_ERROR_TOTAL"),),
+            },
         ),
-        _reading("gpu_pcie_bytes_total", _count("PROF_PCIE_TX_BYTES_TOTAL"), direction="tx"),
-        _reading("gpu_pcie_bytes_total", _count("PROF_PCIE_RX_BYTES_TOTAL"), direction="rx"),
+        *(
+            _reading("gpu_pcie_bytes_total", _count(f"PROF_PCIE_{name}_BYTES_TOTAL"), direction=way)
+            for way, name in _WAYS
+        ),
     ),
     Xids("DCGM_EXP_XID_ERRORS_TOTAL", shown=_dcgm("DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS")),
 )
@@ -416,17 +405,9 @@ AMD = Exporter(
         # One for each die of the card.
         _reading("gpu_sm_clock_hertz", _amd("gpu_clock", " * 1e6", AMD_THERE, matchers=_SHADERS, of_several="avg")),
         _reading("gpu_sm_clock_max_hertz", _amd("gpu_max_clock", " * 1e6", AMD_THERE, matchers=_SHADERS)),
-        _reading(
-            "gpu_ecc_errors_total",
-            _amd("gpu_ecc_correct_total", kept=" < 1.8e19"),
-            kind="corrected",
-            lifetime="boot",
-        ),
-        _reading(
-            "gpu_ecc_errors_total",
-            _amd("gpu_ecc_uncorrect_total", kept=" < 1.8e19"),
-            kind="uncorrected",
-            lifetime="boot",
+        *(
+            _reading("gpu_ecc_errors_total", _amd(name, kept=" < 1.8e19"), kind=kind, lifetime="boot")
+            for name, kind in (("gpu_ecc_correct_total", "corrected"), ("gpu_ecc_uncorrect_total", "uncorrected"))
         ),
         _reading("gpu_pcie_errors_total", _amd("pcie_replay_count", kept=" < 4294967295"), kind="replay"),
     ),

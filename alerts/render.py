@@ -2,7 +2,8 @@
 """
 Writes ``rules/`` from ``source/`` and ``thresholds.yml``, ``gpu-exporters/`` from ``gpu_exporters.py``, and what the
 daemon takes from them: which series each alert needs, for `vllm-watch check`, what the runbooks say to do first, and
-the thresholds at which the status page and `top` change a colour (``make generate``).
+the thresholds at which the status page and `top` change a colour (``make generate``). The tables of the runbook of
+`GpuXid` are made of the parsers' table of the kernel's codes.
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so are two lists of reasons: ``%{probe_not_judged}``, for which a probe's failure
@@ -14,15 +15,16 @@ from __future__ import annotations
 import json
 import sys
 
+from itertools import groupby
 from pathlib import Path
 
 from first_steps import first_steps
 from gpu_rules import rendered_gpu_rules
 from needs import needs
-from xid_table import RUNBOOK, with_tables
 
 from vllm_watch.analysis.backtest.rule_set import named_in, shipped_sources, shipped_thresholds
 from vllm_watch.analysis.backtest.rule_set import rendered as rendered_rules
+from vllm_watch_parsers.kernel_messages import XID_ACTIONS, XID_CODES, KernelCode, XidClass
 
 
 HERE = Path(__file__).parent
@@ -30,8 +32,16 @@ NEEDS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "alert_ne
 FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "first_steps.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "web" / "static" / "thresholds.js"
 TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "cli" / "terminal" / "thresholds.py"
+RUNBOOK = HERE / "runbooks" / "GpuXid.md"
 IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
+
+_BEGIN, _END = "<!-- codes -->\n", "<!-- end of codes -->\n"
+
+_ORDER: tuple[XidClass, ...] = (
+    "unknown", "follow", "verdict", "check", "update", "vm", "app", "link", "reset", "reboot",
+)  # fmt: skip
+"""From what needs the least to what needs the most."""
 
 
 def rendered(**thresholds: str) -> dict[str, str]:
@@ -88,6 +98,30 @@ def rendered_terminal() -> str:
         *(f"{name.upper()} = {float(values[name])}" for name in IN_VIEWS),
     ]
     return "\n".join(lines) + "\n"
+
+
+def with_tables(text: str) -> str:
+    """Return the runbook's text with the tables as they are now."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n{_class_table()}\n{_code_table()}\n{_END}{after}"
+
+
+def _class_table() -> str:
+    rows = [f"| `{group}` | {XID_ACTIONS[group]} |\n" for group in _ORDER]
+    return "".join(["| class | what to do |\n", "|---|---|\n", *rows])
+
+
+def _code_table() -> str:
+    """Return a row for the codes beside each other that mean the same."""
+    rows = []
+    for (group, meaning), codes in groupby(XID_CODES, lambda each: (each.group, each.meaning)):
+        rows.append(f"| {_code_names(list(codes))} | `{group}` | {meaning} |\n")
+    return "".join(["| code | class | what the kernel reports |\n", "|---|---|---|\n", *rows])
+
+
+def _code_names(codes: list[KernelCode]) -> str:
+    return ", ".join(each.code if each.code.isdigit() else f"`{each.code}`" for each in codes)
 
 
 def main() -> None:

@@ -20,6 +20,10 @@ import yaml
 from deploy.stack.faster import faster
 
 
+_TREE = Path(__file__).parents[2]
+ALERTS = _TREE / "alerts"
+DASHBOARDS = _TREE / "dashboards"
+
 Document = dict[str, Any]
 
 _TARGETS = "_configs"

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.stack import configuration
-from deploy.stack.http_get import get
-from deploy.stack.ports import HOST
+from deploy.stack.configuration import ALERTS, DASHBOARDS
+from deploy.stack.loopback import HOST, get
 from deploy.stack.processes import Program
 from deploy.stack.programs import Found
-from deploy.stack.tree import ALERTS, DASHBOARDS
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Alertmanager sends, as lines: what pages, what warns, and what is over."""
+"""Gets what Alertmanager sends, and tells it in lines: what pages, what warns, and what is over."""
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.stack.tree import ROOT
+from deploy.stack.loopback import HOST
 
 from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.support.printable import printable
@@ -26,6 +32,7 @@ HEARTBEAT = "deadman"
 
 _AGAIN = " again"
 _WIDTH = len(WARNING + _AGAIN)
+_TREE = Path(__file__).parents[2]
 _RUNBOOKS = "alerts/runbooks"
 _FRACTION = re.compile(r"\.\d+")
 
@@ -139,9 +146,60 @@ def _subject(labels: Mapping[str, str]) -> str:
 def _runbook(url: str) -> str:
     """Return the path of a runbook in this tree, or its URL if it is not in it."""
     path = f"{_RUNBOOKS}/{url.rpartition('/')[2]}"
-    return path if url and (ROOT / path).is_file() else printable(url)
+    return path if url and (_TREE / path).is_file() else printable(url)
 
 
 def _moment(text: str) -> datetime:
     """Return a time as Alertmanager writes it, with up to nine digits after the point."""
     return datetime.fromisoformat(_FRACTION.sub("", text).replace("Z", "+00:00"))
+
+
+MAX_BYTES = 8_000_000
+"""A longer message is not read."""
+
+_REQUEST_SECONDS = 10
+_STOP_SECONDS = 0.05
+
+Take = Callable[[str, dict[str, Any]], None]
+"""Called in a thread of its own with a receiver's name and a message to it."""
+
+
+@contextmanager
+def receiver(take: Take) -> Iterator[str]:
+    """Get messages until the context ends; yield the URL, each receiver's name is a path below it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_SECONDS
+
+        def do_POST(self) -> None:
+            self.send_response(self._taken())
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def _taken(self) -> HTTPStatus:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > MAX_BYTES:
+                self.close_connection = True
+                return HTTPStatus.REQUEST_ENTITY_TOO_LARGE if length.isdecimal() else HTTPStatus.LENGTH_REQUIRED
+            try:
+                message = json.loads(self.rfile.read(int(length)))
+            except (ValueError, RecursionError):
+                message = None
+            if not isinstance(message, dict):
+                return HTTPStatus.BAD_REQUEST
+            take(self.path.strip("/"), message)
+            return HTTPStatus.OK
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class names it so.
+            pass
+
+    server = ThreadingHTTPServer((HOST, 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(_STOP_SECONDS,), name="receiver", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

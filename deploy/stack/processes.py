@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deploy.stack.http_get import get
-from deploy.stack.ports import HOST
+from deploy.stack.loopback import HOST, get
 
 from vllm_watch.daemon.support.errors import ToolError
 from vllm_watch.daemon.support.printable import printable

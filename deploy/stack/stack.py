@@ -16,12 +16,11 @@ from typing import Any
 
 import click
 
+from deploy.stack.loopback import ReservedPorts, Wanted, reserved_ports
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
-from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications
-from deploy.stack.ports import ReservedPorts, Wanted, reserved_ports
+from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications, receiver
 from deploy.stack.processes import Processes, Program
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
-from deploy.stack.receiver import receiver
 from deploy.stack.signals import EndedError, pause
 from deploy.stack.watched import Options, watched
 

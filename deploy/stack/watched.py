@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import yaml
 
-from deploy.stack.ports import HOST
+from deploy.stack.loopback import HOST
 
 from vllm_watch.analysis.replay.recording import BUNDLED, server_name
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED

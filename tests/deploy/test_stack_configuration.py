@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from deploy.stack import configuration
+from deploy.stack.configuration import ALERTS, DASHBOARDS
 from deploy.stack.faster import TIMES
 from deploy.stack.monitoring import Setting, grafana_home, programs
 from deploy.stack.programs import Found
-from deploy.stack.tree import ALERTS, DASHBOARDS
 from tests.support.tools import find
 from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml

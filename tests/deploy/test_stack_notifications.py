@@ -9,8 +9,7 @@ import queue
 
 import pytest
 
-from deploy.stack.notifications import Notifications
-from deploy.stack.receiver import MAX_BYTES, receiver
+from deploy.stack.notifications import MAX_BYTES, Notifications, receiver
 from tests.support.waiting import SECONDS
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.stack.ports import Wanted, reserved_ports
+from deploy.stack.loopback import Wanted, reserved_ports
 from deploy.stack.watched import Options, watched
 from tests.support.ports import free_port
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from deploy.stack import configuration
 from deploy.stack.monitoring import alertmanager_command, prometheus_command
-from deploy.stack.receiver import receiver
+from deploy.stack.notifications import receiver
 from tests.support import tools
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of loopback: those that were asked for, the usual ones where they are free, or others near them."""
+"""Loopback: ports that were given, the usual ones where they are free, or others near them; and what answers there."""
 
 from __future__ import annotations
 
 import contextlib
+import http
+import http.client
 import os
 import socket
 
@@ -76,3 +78,17 @@ def _listener(name: str, wanted: Wanted) -> socket.socket:
 
 def _port(listener: socket.socket) -> int:
     return int(listener.getsockname()[1])
+
+
+def get(port: int, path: str) -> bytes | None:
+    """Return the body of what loopback answers to a GET with status 200, or `None`; proxies are not asked."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=1)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if answer.status == http.HTTPStatus.OK else None
