@@ -15,8 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.drift.calls import CallIndex, argument, last_name
-from tests.drift.modules import Function, Module, Project
+from tests.drift.modules import CallIndex, Function, Module, Project, argument, last_name
 from tests.drift.names import Names, parameters_of
 from tests.drift.operations import MOST, Bindings, distinct, expression_of, joined, short_text
 from tests.drift.texts import Expression, Parts, of_format

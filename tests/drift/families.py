@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The metric families that the sources construct.
+The metric families that the sources construct, and how they get to Ray; of the Rust front end's the names alone.
 
 A family is a call of one of prometheus_client's classes, of an attribute that stands for one (``self._counter_cls``),
 of the function that vLLM wraps them in, or an entry of a table of metadata from which one is made.
+
+Ray's families are vLLM's own under other names. So the facts say which of them are there, and how they are spelled.
+The Rust sources are searched as text, for the names that they register.
 """
 
 from __future__ import annotations
@@ -12,13 +15,12 @@ import ast
 import itertools
 import re
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.drift.calls import CallIndex, last_name
 from tests.drift.evaluation import Evaluator
-from tests.drift.modules import Module, Project
+from tests.drift.modules import CallIndex, Module, Project, last_name
 from tests.drift.texts import Expression, Parts, has_fields, named
 
 
@@ -221,3 +223,60 @@ def _is_hidden(call: ast.Call, module: Module) -> bool:
     return any(
         isinstance(around, ast.If) and "show_hidden" in ast.unparse(around.test) for around in module.ancestors(call)
     )
+
+
+_CLASS = re.compile(r"_?Ray[A-Z]\w*")
+_STANDS_FOR = re.compile(r"_\w+_cls")
+
+
+def ray_facts(project: Project) -> tuple[str, ...]:
+    """Return what the sources say of Ray's metrics, one fact each, sorted."""
+    facts = {
+        fact
+        for module in project.having("_cls = ", "ray_metrics")
+        if "metrics" in module.path
+        for owner in module.classes.values()
+        if _CLASS.fullmatch(owner.name)
+        for fact in _of_class(owner, module)
+    }
+    return tuple(sorted(facts))
+
+
+def _of_class(owner: ast.ClassDef, module: Module) -> Iterator[str]:
+    for statement in owner.body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                if isinstance(target, ast.Name) and _STANDS_FOR.fullmatch(target.id):
+                    yield f"{owner.name}: {target.id} is {_class_name(statement.value)}"
+    for call in module.calls:
+        if module.enclosing_class(call) is owner:
+            yield from _of_call(call)
+
+
+def _of_call(call: ast.Call) -> Iterator[str]:
+    """Yield the label that a call adds, or the characters of names that it replaces."""
+    values = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    name, texts = last_name(call.func), [value for value in values if isinstance(value, str)]
+    if name == "append" and texts:
+        yield f"label: {texts[0]}"
+    if name == "sub" and len(texts) >= 2:
+        yield f"in names {texts[0]} becomes {texts[1]}"
+
+
+def _class_name(node: ast.expr) -> str:
+    """Return the class that a value is, also inside a cast."""
+    return last_name(node.args[-1]) if isinstance(node, ast.Call) and node.args else last_name(node)
+
+
+_REGISTERED = re.compile(r"\.register(?:_with_unit)?\(\s*\"([a-zA-Z_:][a-zA-Z0-9_:]*)\"")
+_TESTS = re.compile(r"(?m)^#\[cfg\(test\)\]\s*\n\s*mod\b")
+
+
+def registered_names(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that the sources register, without those of their tests."""
+    names = set()
+    for path, text in texts.items():
+        if "/tests/" not in path and not path.endswith("/tests.rs"):
+            names.update(_REGISTERED.findall(_TESTS.split(text, maxsplit=1)[0]))
+    return tuple(sorted(names))

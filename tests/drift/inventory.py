@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.drift.errors import DriftError
-from tests.drift.families import Family, extract_families
+from tests.drift.families import Family, extract_families, ray_facts, registered_names
 from tests.drift.messages import Message, extract_messages
 from tests.drift.modules import Project
-from tests.drift.ray import ray_facts
 from tests.drift.reading import Understood, understand
-from tests.drift.rust import registered_names
-from tests.drift.source_tree import SourceTree, open_tree
+from tests.drift.source_tree import DriftError, SourceTree, open_tree
 
 
 FOLDER = Path(__file__).parent / "inventories"

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from tests.drift.calls import CallIndex, last_name
 from tests.drift.evaluation import Evaluator
-from tests.drift.modules import Module, Project
+from tests.drift.modules import CallIndex, Module, Project, last_name
 from tests.drift.texts import Expression, Parts, named, unnamed
 
 

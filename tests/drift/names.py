@@ -13,8 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tests.drift.calls import CallIndex, argument
-from tests.drift.modules import Function, Module, Project
+from tests.drift.modules import CallIndex, Function, Module, Project, argument
 from tests.drift.operations import Bindings, Operations
 from tests.drift.texts import Expression, Parts
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tests.drift.errors import DriftError
-
 
 Kind = Literal["wheel", "installed", "checkout"]
 
@@ -27,6 +25,10 @@ _MAX_FILE = 8_000_000
 _VERSION = re.compile(r"(?m)^Version: (\S{1,80})$")
 _SKIPPED = ("vllm/third_party/", "vllm/vllm_flash_attn/")
 """Other projects' code in vLLM's package."""
+
+
+class DriftError(Exception):
+    """The sources cannot be read; the message is a whole sentence for the maintainer."""
 
 
 @dataclass(frozen=True)

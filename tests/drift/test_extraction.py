@@ -7,12 +7,10 @@ from textwrap import dedent
 
 import pytest
 
-from tests.drift.errors import DriftError
-from tests.drift.families import extract_families
+from tests.drift.families import extract_families, ray_facts, registered_names
 from tests.drift.messages import extract_messages
 from tests.drift.modules import Project
-from tests.drift.ray import ray_facts
-from tests.drift.rust import registered_names
+from tests.drift.source_tree import DriftError
 
 
 LOGGERS = "vllm/v1/metrics/loggers.py"
