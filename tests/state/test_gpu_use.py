@@ -8,9 +8,9 @@ import pytest
 from tests.support.gpus import GIB, gpu, report, uuid
 
 from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 
 

@@ -11,7 +11,7 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.objectives import attainments
+from vllm_watch.daemon.state.latencies import attainments
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram

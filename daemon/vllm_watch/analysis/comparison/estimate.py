@@ -20,9 +20,14 @@ from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_mean, met
 from vllm_watch.analysis.comparison.speculation import speculation
 from vllm_watch.analysis.loadtest.model import Bounds, Run
 from vllm_watch.analysis.loadtest.number_texts import bounded, limit
-from vllm_watch.daemon.statistics.blocks import MIN_BLOCKS, block_interval
-from vllm_watch.daemon.statistics.permutation import permutation_p
-from vllm_watch.daemon.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval
+from vllm_watch.daemon.statistics.ratio import (
+    CONFIDENCE,
+    MIN_BLOCKS,
+    block_interval,
+    detectable_ratio,
+    permutation_p,
+    ratio_interval,
+)
 
 
 SIGNIFICANCE = 1 - CONFIDENCE

@@ -18,8 +18,8 @@ from vllm_watch.analysis.loadtest.metric_titles import titled
 from vllm_watch.analysis.loadtest.model import Phase, Result, Run
 from vllm_watch.analysis.loadtest.number_texts import duration, milliseconds, moment, percent
 from vllm_watch.analysis.loadtest.run_times import overlap, seconds
-from vllm_watch.daemon.statistics.littles_law import check_littles_law
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
+from vllm_watch.daemon.statistics.throughput_fit import check_littles_law
 
 
 ACCEPTANCE_TOLERANCE = 0.03

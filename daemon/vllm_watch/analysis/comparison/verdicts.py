@@ -11,7 +11,7 @@ from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, Estimate
 from vllm_watch.analysis.comparison.metrics import FAMILY, family_weights
 from vllm_watch.analysis.comparison.model import Row, Verdict
 from vllm_watch.analysis.comparison.pair import Pair
-from vllm_watch.daemon.statistics.holm import holm_adjusted
+from vllm_watch.daemon.statistics.ratio import holm_adjusted
 
 
 _OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.snapshot_point import ACCEPTED
 from vllm_watch.analysis.loadtest.usage import COMPUTED, DRAFTS, GENERATED
-from vllm_watch.daemon.capacity.samples import LoadSample
+from vllm_watch.daemon.capacity.windows import LoadSample
 
 
 _RATES = {GENERATED: "generation_tokens_per_second", COMPUTED: "prompt_tokens_per_second"}

@@ -21,7 +21,7 @@ from vllm_watch.analysis.loadtest.model import (
 )
 from vllm_watch.analysis.loadtest.snapshot_point import FINISHED, HTTP_REQUESTS, REJECTIONS
 from vllm_watch.analysis.loadtest.usage import COMPUTED, GENERATED, PROMPTED, server_use
-from vllm_watch.daemon.state.window import estimate_quantile
+from vllm_watch.daemon.state.latencies import estimate_quantile
 from vllm_watch.daemon.statistics.percentiles import min_count
 from vllm_watch_parsers.scrape import Histogram
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.capacity.samples import LoadSample, grown, is_reset
-from vllm_watch.daemon.capacity.windows import MAX_GAP_SECONDS
+from vllm_watch.daemon.capacity.windows import MAX_GAP_SECONDS, LoadSample, grown, is_reset
 
 
 SATURATED_SECONDS = 60.0

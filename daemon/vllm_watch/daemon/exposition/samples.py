@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.exposition.gpu_samples import gpu_parts, gpu_use_part
 from vllm_watch.daemon.exposition.sample_values import AnySample, HistogramSample, PlainSample, SamplePart, bound_text
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity
-from vllm_watch.daemon.state.objectives import attainments
+from vllm_watch.daemon.state.latencies import attainments
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.kernel_messages import GPU_XID
 

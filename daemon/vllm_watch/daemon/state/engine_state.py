@@ -12,15 +12,130 @@ The last seconds are 10, or the time between two readings if that is longer: tho
 
 from __future__ import annotations
 
+import math
+
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT, Stretch
+from vllm_watch.daemon.catalog.causes import DownCause, SaturationCause
 from vllm_watch.daemon.catalog.reasons import StallReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
+from vllm_watch.daemon.state.server_sources import ServerSources
+from vllm_watch.daemon.state.sleep_reports import is_still_asleep, later
+from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.stall import stall_in_log, stall_in_scrapes
+from vllm_watch_parsers.events import FailureKind
 from vllm_watch_parsers.scrape import EngineKey
+
+
+_CRASHES: Mapping[DownCause, frozenset[FailureKind]] = {
+    "out_of_memory": frozenset({"out_of_memory", "gpu_memory_too_small", "kv_cache_too_small"}),
+    "worker_failed": frozenset(
+        {
+            "worker_died", "nccl_error", "execution_timeout", "gpu_ecc", "gpu_nvlink", "gpu_lost",
+            "cuda_illegal_access", "cuda_launch_failure",
+        }
+    ),
+    "engine_died": frozenset({"engine_dead"}),
+}  # fmt: skip
+"""The failures that a crash is put down to: the first of these causes that the log reports."""
+
+
+def why_saturated(
+    stretch: Stretch | None, gauges: Mapping[str, Reading], facts: Mapping[str, float]
+) -> SaturationCause | None:
+    """
+    Return what the requests of a saturated engine wait for.
+
+    Args:
+        stretch: The time in which requests have waited, if it was seen: its means do not swing.
+        gauges: The present values, which are used where it was not.
+        facts: The engine's limits.
+    """
+    running, usage = _load(stretch, gauges)
+    seats = facts.get("max_running_requests")
+    is_batch_full = None if running is None or not seats else running >= AT_LIMIT * seats
+    is_cache_full = None if usage is None else usage >= KV_AT_LIMIT
+    if is_cache_full:
+        return "both_full" if is_batch_full else "kv_cache_full"
+    if is_cache_full is None or is_batch_full is None:
+        return None
+    return "batch_full" if is_batch_full else "neither_full"
+
+
+def _load(stretch: Stretch | None, gauges: Mapping[str, Reading]) -> tuple[float | None, float | None]:
+    """Return how many requests run, and how much of the KV cache they use."""
+    if stretch is not None:
+        return stretch.running, stretch.kv_cache_usage
+    running, usage = gauges.get("requests_running"), gauges.get("kv_cache_usage_ratio")
+    return None if running is None else running.value, None if usage is None else usage.value
+
+
+def why_down(log: LogSource | None, scrape: ScrapeSource | None) -> DownCause | None:
+    """Return how a server that is down has ended: by the failures of its end, not by those of an earlier time."""
+    if log is None or log.life.phase is None:
+        return None if scrape is None or scrape.reading is not None else "never_answered"
+    life = log.life
+    end = life.phase_at if life.has_ended else scrape.refused_since if scrape is not None else None
+    failures = life.failures_near(end) if end is not None else frozenset()
+    for cause, kinds in _CRASHES.items():
+        if failures & kinds:
+            return cause
+    if life.has_ended:
+        return "stopped"
+    return "killed" if life.phase == "ready" else None
+
+
+def is_any_sleeping(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> bool:
+    """Return whether any engine was put to sleep or paused, by the last reports, however old they are."""
+    return any(is_sleeping(sources, key, sources.scrape, now) for key in keys)
+
+
+def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | None, now: float) -> bool:
+    """
+    Return whether the log or the given scrapes report that an engine was put to sleep or paused.
+
+    Tokens in either source end it, and so does a scrape that says awake after one that did not. Where a log that
+    prints each pause has printed none, the counts of calls in /metrics, which have no order, prove none either.
+    """
+    log = sources.readable_log
+    engine = sources.engine_log(key) if log is not None else None
+    served = engine.served if engine is not None else None
+    reports = [] if log is None or _was_started_after(scrape, log.sleep.since) else [log.sleep.since]
+    scraped: list[float | None] = []
+    slept_until = -math.inf
+    if scrape is not None:
+        progress = scrape.progress.get(key)
+        if progress is not None:
+            scraped_tokens, slept_until = progress.served, progress.slept_until
+            if scraped_tokens is None or progress.asleep_since is None or scraped_tokens.start < progress.asleep_since:
+                scraped.append(progress.asleep_since)
+            served = later(served, scraped_tokens)
+        if log is None or not log.sleep.prints_pauses or log.sleep.since is not None:
+            scraped.append(scrape.sleep.since)
+    woke_at = log.sleep.woke_at if log is not None else -math.inf
+    reports += [since for since in scraped if since is not None and since > woke_at]
+    return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
+
+
+def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey) -> float:
+    """
+    Return when an engine last woke up, or somebody stopped working on it, or ``-inf``.
+
+    No progress before that proves nothing.
+    """
+    progress = scrape.progress.get(key) if scrape is not None else None
+    ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
+    ends += [] if scrape is None else [scrape.operations.until]
+    return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
+
+
+def _was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
+    return scrape is not None and moment is not None and scrape.process.was_started_after(moment)
 
 
 DOUBT_SECONDS = 30.0

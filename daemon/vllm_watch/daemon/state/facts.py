@@ -195,6 +195,23 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
             size = round(facts.max_concurrency * self.max_model_len / self.num_gpu_blocks)
         return self.num_gpu_blocks * size if size else None
 
+    def by_series(self, engine: str) -> dict[str, float | None]:
+        """Return what an engine was started with, by series; `None` where the log does not have it."""
+        reported = self.of_engine(engine) or EngineFacts()
+        return {
+            "kv_cache_capacity_tokens": self.capacity_tokens(engine),
+            "max_concurrency": reported.max_concurrency,
+            "model_load_seconds": reported.model_load_seconds,
+            "model_weights_bytes": _bytes(reported.model_load_gib),
+            "kv_cache_bytes": _bytes(reported.kv_cache_memory_gib),
+            "max_running_requests": self.max_num_seqs,
+            "max_model_len_tokens": self.max_model_len,
+            "num_speculative_tokens": self.num_speculative_tokens,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+            "api_servers": self.api_server_count,
+        }
+
 
 _FIRST_COUNTS = (
     "version",
@@ -207,6 +224,10 @@ _FIRST_COUNTS = (
     "num_speculative_tokens",
     "block_size",
 )
+
+
+def _bytes(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * 2**30)
 
 
 def _total(sizes: Sequence[Size | None]) -> Size | None:

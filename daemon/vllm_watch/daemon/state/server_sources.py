@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.estimates import CapacityRange
+from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.limits import STALL_SECONDS
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
-from vllm_watch.daemon.state.gpu_source import GpuSource
+from vllm_watch.daemon.state.gpu_use import GpuSource
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource

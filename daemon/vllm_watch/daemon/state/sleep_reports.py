@@ -15,9 +15,10 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
+from vllm_watch.daemon.state.http_source import PAUSING, WAKE_UP
 from vllm_watch_parsers.events import MEMORY_TAGS, SleepKind, SleepOrPause
 from vllm_watch_parsers.scrape import MetricsReading
+from vllm_watch_parsers.server_families import IN_FLIGHT
 
 
 DRAIN_SECONDS = 120.0
@@ -180,3 +181,29 @@ def _calls(reading: MetricsReading, handler: str) -> float:
     """Return how often an operation was called and done."""
     done = ("POST", handler, "2xx")
     return sum(count for request, count in reading.http_requests.items() if request == done)
+
+
+MAX_SECONDS = 600.0
+"""An operation that is in flight for longer hangs, and excuses nothing."""
+
+
+class Operations:
+    """Takes in which operations are in flight, scrape by scrape."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self.until = -math.inf
+        """When one was last in flight that does not hang: no progress before that proves nothing."""
+
+    def apply_scrape(self, at: float, reading: MetricsReading) -> None:
+        """Take in a scrape."""
+        if not any(value for series, value in reading.server_values.items() if series.name in IN_FLIGHT):
+            self._since = None
+            return
+        self._since = at if self._since is None else self._since
+        if at - self._since <= MAX_SECONDS:
+            self.until = at
+
+    def forget(self) -> None:
+        """Take in that the server was started again."""
+        self._since, self.until = None, -math.inf

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.causes import Cause, common
 from vllm_watch.daemon.catalog.event_texts import EventKind
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.state.configuration import Configuration
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind

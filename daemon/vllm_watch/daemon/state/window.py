@@ -8,13 +8,10 @@ server's start. The increase of a counter over a short window means the same as 
 
 from __future__ import annotations
 
-import math
-
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import sub
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vllm_watch_parsers.front_ends import RAY_REPORT_SECONDS
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
@@ -108,8 +105,6 @@ class Window:
         """Those before it."""
         self._spans: dict[EngineKey, tuple[Span, ...]] = {}
         """The periods up to the newest reading, of the engines that were asked for."""
-        self.kept: dict[object, Any] = {}
-        """What `until_next_scrape` keeps."""
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
@@ -124,7 +119,6 @@ class Window:
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
         self._spans.clear()
-        self.kept.clear()
         if self.newest is not None:
             self._earlier.append(_earlier(self.newest))
         self.newest = TimedReading(at, reading)
@@ -134,7 +128,6 @@ class Window:
     def clear(self) -> None:
         """Forget: the server was started again, and its counters with it."""
         self._spans.clear()
-        self.kept.clear()
         self._earlier.clear()
         self.newest = None
 
@@ -224,47 +217,3 @@ def _earlier(timed: TimedReading) -> EarlierReading:
         for key, engine in timed.reading.engines.items()
     }
     return EarlierReading(timed.at, engines)
-
-
-COARSE_FACTOR = 2.0
-"""From this factor between its bounds on an estimate within a bucket is only roughly right."""
-
-WIDE_FACTOR = 4.0
-"""From this factor on a bucket is too wide to estimate within it: nobody may have waited so long."""
-
-
-def is_wide(bounds: tuple[float, float | None]) -> bool:
-    """Return whether all that is known of a quantile is that it is above the lower of these bounds of its bucket."""
-    low, high = bounds
-    return high is None or high >= WIDE_FACTOR * low
-
-
-def coarse_bounds(histogram: Histogram, quantile: float) -> tuple[float, float] | None:
-    """
-    Return the bounds of the bucket that a quantile lies in, if that is a coarse one.
-
-    The upper one may be infinite. Of the first bucket nothing is returned: it has no lower bound.
-    """
-    place = bisect_left(histogram.counts, quantile * histogram.observations)
-    if not 0 < place < len(histogram.bounds):
-        return None
-    low, high = histogram.bounds[place - 1], histogram.bounds[place]
-    return (low, high) if high >= COARSE_FACTOR * low else None
-
-
-def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
-    """
-    Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.
-
-    In the first bucket there is nothing to interpolate from: the result is `None`. A quantile in the infinite bucket is
-    the highest finite bound: it is at least that.
-    """
-    rank = quantile * histogram.observations
-    if histogram.counts[0] >= rank:
-        return None
-    bounds, counts = histogram.bounds, histogram.counts
-    place = bisect_left(counts, rank)  # More than the bucket before has: the first one has less.
-    if math.isinf(bounds[place]):
-        return bounds[place - 1]
-    low_bound, low_count = bounds[place - 1], counts[place - 1]
-    return low_bound + (bounds[place] - low_bound) * (rank - low_count) / (counts[place] - low_count)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
+from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
-from vllm_watch.daemon.state.recent_events import RecentEvents
 from vllm_watch.daemon.state.snapshot import ServerEvent
 from vllm_watch_parsers.kernel_messages import SWITCH_CODES, GpuError, GpuUuid, KernelMessages, pci_address
 

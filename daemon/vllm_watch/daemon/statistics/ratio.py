@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple, TypeVar
 
 from vllm_watch.daemon.statistics.student_t import t_quantile, t_tail
+from vllm_watch.daemon.statistics.trend import autocorrelation
 
 
 CONFIDENCE = 0.95
@@ -126,3 +129,107 @@ def _of_logarithms(values: Sequence[float]) -> tuple[float, ...]:
 def _exp(value: float) -> float:
     """Return e to this power; two runs can be so far apart that a bound of their interval is beyond all numbers."""
     return math.exp(value) if value < 700 else math.inf
+
+
+MIN_BLOCKS = 8
+"""Of fewer blocks it is hardly known how they vary, and how much neighbours resemble each other."""
+FLOOR_FACTOR = 3.0
+
+
+class BlockInterval(NamedTuple):
+    """An estimate and its bounds, as ratios of b to a; `half` is half the width of its logarithm."""
+
+    ratio: float
+    low: float
+    high: float
+    half: float
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return self.low > 1 or self.high < 1
+
+
+def block_interval(
+    a: Sequence[float], b: Sequence[float], cv_between_runs: float, confidence: float = 0.95
+) -> BlockInterval | None:
+    """
+    Return the ratio of b's mean to a's.
+
+    Args:
+        a: Means of the blocks of one run.
+        b: Those of the other.
+        cv_between_runs: The coefficient of variation between runs of one configuration, which blocks cannot tell.
+        confidence: Of the blocks' part of the interval.
+
+    Returns:
+        `None` if a side has fewer than eight blocks, or a mean that is not positive.
+    """
+    if min(len(a), len(b)) < MIN_BLOCKS or min(fmean(a), fmean(b)) <= 0:
+        return None
+    (error_a, degrees_a), (error_b, degrees_b) = _relative_error(a), _relative_error(b)
+    blocks = 0.0
+    if error_a + error_b > 0:
+        degrees = (error_a + error_b) ** 2 / (error_a**2 / degrees_a + error_b**2 / degrees_b)
+        blocks = t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(error_a + error_b)
+    half = math.hypot(blocks, FLOOR_FACTOR * cv_between_runs)
+    ratio = fmean(b) / fmean(a)
+    return BlockInterval(ratio, ratio * math.exp(-half), ratio * math.exp(half), half)
+
+
+def _relative_error(values: Sequence[float]) -> tuple[float, int]:
+    """Return the square of the mean's relative standard error, and its degrees of freedom."""
+    mean, count = fmean(values), len(values)
+    square = math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count / mean**2
+    # Blocks that resemble their neighbours are worth fewer; of few blocks the autocorrelation comes out too low.
+    rho = min(max((count * autocorrelation(values) + 1) / (count - 4), 0.0), 0.9)
+    return square * (1 + rho) / (1 - rho), count - 1
+
+
+MIN_VALUES = 5
+"""From so many values a side on the smallest possible p, 2 in 252, is below 1 %."""
+MAX_DIVISIONS = 200_000
+
+_ROUNDING = 1e-12
+
+
+def permutation_p(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """
+    Return the share of divisions whose logarithms' means are at least so far apart as those observed, two-sided.
+
+    `None` if a side has fewer than five values, or one that is not positive, or if there are too many divisions.
+    """
+    if min(len(a), len(b)) < MIN_VALUES or min(*a, *b) <= 0:
+        return None
+    divisions = math.comb(len(a) + len(b), len(a))
+    if divisions > MAX_DIVISIONS:
+        return None
+    logarithms = [math.log(each) for each in (*a, *b)]
+    expected = math.fsum(logarithms) * len(a) / len(logarithms)
+    observed = abs(math.fsum(logarithms[: len(a)]) - expected) - _ROUNDING
+    extreme = sum(abs(sum(chosen) - expected) >= observed for chosen in combinations(logarithms, len(a)))
+    return extreme / divisions
+
+
+_Name = TypeVar("_Name")
+
+
+def holm_adjusted(p_values: Mapping[_Name, float], weights: Mapping[_Name, float]) -> dict[_Name, float]:
+    """
+    Return each p as what is to be compared with the limit of a single test.
+
+    Args:
+        p_values: By name, of the tests that could be done.
+        weights: By name, of all tests that were planned. Those that could not be done count as well: the family is
+            fixed beforehand.
+
+    Raises:
+        KeyError: A test was not planned.
+    """
+    adjusted: dict[_Name, float] = {}
+    left, highest = sum(weights.values()), 0.0
+    for name, p in sorted(p_values.items(), key=lambda each: each[1] / weights[each[0]]):
+        highest = max(highest, min(p * left / weights[name], 1.0))
+        adjusted[name] = highest
+        left -= weights[name]
+    return adjusted
