@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine's work in windows of 15 s and more, without the first and the last one of each load."""
+"""An engine's load in samples of a moment, and in windows of 15 s and more between the first and the last of a load."""
 
 from __future__ import annotations
 

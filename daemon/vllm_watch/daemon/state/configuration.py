@@ -30,6 +30,7 @@ from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
 from vllm_watch_parsers.numbers import number
 
 
+# A value comes from the log, /metrics or a command line: what is not spelt as vLLM spells its choices is no label.
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)
 _SWITCHED = {"True": "true", "False": "false"}
 _SPELT = {label: value for value, label in _SWITCHED.items()}

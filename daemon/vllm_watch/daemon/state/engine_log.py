@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last statistics of one engine in the log, and whether it made progress."""
+"""What the log reports of one engine: how its lines become readings, and whether it makes progress."""
 
 from __future__ import annotations
 
@@ -46,7 +46,13 @@ _MEANS: dict[type[CompanionLine], dict[str, str]] = {
 
 
 class Companion(NamedTuple):
-    """The last line of one kind: when it was printed, and its values by series."""
+    """
+    The last line of one kind that vLLM prints below the statistics: when it was printed, and its values by series.
+
+    vLLM divides what such a line counts by the time since the last one, and prints none while there is nothing to
+    count. So the first after a pause, or after the start, is diluted by it: only a line that follows one of the
+    interval before is about its own interval.
+    """
 
     at: float
     values: Mapping[str, float] = MappingProxyType({})

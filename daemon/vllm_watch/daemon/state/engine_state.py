@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The state of an engine by each source, and of a server that is not up. When an engine is stalled is in `stall`.
+The state of an engine by each source, and of a server that is not up, with the cause of a bad one.
+
+When an engine is stalled, and why, is in `stall`.
 
 starting: the server loads. idle: no request runs or waits, and none did in the last seconds. serving: there is work,
 or was in the last seconds. saturated: serving, and for some seconds requests have waited for capacity. stalled: there
@@ -56,7 +58,10 @@ def why_saturated(
         gauges: The present values, which are used where it was not.
         facts: The engine's limits.
     """
-    running, usage = _load(stretch, gauges)
+    load = {name: reading.value for name, reading in gauges.items()}
+    running, usage = load.get("requests_running"), load.get("kv_cache_usage_ratio")
+    if stretch is not None:
+        running, usage = stretch.running, stretch.kv_cache_usage
     seats = facts.get("max_running_requests")
     is_batch_full = None if running is None or not seats else running >= AT_LIMIT * seats
     is_cache_full = None if usage is None else usage >= KV_AT_LIMIT
@@ -65,14 +70,6 @@ def why_saturated(
     if is_cache_full is None or is_batch_full is None:
         return None
     return "batch_full" if is_batch_full else "neither_full"
-
-
-def _load(stretch: Stretch | None, gauges: Mapping[str, Reading]) -> tuple[float | None, float | None]:
-    """Return how many requests run, and how much of the KV cache they use."""
-    if stretch is not None:
-        return stretch.running, stretch.kv_cache_usage
-    running, usage = gauges.get("requests_running"), gauges.get("kv_cache_usage_ratio")
-    return None if running is None else running.value, None if usage is None else usage.value
 
 
 def why_down(log: LogSource | None, scrape: ScrapeSource | None) -> DownCause | None:
@@ -105,20 +102,18 @@ def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | N
     log = sources.readable_log
     engine = sources.engine_log(key) if log is not None else None
     served = engine.served if engine is not None else None
-    reports = [] if log is None or _was_started_after(scrape, log.sleep.since) else [log.sleep.since]
+    logged = None if log is None or _was_started_after(scrape, log.sleep.since) else log.sleep.since
+    woke_at, slept_until = log.sleep.woke_at if log is not None else -math.inf, -math.inf
     scraped: list[float | None] = []
-    slept_until = -math.inf
-    if scrape is not None:
-        progress = scrape.progress.get(key)
-        if progress is not None:
-            scraped_tokens, slept_until = progress.served, progress.slept_until
-            if scraped_tokens is None or progress.asleep_since is None or scraped_tokens.start < progress.asleep_since:
-                scraped.append(progress.asleep_since)
-            served = later(served, scraped_tokens)
-        if log is None or not log.sleep.prints_pauses or log.sleep.since is not None:
-            scraped.append(scrape.sleep.since)
-    woke_at = log.sleep.woke_at if log is not None else -math.inf
-    reports += [since for since in scraped if since is not None and since > woke_at]
+    progress = scrape.progress.get(key) if scrape is not None else None
+    if progress is not None:
+        tokens, slept_until = progress.served, progress.slept_until
+        if tokens is None or progress.asleep_since is None or tokens.start < progress.asleep_since:
+            scraped.append(progress.asleep_since)
+        served = later(served, tokens)
+    if scrape is not None and (log is None or not log.sleep.prints_pauses or log.sleep.since is not None):
+        scraped.append(scrape.sleep.since)
+    reports = [logged, *(since for since in scraped if since is not None and since > woke_at)]
     return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
 
 
@@ -128,10 +123,11 @@ def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey)
 
     No progress before that proves nothing.
     """
-    progress = scrape.progress.get(key) if scrape is not None else None
     ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
+    progress = scrape.progress.get(key) if scrape is not None else None
     ends += [] if scrape is None else [scrape.operations.until]
-    return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
+    ends += [] if progress is None else [progress.woke_at]
+    return max(ends, default=-math.inf)
 
 
 def _was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
@@ -158,10 +154,10 @@ FIRST_STATS_SECONDS = 30.0
 
 
 class Judgement(NamedTuple):
-    """An engine's state, and if it is stalled, the reason."""
+    """An engine's state, and if it is stalled, the cause."""
 
     state: EngineState
-    stall_reason: StallReason | None = None
+    cause: StallReason | None = None
 
 
 UNKNOWN = Judgement("unknown")
@@ -278,9 +274,9 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
     if running + waiting == 0:
         # The state is of the same seconds as the rates: where tokens came in them the engine has served.
         return Judgement("idle" if scrape.window.is_span(at - progress.worked_at) else "serving")
-    reason = stall_in_scrapes(progress, running, at, stall_after, woke_at)
-    if reason is not None:
-        return Judgement("stalled", reason)
+    cause = stall_in_scrapes(progress, running, at, stall_after, woke_at)
+    if cause is not None:
+        return Judgement("stalled", cause)
     return Judgement("saturated" if progress.queue.lasts else "serving")
 
 
@@ -301,9 +297,9 @@ def state_from_log(
         return Judgement(_state_without_statistics(log, now))
     if engine.ended_idle():
         return Judgement("idle")
-    reason = stall_in_log(engine, now, stall_after, woke_at)
-    if reason is not None:
-        return Judgement("stalled", reason)
+    cause = stall_in_log(engine, now, stall_after, woke_at)
+    if cause is not None:
+        return Judgement("stalled", cause)
     if not engine.is_fresh(now):
         return UNKNOWN
     return Judgement("saturated" if engine.queue.lasts else "serving")

@@ -296,7 +296,11 @@ _THROTTLED = "gpu_throttled_seconds_total"
 
 
 class GpuSource:
-    """The GPUs of one server."""
+    """
+    The GPUs of one server by what the driver said last, for as long as that is current.
+
+    It also knows how much of the time since the reading before their clocks were lowered, and which were lost.
+    """
 
     def __init__(self) -> None:
         self._use: GpuUse | None = None

@@ -20,6 +20,7 @@ from vllm_watch_parsers.scrape import MetricsReading
 OTHER = "other"
 ANY_OTHER = HttpRequestKey(OTHER, OTHER, OTHER)
 
+# Labels are from closed lists: no text of a client becomes one.
 HANDLERS = frozenset(
     {
         "/classify",

@@ -178,7 +178,7 @@ class Attainment(NamedTuple):
 
 
 def attainments(slo: Mapping[str, float], histograms: Mapping[str, HistogramReading]) -> list[Attainment]:
-    """Return how each configured objective was met, where there is a histogram for it."""
+    """Return how each configured objective was met: counted at a bound of vLLM's own buckets, never interpolated."""
     found = []
     for name, seconds in slo.items():
         objective, histogram_name = _OBJECTIVES[name]

@@ -256,7 +256,7 @@ class ServerState:
         prompt_rate = present.get("prompt_tokens_per_second")
         of_start = facts(sources, key)
         started = log.facts.of_engine(key.engine) if log else None
-        cause: Cause | None = judged.stall_reason
+        cause: Cause | None = judged.cause
         if judged.state == "saturated":
             cause = why_saturated(_waiting(sources, key, now), present, of_start)
         elif judged.state == "down":

@@ -30,7 +30,14 @@ _MAX_HELD = 256
 
 
 class Shutdown:
-    """The shutdown of one server, if one is under way or just over."""
+    """
+    The shutdown of one server, if one is under way or just over, and the failures in it.
+
+    A server that is stopped while requests run reports that its engine died, although it stopped the engine itself.
+    This report belongs to the shutdown if the log then shows the server's end or its next start. The end may be
+    missing: a server that waits for its clients' connections is killed, and with several API servers none prints the
+    last line. If neither the end nor a start follows, the server crashed.
+    """
 
     def __init__(self) -> None:
         self._began_at: float | None = None

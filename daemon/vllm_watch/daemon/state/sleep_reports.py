@@ -2,6 +2,8 @@
 """
 What each source reports about sleep: an operator puts a server to sleep (``/sleep``) or pauses it (``/pause``).
 
+`Operations` are other work that stops an engine's tokens: weights that a trainer updates, a sleep, a waking up.
+
 The server then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the
 line that ends the sleep may be lost, and some releases do not reset ``engine_sleep_state``. So new tokens end a
 reported sleep: a sleeping engine computes no tokens, except for requests that it started before the sleep.

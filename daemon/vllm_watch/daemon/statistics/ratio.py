@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The ratio of two configurations, from one value of each run.
+The ratio of two configurations, and whether it differs from 1: from values of runs, or from blocks of two single runs.
 
 Values of runs vary by a factor, not by an amount, so the test is Student's t on their logarithms, and the estimate the
 ratio of the geometric means. The two sides may vary differently and have different numbers of runs (Welch 1947, with
@@ -154,7 +154,10 @@ def block_interval(
     a: Sequence[float], b: Sequence[float], cv_between_runs: float, confidence: float = 0.95
 ) -> BlockInterval | None:
     """
-    Return the ratio of b's mean to a's.
+    Return the ratio of b's mean to a's, from the blocks of each run's steady window.
+
+    Blocks tell how a value varies within a run, not between runs. So the interval is widened by a floor, the stated
+    variation between runs: its half-width is √(half-width of the blocks² + (3 · CV between runs)²).
 
     Args:
         a: Means of the blocks of one run.
@@ -195,6 +198,9 @@ _ROUNDING = 1e-12
 
 def permutation_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     """
+    Do the exact permutation test: a cross-check of Student's t that assumes no distribution.
+
+    If the sides do not differ, each division of all values into two sides is as likely as the one that was observed.
     Return the share of divisions whose logarithms' means are at least so far apart as those observed, two-sided.
 
     `None` if a side has fewer than five values, or one that is not positive, or if there are too many divisions.
@@ -216,6 +222,9 @@ _Name = TypeVar("_Name")
 
 def holm_adjusted(p_values: Mapping[_Name, float], weights: Mapping[_Name, float]) -> dict[_Name, float]:
     """
+    Correct the p of several tests (Holm 1979): the chance of any false one stays that of a single test.
+
+    Tests have weights. What matters most may have a larger part of that chance, and so needs a smaller difference.
     Return each p as what is to be compared with the limit of a single test.
 
     Args:

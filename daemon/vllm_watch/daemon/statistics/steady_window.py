@@ -32,7 +32,9 @@ GROUP = 5
 
 def mser_cut(values: Sequence[float], group: int = GROUP) -> int | None:
     """
-    Return how many values to leave out at the beginning.
+    Return how many values to leave out at the beginning, by MSER-5 (White 1997; White, Cobb and Spratt 2000).
+
+    The values are averaged in groups; the cut is where the standard error of the mean of the rest is least.
 
     `None` if the best cut would leave out half or more: the series has not settled. Short series take smaller groups.
     """

@@ -138,7 +138,10 @@ class LittleCheck(NamedTuple):
 
 def check_littles_law(inside: float, rate: float, seconds: float) -> LittleCheck | None:
     """
-    Compare the mean number of requests inside with that of the law; `None` if nothing was inside.
+    Compare the mean number of requests inside with Little's law; `None` if nothing was inside.
+
+    In a steady state it is their rate times their mean time inside. Both sides are measured apart: a large difference
+    means that one measurement is wrong, or that the state was not steady.
 
     Args:
         inside: Mean number of requests, running and waiting.
