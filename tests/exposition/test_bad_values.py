@@ -11,7 +11,8 @@ from tests.support.pages import ScrapedServer, page
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
 from vllm_watch.daemon.exposition.collector import TextCollector
 from vllm_watch.daemon.exposition.text_format import prometheus_text
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.command_facts import CommandFacts
 
 

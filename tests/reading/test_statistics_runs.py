@@ -18,8 +18,9 @@ from vllm_watch.daemon.reading.parsed_text import parse_text
 from vllm_watch.daemon.reading.statistics_runs import without_middles
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch.daemon.state.log_source import LogSource
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 END = 1_795_302_000.0

@@ -14,7 +14,8 @@ from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.log_source import MAX_REQUEST_KEYS, MAX_UNKNOWN_FIELDS
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import MAX_ENGINES, MAX_LABEL_VALUES, read_metrics
 
 

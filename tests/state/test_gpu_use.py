@@ -11,7 +11,8 @@ from vllm_watch.daemon.exposition.event_view import event_views
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 def user(name="a", *pids, start=1, gpus=(), is_here=True):

@@ -12,7 +12,8 @@ from tests.support.recordings import recording
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.latencies import attainments
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram
 

@@ -28,8 +28,9 @@ from vllm_watch.daemon.capacity.curve import (
     Curve,
     NoCurve,
 )
+from vllm_watch.daemon.capacity.ranges import measured_range
 from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
-from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range, measured_range, saturated_range
+from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range, saturated_range
 from vllm_watch.daemon.capacity.windows import WINDOW_SECONDS
 from vllm_watch.daemon.catalog.capacity_reasons import CapacityReason
 

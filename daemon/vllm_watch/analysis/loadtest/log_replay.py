@@ -10,8 +10,9 @@ from vllm_watch.analysis.loadtest.history_builder import LOG_ALONE, HistoryBuild
 from vllm_watch.analysis.loadtest.log_tokens import LogTokens
 from vllm_watch.analysis.loadtest.snapshot_point import snapshot_point, worst_state
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.curve import (
@@ -18,36 +17,10 @@ from vllm_watch.daemon.capacity.curve import (
     draw_curve,
     load_level,
 )
+from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import SATURATED_BOUNDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
 from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
-
-
-BENCH_BOUNDS = (0.9, 1.1)
-"""Between which parts of what a benchmark has measured the capacity is."""
-
-
-class CapacityRange(NamedTuple):
-    """
-    How many tokens per second an engine generates at most, and between which values the truth is.
-
-    `prompt_tokens_per_second` are those of prompts that are computed meanwhile, without cached ones.
-    """
-
-    tokens_per_second: float
-    low: float
-    high: float
-    prompt_tokens_per_second: float | None = None
-
-    def part(self, parts: float) -> CapacityRange:
-        """Return the part of one of so many equal engines."""
-        prompt = self.prompt_tokens_per_second
-        return CapacityRange(
-            self.tokens_per_second / parts,
-            self.low / parts,
-            self.high / parts,
-            None if prompt is None else prompt / parts,
-        )
 
 
 def saturated_range(stretch: Stretch) -> CapacityRange:
@@ -58,14 +31,6 @@ def saturated_range(stretch: Stretch) -> CapacityRange:
 def curve_range(curve: Curve) -> CapacityRange:
     """Return the capacity that a curve shows."""
     return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
-
-
-def measured_range(value: float, low: float | None, high: float | None, prompt: float | None) -> CapacityRange:
-    """Return the capacity that a benchmark has measured, to 10 % where its bounds are not known."""
-    parts = BENCH_BOUNDS
-    return CapacityRange(
-        value, value * parts[0] if low is None else low, value * parts[1] if high is None else high, prompt
-    )
 
 
 def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
@@ -150,13 +115,6 @@ class CapacityTracker:
         if isinstance(curve, Curve):
             return self._new_windows >= DRAW_EVERY
         return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT
-
-
-class EngineCapacity(NamedTuple):
-    """The capacities by basis, the best first; `unknown` is why there is none."""
-
-    ranges: Mapping[CapacityBasis, CapacityRange] = MappingProxyType({})
-    unknown: CapacityReason | None = None
 
 
 def engine_capacity(

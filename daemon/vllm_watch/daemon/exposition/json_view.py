@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_watch.daemon.capacity.tracker import EngineCapacity
+from vllm_watch.daemon.capacity.ranges import EngineCapacity
 from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.reasons import explain, standing
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.exposition.gpu_view import gpu_error_views, gpu_views
-from vllm_watch.daemon.state.configuration import Configuration
 from vllm_watch.daemon.state.snapshot import (
+    Configuration,
     EngineSnapshot,
     HttpRequestKey,
     Reading,

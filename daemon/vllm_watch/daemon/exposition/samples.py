@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from vllm_watch.daemon.capacity.tracker import EngineCapacity
+from vllm_watch.daemon.capacity.ranges import EngineCapacity
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.exposition.gpu_samples import gpu_parts, gpu_use_part

@@ -16,14 +16,12 @@ import math
 import re
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
-from vllm_watch.daemon.state.facts import Text
+from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
+from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
@@ -78,12 +76,6 @@ def _spec_method(flags: Mapping[str, str], *, is_resolved: bool) -> str:
     return _NO_DRAFTS if is_resolved and not any("speculative" in flag for flag in flags) else ""
 
 
-FlagSource = Literal["log", "metrics", "command line"]
-"""Where a flag's value is from; each is an origin of the catalog."""
-
-Place = Literal["engine", "lines", "metrics", "arguments", "command line"]
-"""Where flags stand: in three kinds of lines of the log, in /metrics, on the command line."""
-
 _PREFERENCE: tuple[tuple[Place, FlagSource], ...] = (
     ("engine", "log"),
     ("lines", "log"),
@@ -99,67 +91,6 @@ _VERSION = "version"
 _GENERATION = "engine-generation"
 
 
-class FlagValue(NamedTuple):
-    """A flag's value as text, and where it is from."""
-
-    value: str
-    source: FlagSource
-
-
-class FlagChange(NamedTuple):
-    """
-    A flag with its values before and after; `None` where it was not set.
-
-    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
-    """
-
-    flag: str
-    old: str | None
-    new: str | None
-
-
-class ConfigChange(NamedTuple):
-    """
-    What the last start with other flags or another version has changed, by the flags' names.
-
-    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
-    """
-
-    at: float | None
-    changes: tuple[FlagChange, ...]
-
-    def later(self, seconds: float) -> ConfigChange:
-        """Return the same change so many seconds later."""
-        return self if self.at is None else self._replace(at=self.at + seconds)
-
-    @property
-    def text(self) -> str:
-        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
-        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
-
-
-NOT_SET = "(not set)"
-"""What stands in words for a flag without a value."""
-
-
-class Configuration(NamedTuple):
-    """
-    What is known of a server's flags.
-
-    `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
-    model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
-    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
-    known.
-    `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
-    """
-
-    flags: Mapping[str, FlagValue] = MappingProxyType({})
-    digest: str | None = None
-    change: ConfigChange | None = None
-    facts: Mapping[str, float] = MappingProxyType({})
-    labels: Mapping[str, str] = MappingProxyType({})
-
-
 _MOST: Mapping[str, float] = {
     "max_model_len_tokens": 1_000_000_000_000,
     "max_running_requests": 1_000_000_000,
@@ -172,13 +103,6 @@ _MOST: Mapping[str, float] = {
     "num_speculative_tokens": 1_000_000,
 }
 """The most that each fact can be; what the log says beside the flags (`state/facts.py`) goes before these."""
-
-
-class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The flags that one source has of a start, by place, and the names beside them, as a checkpoint keeps them."""
-
-    names: Annotated[dict[Text, Text], msgspec.Meta(max_length=8)] = {}
-    places: dict[Place, Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]] = {}
 
 
 class _Said(NamedTuple):

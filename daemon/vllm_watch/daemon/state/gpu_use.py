@@ -15,6 +15,7 @@ from vllm_watch.daemon.catalog.gpu_codes import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance
+from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.state.snapshot import ServerEvent
 
 
@@ -68,21 +69,6 @@ class GpuUse(NamedTuple):
     at: float
     reason: GpuReason | None
     gpus: tuple[ServerGpu, ...] = ()
-
-
-class KnownUse(NamedTuple):
-    """
-    The GPUs that a server's processes were on.
-
-    Args:
-        server: Its name.
-        start: Tells in which start of it, as in `GpuUser`.
-        gpus: Their UUIDs.
-    """
-
-    server: str
-    start: tuple[int, int]
-    gpus: frozenset[str]
 
 
 class GpuAssignments:

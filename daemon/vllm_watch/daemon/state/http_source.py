@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from vllm_watch.daemon.state.snapshot import HttpRequestKey
-from vllm_watch_parsers.events import SleepKind
 from vllm_watch_parsers.scrape import MetricsReading
 
 
@@ -62,12 +61,6 @@ HANDLERS = frozenset(
         "/wake_up",
     }
 )
-
-PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
-"""Handlers by which an operator pauses and resumes an engine."""
-
-WAKE_UP = "/wake_up"
-"""The handler by which an operator wakes an engine up; that also ends a pause."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})

@@ -240,7 +240,7 @@ class LogSource:
             self.last_news_at = batch.end
 
     def _apply_lines(self, batch: LogBatch) -> None:
-        called = sleep_calls(batch)
+        called = sleep_calls(batch.requests)
         if called:
             self.sleep.apply_calls_before(batch.end, called)
         self._apply_requests(batch)

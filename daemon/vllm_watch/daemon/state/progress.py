@@ -19,9 +19,6 @@ from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch_parsers.scrape import EngineReading
 
 
-FIRST_TOKEN_SECONDS = 300.0
-"""The first requests after a start may take this long: kernels are compiled for them."""
-
 SCRAPES_UNTIL_STILL = 3
 """So many scrapes must be equal before an engine makes no progress: two may be moments of two requests."""
 

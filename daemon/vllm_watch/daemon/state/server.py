@@ -12,13 +12,13 @@ import math
 
 from collections.abc import Mapping
 
+from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import Stretch
-from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
+from vllm_watch.daemon.capacity.tracker import engine_capacity
 from vllm_watch.daemon.catalog.causes import Cause
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.configuration import ConfigChange, Configuration
 from vllm_watch.daemon.state.cross_check import CrossCheck, comparisons
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.engine_values import excludes_cached, flops_utilization
@@ -45,8 +45,16 @@ from vllm_watch.daemon.state.precedence import (
 from vllm_watch.daemon.state.present_life import PresentLife
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server_sources import LogStatus, ServerSettings, ServerSources
-from vllm_watch.daemon.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerEvent, ServerSnapshot
+from vllm_watch.daemon.state.server_sources import ServerSettings, ServerSources
+from vllm_watch.daemon.state.snapshot import (
+    ConfigChange,
+    Configuration,
+    EngineSnapshot,
+    LogStatus,
+    ProbeSnapshot,
+    ServerEvent,
+    ServerSnapshot,
+)
 from vllm_watch.daemon.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
 from vllm_watch.daemon.state.totals import (
     admission_rejections,
@@ -294,9 +302,6 @@ class ServerState:
 
     def _is_sleeping(self, now: float) -> bool:
         return is_any_sleeping(self._sources, self._names.current(now), now)
-
-
-__all__ = ["LogStatus", "ServerSettings", "ServerState"]
 
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:

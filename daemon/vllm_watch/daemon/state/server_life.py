@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.engine_log import DEFAULT_INTERVAL
-from vllm_watch.daemon.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.daemon.state.sleep_reports import DRAIN_SECONDS
 from vllm_watch.daemon.state.snapshot import FailureTimes
 from vllm_watch_parsers.events import Failure, FailureKind, Lifecycle
 
+
+FIRST_TOKEN_SECONDS = 300.0
+"""The first requests after a start may take this long: kernels are compiled for them."""
 
 END_SECONDS = 120.0
 """

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.http_source import PAUSING, WAKE_UP
-from vllm_watch_parsers.events import MEMORY_TAGS, SleepKind, SleepOrPause
+from vllm_watch_parsers.events import MEMORY_TAGS, AccessRequest, SleepKind, SleepOrPause
 from vllm_watch_parsers.scrape import MetricsReading
 from vllm_watch_parsers.server_families import IN_FLIGHT
 
@@ -28,6 +26,12 @@ DRAIN_SECONDS = 120.0
 
 MOVING_SECONDS = 30.0
 """An engine that finishes its running requests is serving until this long after its last token."""
+
+PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
+"""Handlers by which an operator pauses and resumes an engine."""
+
+WAKE_UP = "/wake_up"
+"""The handler by which an operator wakes an engine up; that also ends a pause."""
 
 _OK = 200
 _PAUSE, _RESUME = PAUSING
@@ -170,11 +174,11 @@ def is_still_asleep(since: float, tokens: TokenSpan | None, now: float) -> bool:
     return tokens.start < since or now - tokens.at > MOVING_SECONDS
 
 
-def sleep_calls(batch: LogBatch) -> set[str]:
+def sleep_calls(requests: Iterable[AccessRequest]) -> set[str]:
     """Return which handlers that pause, resume or wake an engine up were called, and answered that it is done."""
     return {
         request.path
-        for request in batch.requests
+        for request in requests
         if request.path in _HANDLERS and request.method == "POST" and request.status == _OK
     }
 
