@@ -111,14 +111,27 @@ class GpuAssignments:
         for user in users:
             self._note_processes(user, of_process)
         used = {user.name: self._gpus_of(user) for user in users}
-        joined = _joined(gpus, used, users)
-        shown = {user.name: _server_gpus(user, used[user.name], joined) for user in users}
-        at = now if report is None else report.at
+        readings = {gpu.gpu: gpu for gpu in gpus}
+        counts = Counter(gpu for of_server in used.values() for gpu in of_server)
+        other_memory = _other_memory(gpus, used, users)
         self._was_read |= bool(gpus)
-        return {
-            user.name: GpuUse(at, _reason(user, shown[user.name], report, was_read=self._was_read), shown[user.name])
-            for user in users
-        }
+        uses = {}
+        for user in users:
+            unread = sorted(used[user.name] - readings.keys())
+            of_server = tuple(
+                ServerGpu(
+                    gpu=gpu,
+                    how="config" if user.gpus else "pid",
+                    is_shared=counts[gpu] > 1,
+                    memory=_memory(user, readings.get(gpu)),
+                    reading=readings.get(gpu),
+                    other_memory=other_memory.get(gpu),
+                )
+                for gpu in (*(gpu for gpu in readings if gpu in used[user.name]), *unread)
+            )
+            reason = _reason(user, of_server, report, was_read=self._was_read)
+            uses[user.name] = GpuUse(now if report is None else report.at, reason, of_server)
+        return uses
 
     def _named_by(self, user: GpuUser, gpus: Sequence[GpuReading]) -> Mapping[str, str]:
         """
@@ -155,50 +168,25 @@ class GpuAssignments:
         return frozenset() if known is None else known.gpus
 
 
-class _Joined(NamedTuple):
-    """The GPUs in the order of their numbers, the memory that processes of no server have, and how many servers."""
-
-    readings: Mapping[str, GpuReading]
-    places: Mapping[str, int]
-    other_memory: Mapping[str, float | None]
-    servers: Mapping[str, int]
-
-
-def _joined(gpus: Sequence[GpuReading], used: Mapping[str, Collection[str]], users: Sequence[GpuUser]) -> _Joined:
+def _other_memory(
+    gpus: Sequence[GpuReading], used: Mapping[str, frozenset[str]], users: Sequence[GpuUser]
+) -> dict[str, float | None]:
     """
-    Return what is known of all GPUs; `used` are those of each server, by name.
+    Return the memory that processes of no server have on each GPU.
 
     A process may be that of a server whose processes are not known: of one that runs here on any GPU, of one that may
     run here by another address on those that its configuration names.
     """
     hidden = [user for user in users if user.pids is None]
-    are_known = not any(user.is_here for user in hidden)
+    if any(user.is_here for user in hidden):
+        return {}
     hiding = frozenset[str]().union(*(used[user.name] for user in hidden))
-    known = frozenset[int]().union(*(user.pids or () for user in users))
-    return _Joined(
-        readings={gpu.gpu: gpu for gpu in gpus},
-        places={gpu.gpu: place for place, gpu in enumerate(gpus)},
-        other_memory={
-            gpu.gpu: _other_memory(gpu, known) if are_known and gpu.gpu not in hiding else None for gpu in gpus
-        },
-        servers=Counter(gpu for of_server in used.values() for gpu in of_server),
-    )
-
-
-def _server_gpus(user: GpuUser, used: Collection[str], joined: _Joined) -> tuple[ServerGpu, ...]:
-    """Return a server's GPUs in their order; those that cannot be read are the last ones."""
-    ordered = sorted(used, key=lambda gpu: (joined.places.get(gpu, len(joined.places)), gpu))
-    return tuple(
-        ServerGpu(
-            gpu=gpu,
-            how="config" if user.gpus else "pid",
-            is_shared=joined.servers[gpu] > 1,
-            memory=_memory(user, joined.readings.get(gpu)),
-            reading=joined.readings.get(gpu),
-            other_memory=joined.other_memory.get(gpu),
-        )
-        for gpu in ordered
-    )
+    pids = frozenset[int]().union(*(user.pids or () for user in users))
+    return {
+        gpu.gpu: _sum([process.memory for process in gpu.processes if process.pid not in pids])
+        for gpu in gpus
+        if gpu.gpu not in hiding and gpu.processes is not None
+    }
 
 
 def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
@@ -206,13 +194,6 @@ def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
     if reading is None or reading.processes is None or user.pids is None:
         return None
     return _sum([process.memory for process in reading.processes if process.pid in user.pids])
-
-
-def _other_memory(reading: GpuReading, known: Collection[int]) -> float | None:
-    """Return the memory that processes have but for those of servers; any may be that of one that is not known."""
-    if reading.processes is None:
-        return None
-    return _sum([process.memory for process in reading.processes if process.pid not in known])
 
 
 def _reason(user: GpuUser, gpus: Sequence[ServerGpu], report: GpuReport | None, *, was_read: bool) -> GpuReason | None:

@@ -47,7 +47,7 @@ class ServerStart(NamedTuple):
     is_possible: bool
 
 
-class ServerProcess:
+class ScrapedProcess:
     """Takes in the start times that one address reports, scrape by scrape."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class ScrapeSource:
         self._interval = interval
         self.window = Window(interval)
         self.last: ScrapeResult | None = None
-        self.process = ServerProcess()
+        self.process = ScrapedProcess()
         self.restarts = 0
         self.progress: dict[EngineKey, EngineProgress] = {}
         self.capacity: dict[EngineKey, CapacityTracker] = {}
