@@ -114,7 +114,7 @@ class _Said(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """The values of a flag before and now, and the start that the former is of."""
+    """The value of a flag that was said at an earlier start, and its present one."""
 
     start: int
     old: str | None
@@ -204,17 +204,15 @@ class SourceFlags:
     @property
     def change(self) -> ConfigChange | None:
         """What the last start that changed anything has changed."""
-        found = dict(self._compared_names())
+        found = {
+            name: _Compared(former.start, former.flags[name], value)
+            for name, value in self._names.items()
+            if (former := self._former_names.get(name)) is not None
+        }
         for place in self._places:
             found.update(self._compared_flags(place, found))
         changes = tuple(FlagChange(flag, old, new) for flag, (_, old, new) in sorted(found.items()) if old != new)
         return ConfigChange(self._started_at, changes) if changes else self._change
-
-    def _compared_names(self) -> Iterator[tuple[str, _Compared]]:
-        for name, value in self._names.items():
-            former = self._former_names.get(name)
-            if former is not None:
-                yield name, _Compared(former.start, former.flags[name], value)
 
     def _compared_flags(self, place: Place, decided: Mapping[str, _Compared]) -> Iterator[tuple[str, _Compared]]:
         """Yield flags of a place, also equal ones, unless others have decided that were said at a later start."""
@@ -244,9 +242,10 @@ class FlagHistory:
         self._command = SourceFlags("command line")
         self._sources: Mapping[FlagSource, SourceFlags] = {
             "log": self._log,
-            "metrics": self._metrics,
             "command line": self._command,
+            "metrics": self._metrics,
         }
+        """Each source, the one with the most flags first."""
         self._restored: ConfigChange | None = None
         self._whole_change: ConfigChange | None = None
         """The last change of a start that is over."""
@@ -341,20 +340,15 @@ class FlagHistory:
             values = {flag: known.value for flag, known in flags.items()}
             labels = config_labels(values, is_resolved=self._log.has("engine"))
             facts = _facts({flag: known.value for flag, known in self._certain().items()})
-            self._known = Configuration(flags, self._digest(), self._last_change(), facts, labels)
+            digest = next((source.digest() for source in self._sources.values() if source.is_known), None)
+            self._known = Configuration(flags, digest, self._last_change(), facts, labels)
         return self._known
-
-    def _digest(self) -> str | None:
-        return next((each.digest() for each in self._by_completeness() if each.is_known), None)
 
     def _last_change(self) -> ConfigChange | None:
         """Return what the source with the most flags has had differently: a source is compared with itself."""
-        found = next((each.change for each in self._by_completeness() if each.was_known), None)
+        found = next((source.change for source in self._sources.values() if source.was_known), None)
         known = [change for change in (self._restored, found) if change is not None]
         return max(known, key=lambda change: math.inf if change.at is None else change.at, default=None)
-
-    def _by_completeness(self) -> tuple[SourceFlags, ...]:
-        return self._log, self._command, self._metrics
 
     def _certain(self) -> dict[str, FlagValue]:
         """Return the flags of the places that have them right."""

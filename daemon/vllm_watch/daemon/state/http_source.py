@@ -22,45 +22,15 @@ ANY_OTHER = HttpRequestKey(OTHER, OTHER, OTHER)
 # Labels are from closed lists: no text of a client becomes one.
 HANDLERS = frozenset(
     {
-        "/classify",
-        "/cohere/v2/embed",
-        "/detokenize",
-        "/health",
-        "/inference/v1/generate",
-        "/invocations",
-        "/is_sleeping",
-        "/load",
-        "/metrics",
-        "/pause",
-        "/ping",
-        "/pooling",
-        "/ready",
-        "/rerank",
-        "/reset_prefix_cache",
-        "/resume",
-        "/score",
-        "/server_info",
-        "/sleep",
-        "/tokenize",
-        "/v1/audio/transcriptions",
-        "/v1/audio/translations",
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/load_lora_adapter",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/models",
-        "/v1/realtime",
-        "/v1/rerank",
-        "/v1/responses",
-        "/v1/score",
-        "/v1/unload_lora_adapter",
-        "/v2/rerank",
-        "/version",
-        "/wake_up",
+        "/classify", "/cohere/v2/embed", "/detokenize", "/health", "/inference/v1/generate", "/invocations",
+        "/is_sleeping", "/load", "/metrics", "/pause", "/ping", "/pooling", "/ready", "/rerank",
+        "/reset_prefix_cache", "/resume", "/score", "/server_info", "/sleep", "/tokenize",
+        "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/chat/completions", "/v1/completions",
+        "/v1/embeddings", "/v1/load_lora_adapter", "/v1/messages", "/v1/messages/count_tokens", "/v1/models",
+        "/v1/realtime", "/v1/rerank", "/v1/responses", "/v1/score", "/v1/unload_lora_adapter", "/v2/rerank",
+        "/version", "/wake_up",
     }
-)
+)  # fmt: skip
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})
