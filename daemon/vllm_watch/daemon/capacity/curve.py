@@ -17,13 +17,13 @@ from vllm_watch.daemon.statistics.throughput_fit import ThroughputFit, fit_throu
 
 
 MIN_WINDOWS = 20
-"""So many windows must be alike."""
+"""The fewest windows that must be alike."""
 
 MIN_LEVELS = 4
-"""Of `load_level`: so many must have been seen."""
+"""The fewest levels (`load_level`) that must have been seen."""
 
 MIN_SHARE = 0.4
-"""Of the requests that fit: so many must have run at once."""
+"""The least share of the requests that fit that must have run at once."""
 
 MIN_R_SQUARED = 0.9
 

@@ -27,7 +27,7 @@ class CapacityRange(NamedTuple):
     prompt_tokens_per_second: float | None = None
 
     def part(self, parts: float) -> CapacityRange:
-        """Return the part of one of so many equal engines."""
+        """Return the part of one of several equal engines."""
         prompt = self.prompt_tokens_per_second
         return CapacityRange(
             self.tokens_per_second / parts,

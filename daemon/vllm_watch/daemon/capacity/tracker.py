@@ -39,16 +39,16 @@ def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> C
 
 
 WINDOWS_PER_LEVEL = 16
-"""So many windows of each level of running requests are kept, the last ones."""
+"""How many windows of each level of running requests are kept, the last ones."""
 
 TRY_EVERY = 4
-"""After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
+"""After this many new windows, a minute of work, a curve is tried if there are enough windows."""
 
 FIT_EVERY = 20
-"""After so many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
+"""After this many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
 
 DRAW_EVERY = 40
-"""After so many, ten minutes of work, a curve that is used is drawn again."""
+"""After this many, ten minutes of work, a curve that is used is drawn again."""
 
 _AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")

@@ -126,7 +126,7 @@ class SourceFlags:
     The flags that one source has, start by start.
 
     Args:
-        places: The places of this source, of which the last one decides.
+        places: The places of this source; the last one decides.
     """
 
     def __init__(self, *places: Place) -> None:

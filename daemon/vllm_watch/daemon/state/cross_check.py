@@ -32,7 +32,7 @@ SHOWN_QUANTITIES = (
     "prefix_cache_hit_ratio",
     "spec_decode_mean_acceptance_length",
 )
-"""The quantities of which the readings of both sources are shown beside each other."""
+"""The quantities whose readings by both sources are shown beside each other."""
 
 _SIDES: tuple[SourceName, SourceName] = ("log", "metrics")
 
@@ -41,7 +41,7 @@ WINDOW_SECONDS = 300.0
 """Lines older than this are forgotten."""
 
 LASTING_LINES = 6
-"""So many lines that differ make a lasting disagreement, and fewer that were compared make no agreement either."""
+"""This many lines that differ make a lasting disagreement; if fewer were compared, there is no agreement either."""
 
 LASTING_SHARE = 1 / 3
 """The share of lines that differ: a forged line between every two true ones is half of them."""

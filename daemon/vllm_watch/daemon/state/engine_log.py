@@ -81,7 +81,7 @@ MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
 
 _KEPT = 5
-"""Of so many lines it is kept how long they are apart, and what they are over."""
+"""How many lines it remembers the distances of, and the seconds that they are over."""
 
 _DILUTED_FACTOR = 1.5
 _SEVERAL = 2

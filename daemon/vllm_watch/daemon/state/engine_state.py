@@ -144,11 +144,11 @@ an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and l
 UNSEEN_SECONDS = 120.0
 """
 A server whose log has no line of its yet may have been started just now: it listens last, and its log's first line
-comes after its imports. So long after the first refused connection it is down. Without a log no source will ever say
+comes after its imports. This long after the first refused connection it is down. Without a log no source will ever say
 that it starts: where nothing listens it is down, whether or not it was ever seen.
 """
 LISTEN_SECONDS = 10.0
-"""A server listens at the latest so long after the line that it is ready."""
+"""A server listens at most this long after the line that it is ready."""
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for this long without a line of statistics prints none."""
 

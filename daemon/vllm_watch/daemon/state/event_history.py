@@ -18,7 +18,7 @@ EVENT_SECONDS = 3600.0
 """How long an event is shown."""
 
 MAX_EVENTS = 50
-"""So many events of a server are kept, the last ones."""
+"""How many events of a server are kept, the last ones."""
 
 _COUNTED = frozenset({"failure", "xid"})
 """Events of these kinds that repeat without another in between are one, which is counted."""

@@ -257,7 +257,7 @@ def _sum(memories: Sequence[float | None]) -> float | None:
 
 
 MAX_INTERVALS = 3.0
-"""A reading is current for so many intervals."""
+"""For how many intervals a reading is current."""
 
 _THROTTLED = "gpu_throttled_seconds_total"
 

@@ -43,7 +43,7 @@ def http_request_key(method: str, path: str, code: str) -> HttpRequestKey:
 
 
 PROVING_REQUESTS = 5
-"""So many requests that /metrics counts, and none of them in the log, prove that the log has no access lines."""
+"""If /metrics counts this many requests and the log none of them, the log has no access lines."""
 
 LATE_SECONDS = 15.0
 """An access line is read at most this long after /metrics has counted its request."""

@@ -167,7 +167,7 @@ class LogSource:
         self.last_news_at: float | None = None
         """When it last had a line other than that processes wait for each other: those repeat in a start that hangs."""
         self.foreign_lines: int | None = 0
-        """How many lines were read of which none has the form of vLLM's; `None` once one has."""
+        """How many lines were read while none had the form of vLLM's; `None` once one has."""
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         """When the first request was answered; ``-inf`` if lines were skipped that may have reported it."""

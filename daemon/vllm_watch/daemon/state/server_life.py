@@ -28,7 +28,7 @@ SHUTDOWN_SECONDS = 600.0
 """A server that has neither ended nor computed a token for this long after its shutdown started still runs."""
 
 _MAX_HELD = 256
-"""So many failures wait for the end; others are counted at once."""
+"""How many failures may wait for the end; others are counted at once."""
 
 
 class Shutdown:

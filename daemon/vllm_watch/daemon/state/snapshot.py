@@ -277,7 +277,7 @@ class ConfigChange(NamedTuple):
     changes: tuple[FlagChange, ...]
 
     def later(self, seconds: float) -> ConfigChange:
-        """Return the same change so many seconds later."""
+        """Return the same change, some seconds later."""
         return self if self.at is None else self._replace(at=self.at + seconds)
 
     @property

@@ -22,10 +22,10 @@ MIN_MEASURED = 3
 """The median of fewer measurements is only chance."""
 
 MAX_MEASURED = 64
-"""So many measurements of a class are kept: scrapes every 5 s make 60 of them."""
+"""How many measurements of a class are kept: scrapes every 5 s make 60 of them."""
 
 MAX_CLASSES = 32
-"""So many classes of an engine are kept: those that were measured last."""
+"""How many classes of an engine are kept: those that were measured last."""
 
 _SMALL_BATCH = 4
 _SHORT_CONTEXT = 1024
@@ -33,10 +33,10 @@ _SMALL_PROMPT = 16
 """Where the least range of each ends, in requests and in tokens; that of a batch of one is its own."""
 
 _LEAST_SHARE = 4096
-"""The least share of the KV cache is one part of so many."""
+"""The least share of the KV cache is one part in 4096."""
 
 _HALVED_PROMPTS = 64
-"""Above so many prompt tokens a range is half as wide as it is for requests and for contexts."""
+"""With more prompt tokens a range is half as wide as it is for requests and for contexts."""
 
 _TOLERANCE = 0.1
 """Two numbers that differ by no larger part count as the same."""
@@ -48,7 +48,7 @@ _MAX_GAP = 60.0
 """Seconds between two scrapes: in a longer time too much else may have happened."""
 
 _MAX_LATE = 1.5
-"""A line's interval began with the line before, if that came no longer ago than so many intervals."""
+"""A line's interval began with the line before if that came at most this many intervals ago."""
 
 
 class StepClass(NamedTuple):
@@ -68,7 +68,7 @@ class StepClass(NamedTuple):
 
 
 class StepTime(NamedTuple):
-    """The median time of a decode step in seconds, of so many measurements, and when the last of them ended."""
+    """The median time of a decode step in seconds, of how many measurements, and when the last of them ended."""
 
     seconds: float
     measured: int
@@ -142,7 +142,7 @@ def logged_step(
 
 
 def _class_of(decoded: float, context: float, kv_cache_tokens: int | None, prompt: float) -> StepClass:
-    """Return the class of steps with so many requests, each with a share of the KV cache, and so many prompt tokens."""
+    """Return the class of steps by their requests, the share of the KV cache of each, and their prompt tokens."""
     requests = round(decoded)
     return StepClass(
         "1" if requests <= 1 else _doubling(requests, 2, _SMALL_BATCH),

@@ -26,7 +26,7 @@ MAX_INTERVALS = 3
 """If scrapes come less often than every 20 s, each is compared with those up to this many intervals before."""
 
 MAX_READINGS = 256
-"""So many scrapes are kept even if the clock does not move: one a second makes a quarter of them in a minute."""
+"""The most scrapes that are kept, even if the clock does not move: one a second makes a quarter of them in a minute."""
 
 _JITTER = 0.9
 
@@ -48,7 +48,7 @@ _HISTOGRAMS = frozenset(STAGES.values())
 
 
 def lasts(seconds: float, least: float = MIN_SECONDS) -> bool:
-    """Return whether a period is so long: scrapes of every 5 s come a few milliseconds early, and 9.99 s is 10 s."""
+    """Return whether a period is long enough: scrapes every 5 s come a few milliseconds early, and 9.99 s is 10 s."""
     return seconds >= least * _JITTER
 
 

@@ -153,7 +153,7 @@ class XidEvents:
         return self._uuids.get(pci, "")
 
     def totals(self) -> tuple[XidTotal, ...]:
-        """Return what is known of each code of each GPU; one of which only history is known has no event."""
+        """Return what is known of each code of each GPU; one that only occurs in history has no event."""
         return tuple(
             XidTotal(self.uuid(pci), pci, code, total.events, total.last_at)
             for (pci, code), total in self._codes.items()

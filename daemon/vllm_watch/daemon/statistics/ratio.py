@@ -89,7 +89,7 @@ def detectable_ratio(error: float, degrees: float, confidence: float = CONFIDENC
 
 def detectable_difference(cv: float, runs: int, confidence: float = CONFIDENCE, power: float = POWER) -> float:
     """
-    Return the smallest relative difference that so many runs a side find.
+    Return the smallest relative difference that a number of runs on each side finds.
 
     Args:
         cv: Coefficient of variation between runs of one configuration.
@@ -190,7 +190,7 @@ def _relative_error(values: Sequence[float]) -> tuple[float, int]:
 
 
 MIN_VALUES = 5
-"""From so many values a side on the smallest possible p, 2 in 252, is below 1 %."""
+"""With this many values on each side the smallest possible p, 2 in 252, is below 1 %."""
 MAX_DIVISIONS = 200_000
 
 _ROUNDING = 1e-12

@@ -9,8 +9,9 @@ It is chosen by precision and never by what its values are. In this order:
    requests; never more than half. Time to first token does not decide, it varies ten times as much.
 3. What rises or falls has no mean: the Mann-Kendall test, corrected for autocorrelation, finds a trend, and one of
    less than 5 % from end to end is ignored.
-4. The window must be long enough: 60 s, five times the P99 latency, and so long that the mean of what is measured is
-   known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments only.
+4. The window must be long enough: 60 s, five times the P99 latency, and as long as it takes until the mean of what
+   is measured is known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments
+   only.
 
 A window that fails 3 or 4 is returned with its problem: a reader wants to see it, and why its values say little.
 """
@@ -58,7 +59,7 @@ METHOD = "MSER-5 on time per output token and running requests while requests ar
 
 MIN_SECONDS = 60.0
 LATENCIES = 5
-"""The window has at least so many times the P99 latency of a request."""
+"""The window has at least this many times the P99 latency of a request."""
 MIN_VALUES = 10
 IGNORED_DRIFT = 0.05
 PRECISION = 0.05
