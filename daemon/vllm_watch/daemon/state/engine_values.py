@@ -7,8 +7,6 @@ One engine's gauges by its scrapes, under the names of their series (without the
 
 from __future__ import annotations
 
-import re
-
 from collections.abc import Mapping
 
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
@@ -50,9 +48,6 @@ _NOW = (
     "kv_cache_usage_ratio",
     "cpu_kv_cache_usage_ratio",
 )
-
-_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
-_FIRST_WITHOUT_CACHED = (0, 16)
 
 
 def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading | None]:
@@ -104,14 +99,6 @@ def _work(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[s
     return values
 
 
-def flops_utilization(gauges: Mapping[str, Reading], peak: float | None) -> dict[str, Reading]:
-    """Return the share of a device's peak that is achieved, if both are known."""
-    achieved = gauges.get("achieved_flops_per_second")
-    if achieved is None or peak is None:
-        return {}
-    return {"flops_utilization_ratio": achieved._replace(value=achieved.value / peak)}
-
-
 def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
     """Return prompt tokens computed per second; before 0.16 cached ones cannot be distinguished from them."""
     window, name = scrape.window, "prompt_tokens_per_second"
@@ -121,21 +108,6 @@ def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) ->
         return {}
     every, cached = window.rate(key, "prompt_tokens"), window.rate(key, "prompt_tokens_cached")
     return {name: every if every is None or cached is None else max(every - cached, 0.0)}
-
-
-def excludes_cached(
-    reading: Reading | None, scrape: ScrapeSource | None, key: EngineKey, version: str | None
-) -> bool | None:
-    """Return whether prompt tokens per second are without cached ones, `None` if that is not known."""
-    if reading is None:
-        return None
-    if reading.source == "log":
-        found = _RELEASE.match(version or "")
-        return (int(found[1]), int(found[2])) >= _FIRST_WITHOUT_CACHED if found else None
-    newest = scrape.window.newest_of(key) if scrape else None
-    return newest is not None and not newest.engine.counters.keys().isdisjoint(
-        {"prompt_tokens_computed", "prompt_tokens_cached"}
-    )
 
 
 def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:

@@ -9,6 +9,8 @@ now (a hit ratio without queries), no value is shown. All counters come from one
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -33,6 +35,8 @@ from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
 _TIMED_OUT = "timeout"
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_FIRST_WITHOUT_CACHED = (0, 16)
 
 
 def deciding_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
@@ -123,7 +127,23 @@ def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float
     if not chosen or deciding_scrape(sources, now) is not None:
         chosen.update(sides.metrics)
     chosen["last_token_timestamp_seconds"] = _last_token(sources, key)
+    achieved, peak = chosen.get("achieved_flops_per_second"), sources.settings.peak_flops
+    if achieved is not None and peak is not None:
+        chosen["flops_utilization_ratio"] = achieved._replace(value=achieved.value / peak)
     return {name: reading for name, reading in chosen.items() if reading is not None}
+
+
+def excludes_cached(sources: ServerSources, key: EngineKey, rate: Reading | None) -> bool | None:
+    """Return whether a rate of prompt tokens is without cached ones, `None` if that is not known."""
+    if rate is None:
+        return None
+    if rate.source == "log":
+        release = _RELEASE.match(sources.version or "")
+        return (int(release[1]), int(release[2])) >= _FIRST_WITHOUT_CACHED if release else None
+    newest = sources.scrape.window.newest_of(key) if sources.scrape else None
+    return newest is not None and not newest.engine.counters.keys().isdisjoint(
+        {"prompt_tokens_computed", "prompt_tokens_cached"}
+    )
 
 
 def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
@@ -198,13 +218,6 @@ def start_time(sources: ServerSources) -> Reading | None:
     return None if logged is None else Reading(logged + sources.ahead, logged + sources.ahead, "log")
 
 
-class _ModelName(NamedTuple):
-    """What the log and /metrics have called the same model."""
-
-    in_log: str = ""
-    in_metrics: str = ""
-
-
 class EngineNames:
     """Names the engines of one server, and keeps the last names while all sources are silent."""
 
@@ -212,7 +225,8 @@ class EngineNames:
         self._sources = sources
         self.last: tuple[EngineKey, ...] = ()
         """The engines of the last snapshot."""
-        self._model = _ModelName()
+        self._name_in_log = self._name_in_metrics = ""
+        """What the log and /metrics have called the same model."""
 
     def current(self, now: float) -> tuple[EngineKey, ...]:
         """Return the engines that are known; at least one."""
@@ -231,7 +245,8 @@ class EngineNames:
     def note_scrape(self, reading: MetricsReading) -> None:
         """Keep what /metrics calls the model that the log names."""
         if self._sources.log is not None and reading.engines:
-            self._model = _ModelName(self._sources.log.facts.model_name, next(iter(reading.engines)).model_name)
+            self._name_in_log = self._sources.log.facts.model_name
+            self._name_in_metrics = next(iter(reading.engines)).model_name
 
     def forget_engines(self) -> None:
         """Take in that the server was started again, perhaps with other engines."""
@@ -245,7 +260,7 @@ class EngineNames:
         the log often has only the path.
         """
         logged = log.facts.model_name
-        if logged and logged == self._model.in_log:
-            return self._model.in_metrics
+        if logged and logged == self._name_in_log:
+            return self._name_in_metrics
         last = self.last[0].model_name if self.last else ""
         return logged or last or self._sources.command.model_name

@@ -139,15 +139,7 @@ class ScrapeResult(NamedTuple):
 
 
 def scrape_result(at: float, duration: float, reading: MetricsReading | Unreadable, ahead: float = 0.0) -> ScrapeResult:
-    """
-    Return the result of an attempt that got a whole body.
-
-    Args:
-        at: When it was complete.
-        duration: Seconds it took.
-        reading: What the body reports, or why it cannot be read.
-        ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
-    """
+    """Return the result of an attempt that got a whole body: what that reports, or why it cannot be read."""
     if isinstance(reading, Unreadable):
         return ScrapeResult(at, duration, None, reading.reason)
     return ScrapeResult(at, duration, reading, reading.reason, ahead)

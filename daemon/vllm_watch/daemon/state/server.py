@@ -21,7 +21,6 @@ from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.cross_check import CrossCheck, comparisons
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
-from vllm_watch.daemon.state.engine_values import excludes_cached, flops_utilization
 from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
@@ -32,6 +31,7 @@ from vllm_watch.daemon.state.precedence import (
     counted_scrape,
     deciding_scrape,
     engine_state,
+    excludes_cached,
     facts,
     gauge_sides,
     gauges,
@@ -260,8 +260,6 @@ class ServerState:
         shown = shown_scrape(sources, now) if is_present else None
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
-        present.update(flops_utilization(present, self.settings.peak_flops))
-        prompt_rate = present.get("prompt_tokens_per_second")
         of_start = facts(sources, key)
         started = log.facts.of_engine(key.engine) if log else None
         cause: Cause | None = judged.cause
@@ -273,7 +271,7 @@ class ServerState:
             key=key,
             state=judged.state,
             gauges=present,
-            prompt_excludes_cached=excludes_cached(prompt_rate, sources.scrape, key, sources.version),
+            prompt_excludes_cached=excludes_cached(sources, key, present.get("prompt_tokens_per_second")),
             position_acceptance=position_acceptance(sources, key, now) if is_present else (),
             totals=engine_totals(sources, key),
             quantiles=latencies.quantiles,
