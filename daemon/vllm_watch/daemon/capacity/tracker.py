@@ -23,21 +23,6 @@ from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCut
 from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
 
 
-def saturated_range(stretch: Stretch) -> CapacityRange:
-    """Return the capacity that a stretch has shown."""
-    return _bounds(stretch.generated or 0.0, SATURATED_BOUNDS, stretch.computed)
-
-
-def curve_range(curve: Curve) -> CapacityRange:
-    """Return the capacity that a curve shows."""
-    return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
-
-
-def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
-    low, high = parts
-    return CapacityRange(value, low * value, high * value, prompt)
-
-
 WINDOWS_PER_LEVEL = 16
 """How many windows of each level of running requests are kept, the last ones."""
 
@@ -115,6 +100,21 @@ class CapacityTracker:
         if isinstance(curve, Curve):
             return self._new_windows >= DRAW_EVERY
         return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT
+
+
+def saturated_range(stretch: Stretch) -> CapacityRange:
+    """Return the capacity that a stretch has shown."""
+    return _bounds(stretch.generated or 0.0, SATURATED_BOUNDS, stretch.computed)
+
+
+def curve_range(curve: Curve) -> CapacityRange:
+    """Return the capacity that a curve shows."""
+    return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
+
+
+def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
+    low, high = parts
+    return CapacityRange(value, low * value, high * value, prompt)
 
 
 def engine_capacity(
