@@ -33,7 +33,8 @@ from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the
 from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import run_recording
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 __all__ = ["NOTHING", "STALE", "Answers", "Fired", "of_the_daemon"]

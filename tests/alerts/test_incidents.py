@@ -13,7 +13,7 @@ from tests.support.samples import is_whole, sample
 
 from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import BUNDLED, MetricsRead
-from vllm_watch.daemon.state.server import ServerSettings
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]

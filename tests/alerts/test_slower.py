@@ -10,7 +10,7 @@ from tests.support.recordings import ROOT
 from tests.support.shared import shared
 
 from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.daemon.state.server import ServerSettings
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]

@@ -25,7 +25,8 @@ from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.metrics_fetch import Fetcher
 from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 

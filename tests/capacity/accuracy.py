@@ -20,7 +20,8 @@ from vllm_watch.analysis.replay.recording import BUNDLED
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.capacity.curve import Curve, NoCurve
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 STEP = 5.0

@@ -14,7 +14,7 @@ from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.recording_files import as_file
 from tests.support.recordings import recording
 
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 ROOT = Path(__file__).parents[2]

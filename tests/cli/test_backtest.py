@@ -24,7 +24,7 @@ from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.cli.commands.backfill import write_backfill
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 STALL = str(RECORDINGS["stall"])

@@ -22,8 +22,9 @@ from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.daemon.exposition.samples import HistogramSample, server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
     AchievedWork,

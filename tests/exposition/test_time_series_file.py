@@ -19,7 +19,8 @@ from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, r
 from vllm_watch.daemon.exposition import time_series_file
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram
 

@@ -14,7 +14,7 @@ import pytest
 from tests.parsers.releases import page as released_page
 from tests.support.pages import LABELS, ScrapedServer, page, started
 
-from vllm_watch.daemon.state.server_process import ALTERNATION_SECONDS
+from vllm_watch.daemon.state.scrape_source import ALTERNATION_SECONDS
 from vllm_watch_parsers.scrape import EngineKey, MetricsReading, Unreadable, read_metrics
 
 

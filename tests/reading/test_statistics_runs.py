@@ -18,8 +18,9 @@ from vllm_watch.daemon.reading.parsed_text import parse_text
 from vllm_watch.daemon.reading.statistics_runs import without_middles
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch.daemon.state.log_source import LogSource
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 END = 1_795_302_000.0
@@ -118,7 +119,7 @@ def test_what_is_known_is_the_same(runs):
         known.step_times.recent(known.stats_at) for known in other.engines.values()
     ]
     assert one.token_at == other.token_at
-    assert one.totals.draft_tokens == other.totals.draft_tokens
+    assert one.totals.counters("0", 0.0) == other.totals.counters("0", 0.0)
     assert (one.life.phase, one.life.phase_at) == (other.life.phase, other.life.phase_at)
     assert one.counts(END) == other.counts(END)
 

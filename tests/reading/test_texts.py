@@ -25,7 +25,8 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.parsed_text import parse_text
 from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 END = 1_795_302_000.0

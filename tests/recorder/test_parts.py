@@ -43,7 +43,8 @@ from vllm_watch.daemon.sources import file_queue
 from vllm_watch.daemon.sources.log_file import LogFile
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 

@@ -26,7 +26,8 @@ from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, with_start_moved
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.demo import Player, StandIn
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import ScaledClock
 
 

@@ -36,7 +36,8 @@ from vllm_watch.analysis.replay.replay import recorded_scrape
 from vllm_watch.daemon.reading.containers import LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.benchmark import read_benchmarks
 from vllm_watch_parsers.benchmark_result import BenchmarkError
 

@@ -14,8 +14,9 @@ from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 WRITTEN = time.mktime((2025, 11, 21, 2, 36, 0, 0, 0, -1))

@@ -43,10 +43,10 @@ from vllm_watch.analysis.replay.recording_lines import (
 )
 from vllm_watch.analysis.replay.recording_writer import MAX_HELD, RecordingWriter
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.daemon.state.configuration import FlagValue
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import FlagValue
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch_parsers.command_facts import CommandFacts
 

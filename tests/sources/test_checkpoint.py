@@ -40,11 +40,9 @@ from vllm_watch.daemon.sources.checkpoint import (
     Positions,
     ServerChange,
 )
-from vllm_watch.daemon.state.command_line import CommandLine
-from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange, KeptFlags
 from vllm_watch.daemon.state.facts import EngineFacts, Facts
-from vllm_watch.daemon.state.gpu_use import KnownUse
-from vllm_watch.daemon.state.present_life import KeptFacts
+from vllm_watch.daemon.state.kept_facts import CommandLine, KeptFacts, KeptFlags, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
 
 
 NOW = 1_795_000_000.0

@@ -23,7 +23,8 @@ from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.sources import file_follower, file_queue, log_file, startup_scan
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.internal_errors import InternalErrors
 

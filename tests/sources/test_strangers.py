@@ -28,7 +28,8 @@ from vllm_watch.daemon.sources import file_queue, startup_scan
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import read_metrics
 
 

@@ -11,7 +11,8 @@ from tests.support.pages import page, started
 
 from vllm_watch.daemon.sources.startup_scan import MAX_AFTER_LAST, MAX_LOOK_BACK, TAIL
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 

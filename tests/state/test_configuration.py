@@ -15,8 +15,8 @@ from tests.state.test_sources_together import DEAD, READY, RECORDINGS, Server, p
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
-from vllm_watch.daemon.state.present_life import RunningServer
+from vllm_watch.daemon.state.kept_facts import RunningServer
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.flags import is_flag_text
 

@@ -13,7 +13,8 @@ from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.events import Lifecycle
 from vllm_watch_parsers.scrape import read_metrics
 

@@ -12,7 +12,7 @@ import msgspec
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, Sources
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 STARTED = 1_800_000_000.0

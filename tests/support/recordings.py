@@ -11,7 +11,8 @@ from pathlib import Path
 from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import BUNDLED, Recording
 from vllm_watch.analysis.replay.replay import run_recording
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 
 

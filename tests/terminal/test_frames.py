@@ -25,7 +25,7 @@ from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.reasons import explain
 from vllm_watch.daemon.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.document import decode
-from vllm_watch.daemon.state.window import is_wide
+from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.support.errors import DaemonError
 
 

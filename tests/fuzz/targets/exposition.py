@@ -24,7 +24,8 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
 from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS

@@ -19,9 +19,10 @@ from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes, local_seconds, printed_seconds
-from vllm_watch.daemon.state.http_labels import HANDLERS, METHODS, OTHER, http_request_key
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.http_source import HANDLERS, METHODS, OTHER, http_request_key
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     ADAPTER_CHANGES,
     AGGREGATED,

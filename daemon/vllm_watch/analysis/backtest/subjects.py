@@ -31,7 +31,8 @@ from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.config.times import TimeRange
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.errors import FileError, PrometheusError
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText
-from vllm_watch.daemon.state.http_labels import HANDLERS
+from vllm_watch.daemon.state.http_source import HANDLERS
 from vllm_watch_parsers.access import PEER_END
 
 

@@ -31,7 +31,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.parsed_text import ParsedSteps, ParsedText, parse_steps, parse_text
 from vllm_watch.daemon.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_seconds
-from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
+from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
 

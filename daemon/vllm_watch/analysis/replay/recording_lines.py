@@ -37,8 +37,8 @@ import msgspec
 
 from vllm_watch.daemon.catalog.gpu_codes import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
-from vllm_watch.daemon.state.command_line import CommandLine
 from vllm_watch.daemon.state.gpu_report import HowKnown
+from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch_parsers.command_facts import CommandFacts
 
 

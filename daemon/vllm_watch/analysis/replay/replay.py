@@ -18,8 +18,8 @@ from vllm_watch.analysis.replay.recording import (
 )
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.daemon.state.server import LogStatus, ServerState
-from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import LogStatus, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import read_metrics
 
 

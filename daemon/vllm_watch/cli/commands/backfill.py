@@ -17,7 +17,8 @@ from vllm_watch.cli.commands.options import check_output, output_option, progres
 from vllm_watch.cli.commands.recorded import opened
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError

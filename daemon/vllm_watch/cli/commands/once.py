@@ -27,7 +27,8 @@ from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.completion import file_names

@@ -35,8 +35,8 @@ from vllm_watch.daemon.exposition.document import (
     ServerDocument,
     SourceDocument,
 )
+from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.state.snapshot import Reading
-from vllm_watch.daemon.state.window import is_wide
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 
 

@@ -19,8 +19,7 @@ from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positi
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.heartbeat import running_seconds
 

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
-from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
-from vllm_watch.daemon.state.gpu_use import KnownUse
-from vllm_watch.daemon.state.present_life import KeptFacts
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
 from vllm_watch_parsers.flags import is_flag_text
 
 

@@ -17,8 +17,7 @@ from vllm_watch.daemon.sources.journal_entries import FIELDS
 from vllm_watch.daemon.sources.journal_follower import JournalFollower
 from vllm_watch.daemon.sources.journal_history import HISTORY_LINES, HistoryRun
 from vllm_watch.daemon.sources.journal_reader import JournalReader
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 class JournalTailer:

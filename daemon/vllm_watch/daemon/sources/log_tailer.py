@@ -28,8 +28,7 @@ from vllm_watch.daemon.sources.read_counts import ReadCounts
 from vllm_watch.daemon.sources.resumption import ResumePoint
 from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import WatchMode
+from vllm_watch.daemon.state.snapshot import LogStatus, WatchMode
 
 
 log = structlog.get_logger("vllm_watch.tail")

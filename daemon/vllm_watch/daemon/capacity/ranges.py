@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacities with their bounds, in tokens per second."""
+"""The capacity of an engine in tokens per second, with its bounds, on each basis; or why none is known."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.curve import CURVE_BOUNDS, Curve
-from vllm_watch.daemon.capacity.saturation import SATURATED_BOUNDS, Stretch
+from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
 
 
 BENCH_BOUNDS = (0.9, 1.1)
@@ -26,7 +27,7 @@ class CapacityRange(NamedTuple):
     prompt_tokens_per_second: float | None = None
 
     def part(self, parts: float) -> CapacityRange:
-        """Return the part of one of so many equal engines."""
+        """Return the part of one of several equal engines."""
         prompt = self.prompt_tokens_per_second
         return CapacityRange(
             self.tokens_per_second / parts,
@@ -36,14 +37,11 @@ class CapacityRange(NamedTuple):
         )
 
 
-def saturated_range(stretch: Stretch) -> CapacityRange:
-    """Return the capacity that a stretch has shown."""
-    return _bounds(stretch.generated or 0.0, SATURATED_BOUNDS, stretch.computed)
+class EngineCapacity(NamedTuple):
+    """The capacities by basis, the best first; `unknown` is why there is none."""
 
-
-def curve_range(curve: Curve) -> CapacityRange:
-    """Return the capacity that a curve shows."""
-    return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
+    ranges: Mapping[CapacityBasis, CapacityRange] = MappingProxyType({})
+    unknown: CapacityReason | None = None
 
 
 def measured_range(value: float, low: float | None, high: float | None, prompt: float | None) -> CapacityRange:
@@ -52,8 +50,3 @@ def measured_range(value: float, low: float | None, high: float | None, prompt: 
     return CapacityRange(
         value, value * parts[0] if low is None else low, value * parts[1] if high is None else high, prompt
     )
-
-
-def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
-    low, high = parts
-    return CapacityRange(value, low * value, high * value, prompt)
