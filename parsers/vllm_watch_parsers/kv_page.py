@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from vllm_watch_parsers.front_ends import Labels
+from vllm_watch_parsers.exposition import SeriesByName
+from vllm_watch_parsers.front_ends import EngineKey, engine_key
 from vllm_watch_parsers.kv_transfer import (
     DEPRECATED,
     KV_GAUGES,
@@ -25,10 +26,7 @@ from vllm_watch_parsers.kv_transfer import (
     placed,
 )
 from vllm_watch_parsers.numbers import MAX_COUNT
-from vllm_watch_parsers.places import EngineKey, engine_key
 
-
-Series = Mapping[str, Mapping[Labels, float]]
 
 _MOST_DIGITS = 15
 
@@ -83,7 +81,7 @@ class KvSums:
         return KvReading({key: value for key, value in sound.items() if key not in sums}, gauges)
 
 
-def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
+def read_kv_page(series: SeriesByName, engines: Collection[EngineKey]) -> KvPage:
     """
     Return what KV connectors show of the engines of a page.
 
@@ -112,7 +110,7 @@ def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
     return KvPage(readings, sum((each.out_of_range for each in sums.values()), Counter[str]()))
 
 
-def _rows_of(series: Series) -> dict[str, tuple[Row, ...]]:
+def _rows_of(series: SeriesByName) -> dict[str, tuple[Row, ...]]:
     """
     Return the rows of the names that a page has, in the order of the table.
 
@@ -123,7 +121,7 @@ def _rows_of(series: Series) -> dict[str, tuple[Row, ...]]:
     return {name: rows for name, rows in ROWS.items() if name in series and name != counted_elsewhere}
 
 
-def _simple_usage(series: Series) -> Iterator[tuple[EngineKey, KvKey, float]]:
+def _simple_usage(series: SeriesByName) -> Iterator[tuple[EngineKey, KvKey, float]]:
     """Yield the share of the blocks of `SimpleCPUOffloadConnector` that are in use, by engine."""
     used: dict[EngineKey, float] = {}
     for labels, value in series.get(SIMPLE_USED, {}).items():

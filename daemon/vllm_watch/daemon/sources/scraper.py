@@ -15,8 +15,8 @@ from vllm_watch.daemon.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.tokens import read_token
+from vllm_watch_parsers.exposition import ExpositionParser
 from vllm_watch_parsers.front_ends import WANTED
-from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import reading_of
 
 
@@ -63,15 +63,14 @@ class Scraper:
     def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
         self._target = target
         self._clock = clock
-        self._bodies = RepeatedBodies(WANTED)
         self._fetcher = Fetcher(target.url, target.timeout, target.tls)
 
     def scrape(self) -> ScrapeResult:
         """Scrape once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
-        self._bodies.start()
-        outcome = self.fetch(self._bodies.feed)
-        reading = reading_of(self._bodies.finish()) if outcome == OK else None
+        parser = ExpositionParser(WANTED)
+        outcome = self.fetch(parser.feed)
+        reading = reading_of(parser.finish()) if outcome == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
         if reading is None:
