@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch_parsers.labels import Labels, SeriesByName
 from vllm_watch_parsers.lora import LoraRequests, LoraScan
 
 
@@ -44,10 +46,6 @@ MAX_CACHED_LABELS = 8
 """Longer lines, and series with more labels, are not cached: the caches must stay small."""
 
 Problem = Literal["not_metrics", "too_many_samples", "incomplete"]
-Labels = tuple[tuple[str, str], ...]
-"""A series' labels in the order of the line, with their values unescaped."""
-
-SeriesByName = Mapping[str, Mapping[Labels, float]]
 
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]{0,255}"
 _SERIES = re.compile(rb"(" + _NAME + rb")(?:\{(.*)\})?$", re.DOTALL)
@@ -102,7 +100,7 @@ class ExpositionParser:
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self._wanted = wanted
-        self._series: dict[str, dict[Labels, float]] = {}
+        self._series: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         self._count = 0
         self._wanted_bytes = 0
         self._foreign: dict[str, bytes] = {}
@@ -132,7 +130,7 @@ class ExpositionParser:
         if self._problem is not None:
             return Exposition(problem=self._problem)
         names = frozenset(self._foreign)
-        return Exposition(self._series, None, names, self._long_lines, self._is_openmetrics, self._lora.finish())
+        return Exposition(dict(self._series), None, names, self._long_lines, self._is_openmetrics, self._lora.finish())
 
     def _take_block(self, block: bytes) -> None:
         """Take in the lines that a block completes, and keep the start of the next."""
@@ -162,14 +160,12 @@ class ExpositionParser:
         if self._lines > MAX_LINES:
             self._problem = "too_many_samples"
         for line in lines:
-            if line.startswith(self._skipped):
-                self._long_lines += len(line) > MAX_LINE
-            elif not line or line == b"\r":
-                continue
-            elif line[0] == _HASH:
+            if line.startswith(b"#"):
                 self._has_types = self._has_types or line.startswith(_TYPE_MARK)
                 self._is_openmetrics = self._is_openmetrics or line.startswith(_END_MARK)
-            else:
+            elif line.startswith(self._skipped):
+                self._long_lines += len(line) > MAX_LINE
+            elif line and line != b"\r":
                 self._take_line(line)
             if self._problem is not None:
                 return
@@ -189,19 +185,23 @@ class ExpositionParser:
 
     def _take_line(self, line: bytes) -> None:
         """Keep a wanted sample, skip an unwanted one; a malformed line or one over a limit is a problem."""
-        sample = _parse_sample(line) if len(line) <= MAX_LINE else None
-        name = _name_of(line) if sample is None else sample[0].name
+        # The quick way for what nearly every line is: a series seen before, a blank, a number.
+        head, _, written = line.rpartition(b" ")
+        series = _known_series(head) if len(line) <= MAX_CACHED else None
+        value = None if series is None else _known_number(written)
+        if (series is None or value is None) and len(line) <= MAX_LINE:
+            series, value = _parse_sample(line)
+        name = _name_of(line) if series is None else series.name
         if name is not None and name not in self._wanted:
-            self._skip_family(name, line, is_sample=sample is not None)
-        elif sample is None:
+            self._skip_family(name, line, is_sample=series is not None and value is not None)
+        elif series is None or value is None:
             self._problem = "not_metrics"
         else:
             self._count += 1
             self._wanted_bytes += len(line)
             if self._count > MAX_SAMPLES or self._wanted_bytes > MAX_WANTED_BYTES:
                 self._problem = "too_many_samples"
-            (name, labels), value = sample
-            self._series.setdefault(name, {})[labels] = value
+            self._series[series.name][series.labels] = value
 
     def _skip_family(self, name: str, line: bytes, *, is_sample: bool) -> None:
         """Start to skip a family, if the first line of its name is a sample."""
@@ -256,20 +256,14 @@ def _count_long(block: bytes) -> int:
     return count
 
 
-def _parse_sample(line: bytes) -> tuple[Series, float] | None:
-    """Parse a sample of any form."""
+def _parse_sample(line: bytes) -> tuple[Series | None, float | None]:
+    """Parse a sample of any form; of a line that is none, the series or the value is missing."""
     head, _, written = line.rpartition(b" ")
-    if len(line) <= MAX_CACHED:
-        # The quick way for what nearly every line is: a series seen before, a blank, a number.
-        series, value = _known_series(head), _known_number(written)
-    else:
-        series, value = _parse_series(head), _number(written)
+    series, value = _parse_series(head), _number(written)
     if series is None or value is None:
         found = _SAMPLE.match(line.strip(b" \t\r"))
-        if found is None:
-            return None
-        series, value = _parse_series(found[1]), _number(found[2])
-    return None if series is None or value is None else (series, value)
+        return (None, None) if found is None else (_parse_series(found[1]), _number(found[2]))
+    return series, value
 
 
 def _name_of(line: bytes) -> str | None:
@@ -291,7 +285,7 @@ def _parse_series(text: bytes) -> Series | None:
     found = _SERIES.match(text)
     if found is None:
         return None
-    labels = _parse_labels(found[2]) if found[2] else ()
+    labels = _parse_labels(found[2]) if found[2] else Labels()
     return None if labels is None else Series(found[1].decode("ascii"), labels)
 
 
@@ -313,7 +307,7 @@ def _parse_labels(text: bytes) -> Labels | None:
             return None
         labels.append((found[1].decode("ascii"), _unescape(found[2]).decode("utf-8", "replace")))
         position = found.end()
-    return tuple(labels)
+    return Labels(labels)
 
 
 def _unescape(value: bytes) -> bytes:

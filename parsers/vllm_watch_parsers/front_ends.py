@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from vllm_watch_parsers.exposition import Labels, SeriesByName
+from vllm_watch_parsers.labels import Labels, Pairs, SeriesByName
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -52,9 +52,6 @@ _RAY_PREFIXES = ("ray_vllm:", "ray_vllm_")
 _KSERVE_PREFIX = "kserve_"
 _TOTAL = "_total"
 
-_PROCESS_LABELS = frozenset({"WorkerId", "ReplicaId", "instance", "exported_instance", "pod", "exported_pod"})
-"""Labels that tell one server's series from another's on a page of many."""
-
 _RUNNING = GAUGES["requests_running"][0]
 _SPLIT = (
     REQUESTS_FINISHED,
@@ -78,16 +75,6 @@ _OF_RAYS_AGENT = frozenset({PROCESS_START, HTTP_REQUESTS})
 
 _MARK_OF_ESTIMATES = "otel_scope_name"
 """Ray labels with it what came through OpenTelemetry: there it knows a histogram's buckets, and estimates its sum."""
-
-DEFAULT_ENGINE = "0"
-"""The engine where there is no such label: 0.5 to 0.8.2, and every V0 engine."""
-
-
-class EngineKey(NamedTuple):
-    """The labels that distinguish one engine's series from another's."""
-
-    model_name: str
-    engine: str
 
 
 class Name(NamedTuple):
@@ -115,7 +102,7 @@ class Page(NamedTuple):
     series: SeriesByName
     problem: PageProblem | None = None
     is_undecided: bool = False
-    process: Labels = ()
+    process: Pairs = ()
     has_estimated_sums: bool = False
 
 
@@ -177,7 +164,7 @@ def _ray_page(own: SeriesByName) -> Page:
     Ray's agent forgets the gauges of a worker that has reported none for a while, because it has ended or because its
     engine has had nothing to compute. It never forgets counters and histograms.
     """
-    processes = {process_of(labels) for labels in own.get(_RUNNING, {})} or _processes(own)
+    processes = {labels.process for labels in own.get(_RUNNING, {})} or _processes(own)
     if len(processes) != 1:
         is_undecided = _RUNNING not in own
         return Page("ray_vllm", {}, None if is_undecided else "several_servers", is_undecided)
@@ -210,25 +197,9 @@ def _has_right_labels(own: SeriesByName) -> bool:
     )
 
 
-def engine_key(labels: Labels) -> EngineKey:
-    """Return the engine that a series is about."""
-    model, engine = "", DEFAULT_ENGINE
-    for name, value in labels:
-        if name == "model_name":
-            model = value
-        elif name == "engine":
-            engine = value
-    return EngineKey(model, engine)
-
-
-def process_of(labels: Labels) -> Labels:
-    """Return the labels that tell whose a series is."""
-    return tuple([(name, value) for name, value in labels if name in _PROCESS_LABELS])
-
-
-def _processes(own: SeriesByName) -> set[Labels]:
+def _processes(own: SeriesByName) -> set[Pairs]:
     """Return the processes of all series, of those that differ only in what they leave out the one that says most."""
-    every = {process_of(labels) for name, values in own.items() if name.startswith(OWN_PREFIX) for labels in values}
+    every = {labels.process for name, values in own.items() if name.startswith(OWN_PREFIX) for labels in values}
     return {one for one in every if not any(set(one) < set(other) for other in every)}
 
 
@@ -238,7 +209,7 @@ def _only(own: SeriesByName, process: Mapping[str, str]) -> dict[str, Mapping[La
         name: {
             labels: value
             for labels, value in values.items()
-            if all(process.get(label, said) == said for label, said in process_of(labels))
+            if all(process.get(label, said) == said for label, said in labels.process)
         }
         for name, values in own.items()
     }

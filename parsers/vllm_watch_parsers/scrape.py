@@ -12,25 +12,24 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from vllm_watch_parsers.exposition import Exposition, Labels, Problem, parse_exposition
+from vllm_watch_parsers.exposition import Exposition, Problem, parse_exposition
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.front_ends import (
-    DEFAULT_ENGINE,
     OWN_PREFIX,
     WANTED,
-    EngineKey,
     EngineKind,
     Page,
     PageProblem,
-    engine_key,
     page_of,
 )
 from vllm_watch_parsers.kv_page import read_kv_page
 from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
+from vllm_watch_parsers.labels import DEFAULT_ENGINE, EngineKey, Labels, Pairs, real_number
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -163,7 +162,7 @@ class MetricsReading(NamedTuple):
     is_undecided: bool = False
     flags: Flags = ()
     kind: EngineKind = "vllm"
-    process: Labels = ()
+    process: Pairs = ()
     server_values: Mapping[ServerSeries, float] = MappingProxyType({})
     server_histograms: Mapping[ServerSeries, Histogram] = MappingProxyType({})
 
@@ -306,13 +305,13 @@ class _SeriesReader:
             for labels, value in self._newest(names).items():
                 if value == _DISABLED and quantity.endswith("_lifetime"):
                     continue
-                self._put_gauge(engines[engine_key(labels)], quantity, value)
+                self._put_gauge(engines[labels.engine], quantity, value)
         for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
             if dict(labels).get("reason") == "deferred":
-                self._put_gauge(engines[engine_key(labels)], "requests_deferred", value)
+                self._put_gauge(engines[labels.engine], "requests_deferred", value)
         for labels, value in self._series.get(SLEEP_STATE, {}).items():
             if dict(labels).get("sleep_state") == "awake":
-                self._put_gauge(engines[engine_key(labels)], "awake", value)
+                self._put_gauge(engines[labels.engine], "awake", value)
         return engines
 
     def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
@@ -329,12 +328,12 @@ class _SeriesReader:
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add_up(engines[engine_key(labels)], quantity, value)
+                self._add_up(engines[labels.engine], quantity, value)
         for name, (label, quantities) in COUNTED_BY_LABEL.items():
             for labels, value in self._series.get(name, {}).items():
                 known = quantities.get(dict(labels).get(label, ""))
                 if known is not None:
-                    self._add_up(engines[engine_key(labels)], known, value)
+                    self._add_up(engines[labels.engine], known, value)
         return engines
 
     def _add_up(self, counts: dict[str, float], quantity: str, value: float) -> None:
@@ -361,7 +360,7 @@ class _SeriesReader:
         for labels, value in self._series.get(name, {}).items():
             label_value = dict(labels).get(label)
             if label_value is not None:
-                self._add(engines[engine_key(labels)], label_value, value, quantity)
+                self._add(engines[labels.engine], label_value, value, quantity)
         return engines
 
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
@@ -384,18 +383,16 @@ class _SeriesReader:
             name = next((name for name in names if name + _BUCKET in self._series), None)
             if name is None:
                 continue
-            for key, histogram in self._family(name, quantity, engine_key):
+            for key, histogram in self._family(name, quantity, attrgetter("engine")):
                 is_estimate = self._page.has_estimated_sums
                 engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
         return engines
 
     def _family(self, name: str, quantity: str, key_of: Callable[[Labels], Key]) -> Iterator[tuple[Key, Histogram]]:
         """Yield the well-formed histograms of one family by what their labels say they are about."""
-        buckets: dict[Key, dict[float, float]] = defaultdict(dict)
+        buckets: dict[Key, dict[float, float]] = defaultdict(lambda: defaultdict(float))
         for labels, value in self._series.get(name + _BUCKET, {}).items():
-            counts, bound = buckets[key_of(labels)], _real_number(dict(labels).get("le", ""))
-            bound = math.nan if bound is None else bound
-            counts[bound] = counts.get(bound, 0) + value  # Several processes have one each.
+            buckets[key_of(labels)][labels.bound] += value  # Several processes have one each.
         sums: dict[Key, float] = defaultdict(float)
         for labels, value in self._series.get(name + _SUM, {}).items():
             sums[key_of(labels)] += value
@@ -459,7 +456,7 @@ class _SeriesReader:
                 size = _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
             if size and size <= MAX_TOKENS:
                 tokens[engine] = size
-            ratio = _real_number(named.get("kv_cache_max_concurrency", ""))
+            ratio = real_number(named.get("kv_cache_max_concurrency", ""))
             if ratio is not None and 0 < ratio <= MAX_REQUESTS:
                 concurrency[engine] = ratio
         return tokens, concurrency
@@ -492,15 +489,6 @@ def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...] | None:
     """Return the bounds of buckets in their order; `None` if they are not those of a histogram."""
     is_sound = math.inf in bounds and not any(math.isnan(bound) or bound < 0 for bound in bounds)
     return tuple(sorted(bounds)) if is_sound else None
-
-
-def _real_number(text: str) -> float | None:
-    """Return the number that a label's value is, if it is one."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(value) else value
 
 
 def _whole(text: str) -> int | None:

@@ -92,14 +92,6 @@ def test_lines_of_other_forms_are_compared_as_well(other):
     assert scanned(*lines) == scanned(*reversed(lines)) == LoraRequests(2, 2)
 
 
-@pytest.mark.parametrize("times", [("1.795e+09", "1.7951e+09", "1.79504e+09"), ("1795270706.25", "1795270716.0")])
-def test_of_lines_that_are_alike_no_number_is_parsed(monkeypatch, times):
-    """Both front ends print all times in one form: that of the newest is the last in the alphabet."""
-    monkeypatch.setattr(lora_module, "_newest_of_any", None)
-
-    assert scanned(*[lora("a,b" if time == times[1] else "a", time) for time in times]) == LoraRequests(2, 2)
-
-
 @pytest.mark.parametrize("size", [1, 7, 100, 10**9])
 def test_of_one_time_the_first_series_counts(size):
     """In whatever pieces a page comes, the number is the same."""
