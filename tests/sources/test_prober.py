@@ -305,19 +305,6 @@ class TestBadServers:
         assert "redirect" == result.reason
         assert 0 == elsewhere.connections
 
-    def test_environment_is_ignored(self, monkeypatch, tmp_path):
-        """S6: proxies and passwords of the environment do not touch a probe."""
-        (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
-        with served(*GOOD) as server, served(*GOOD) as proxy:
-            monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-            for name in ("http_proxy", "ALL_PROXY"):
-                monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            monkeypatch.delenv("no_proxy", raising=False)
-            assert "ok" == probe(server).reason
-
-        assert 0 == proxy.connections
-        assert "authorization" not in server.requests[0].lower()
-
     @pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff\xfe"])
     def test_key_unreadable(self, tmp_path, content):
         """Without a key that a header can carry, no request is sent."""

@@ -10,17 +10,16 @@ import os
 import re
 import socket
 import ssl
-import subprocess
 import threading
 import zlib
 
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import requests.adapters
 import urllib3
 
+from tests.support.certificates import self_signed
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 from tests.support.waiting import SECONDS, until
 
@@ -81,33 +80,11 @@ def free_port():
         yield holder.getsockname()[1]
 
 
-class Certificate(NamedTuple):
-    """A certificate for 127.0.0.1 that is its own authority."""
-
-    cert_file: str
-    key_file: str
-
-    def server_context(self):
-        """Return what a server with this certificate speaks."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.cert_file, self.key_file)
-        return context
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     """Make two certificates that do not vouch for each other."""
     folder = tmp_path_factory.mktemp("certificates")
-    return [_certificate(folder / "one"), _certificate(folder / "two")]
-
-
-def _certificate(stem):
-    certificate = Certificate(f"{stem}.crt", f"{stem}.key")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-    extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
-    files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
-    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=SECONDS)
-    return certificate
+    return [self_signed(folder / "one"), self_signed(folder / "two")]
 
 
 @pytest.mark.parametrize(
@@ -190,30 +167,21 @@ def test_status(status, reason):
     assert (result.reason, result.reading) == (reason, None)
 
 
-def test_html_page():
-    """S7: an HTML page is no metrics page, even with status 200."""
-    with served(answer(b"<html>hello</html>", Content_Type="text/html")) as server:
-        assert scrape(server.url).reason == "not_metrics"
-
-
-def test_page_without_vllm():
-    """What the parser says about a page is the scrape's reason."""
-    with served(answer(b"python_info 1\n")) as server:
-        assert scrape(server.url).reason == "stats_disabled"
-
-
-def test_no_http():
-    """A server that speaks no HTTP gives no reading."""
-    with served(b"SSH-2.0-OpenSSH_9.6\r\n", closes=True) as server:
-        result = scrape(server.url, TIMEOUT)
+@pytest.mark.parametrize(
+    ("pieces", "reasons"),
+    [
+        pytest.param([answer(b"<html>hello</html>", Content_Type="text/html")], {"not_metrics"}, id="HTML"),
+        pytest.param([answer(b"python_info 1\n")], {"stats_disabled"}, id="no vLLM"),
+        pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n"], {"not_metrics", "unreachable"}, id="no HTTP"),
+        pytest.param([], {"unreachable"}, id="closed at once"),
+    ],
+)
+def test_answers_that_are_no_page(pieces, reasons):
+    """S7: an HTML page with status 200, another program's, no HTTP at all or nothing: each has its reason."""
+    with served(*pieces, closes=True) as server:
+        result = scrape(server.url)
     assert result.reading is None
-    assert result.reason in {"not_metrics", "unreachable"}
-
-
-def test_connection_closed_without_answer():
-    """A server that hangs up at once is unreachable."""
-    with served(closes=True) as server:
-        assert scrape(server.url).reason == "unreachable"
+    assert result.reason in reasons
 
 
 def _bytewise(data):
@@ -422,25 +390,18 @@ def test_redirect(status):
         moved = answer(bomb(), status, Location=elsewhere.url, Content_Encoding="gzip")
         with served(moved) as server, Peak() as peak:
             result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-    assert elsewhere.connections == 0
+    assert (result.reason, result.reading, elsewhere.connections) == ("redirect", None, 0)
     assert peak.size < 20 * MIB
 
 
-def test_redirect_to_a_file(tmp_path):
-    """S5: a redirect to a file of this machine, be it a good page, is not followed."""
+@pytest.mark.parametrize("place", ["file", "circle"])
+def test_redirect_to_no_other_server(tmp_path, place):
+    """S5: a redirect to a file of this machine, be it a good page, or to the same page is one request and no more."""
     (tmp_path / "page").write_bytes(PAGE)
-    with served(answer(PAGE, "302 Found", Location=f"file://{tmp_path}/page")) as server:
+    location = f"file://{tmp_path}/page" if place == "file" else "/metrics"
+    with served(answer(PAGE, "302 Found", Location=location)) as server:
         result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-
-
-def test_redirect_in_a_circle():
-    """S5: a redirect to the same page is one request and no more."""
-    with served(answer(b"", "302 Found", Location="/metrics")) as server:
-        result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-    assert len(server.requests) == 1
+    assert (result.reason, result.reading, len(server.requests)) == ("redirect", None, 1)
 
 
 def test_no_adapter_beneath(monkeypatch):
@@ -510,13 +471,6 @@ def test_token_stays_secret(tmp_path, capfd, status):
     assert SECRET not in repr(result) + "".join(capfd.readouterr())
 
 
-def test_tls_with_right_authority(certificates):
-    """A server whose certificate the given authority vouches for is read."""
-    mine, _ = certificates
-    with served(answer(PAGE), tls=mine.server_context()) as server:
-        assert scrape(server.url, tls=TlsOptions(ca_file=mine.cert_file)).reason == "ok"
-
-
 def test_tls_with_wrong_authority(certificates):
     """A certificate that another authority vouches for is refused before a request is sent."""
     mine, other = certificates
@@ -577,7 +531,7 @@ def test_one_connection(make_scraper):
 
 
 def test_one_connection_over_tls(certificates, make_scraper):
-    """A healthy connection over TLS serves one scrape after the other."""
+    """A server whose certificate the given authority vouches for is read, one connection serves all scrapes."""
     mine, _ = certificates
     with served(answer(PAGE), tls=mine.server_context()) as server:
         scraper = make_scraper(server.url, tls=TlsOptions(ca_file=mine.cert_file))
