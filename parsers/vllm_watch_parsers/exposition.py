@@ -58,7 +58,6 @@ _SAMPLE = re.compile(
 )
 _HEAD = re.compile(rb"[ \t]*(" + _NAME + rb")[{ \t]")
 _SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created|info|max)$")
-_HASH = ord("#")
 _END_MARK = b"# EOF"
 _TYPE_MARK = b"# TYPE "
 _ESCAPES = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
@@ -129,8 +128,13 @@ class ExpositionParser:
             return Exposition(problem="incomplete")
         if self._problem is not None:
             return Exposition(problem=self._problem)
-        names = frozenset(self._foreign)
-        return Exposition(dict(self._series), None, names, self._long_lines, self._is_openmetrics, self._lora.finish())
+        return Exposition(
+            dict(self._series),
+            foreign_names=frozenset(self._foreign),
+            long_lines=self._long_lines,
+            is_openmetrics=self._is_openmetrics,
+            lora=self._lora.finish(),
+        )
 
     def _take_block(self, block: bytes) -> None:
         """Take in the lines that a block completes, and keep the start of the next."""
@@ -147,7 +151,7 @@ class ExpositionParser:
         if len(self._rest) > MAX_LINE:
             # A comment or an unwanted line is skipped up to its end, which may be far away.
             start, self._rest, self._is_inside_long_line = self._rest, b"", True
-            if start[0] != _HASH and self._problem is None:
+            if not start.startswith(b"#") and self._problem is None:
                 self._take_line(start)
 
     def _take_lines(self, block: bytes) -> None:
@@ -159,6 +163,7 @@ class ExpositionParser:
         self._lines += len(lines)
         if self._lines > MAX_LINES:
             self._problem = "too_many_samples"
+            return
         for line in lines:
             if line.startswith(b"#"):
                 self._has_types = self._has_types or line.startswith(_TYPE_MARK)
