@@ -21,8 +21,6 @@ from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.daemon.sources.http_client import TlsOptions
-from vllm_watch.daemon.sources.metrics_fetch import Fetcher
 from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
@@ -125,11 +123,11 @@ def _fetch_cost(url: str) -> float:
 
 def _receiving_cost(url: str) -> float:
     """Return what it costs to receive a body and do nothing with it."""
-    fetcher = Fetcher(url, 20.0, TlsOptions())
+    scraper = Scraper(ScrapeTarget(url, timeout=20.0), SystemClock())
     try:
-        return min(_cost(lambda: fetcher.fetch({}, len)) for _ in range(REPEATS))
+        return min(_cost(lambda: scraper.fetch(len)) for _ in range(REPEATS))
     finally:
-        fetcher.close()
+        scraper.close()
 
 
 def _scrape(state: ServerState, body: bytes, number: int) -> None:

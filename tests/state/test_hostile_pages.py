@@ -14,7 +14,7 @@ from tests.support.exposition import exported
 from tests.support.samples import sample
 
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.sources.metrics_fetch import MAX_BODY
+from vllm_watch.daemon.sources.scraper import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
 

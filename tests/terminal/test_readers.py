@@ -124,10 +124,10 @@ def test_one_that_never_answers():
 
 def test_a_reading_that_runs_is_ended():
     """Closing ends a request that waits for its answer."""
-    with Talker([]) as server:
-        thread = ReadingThread(DaemonReader(DaemonTarget(f"http://127.0.0.1:{server.port}"), 60), SystemClock(), 1)
+    with StandIn(lambda _: []) as server:
+        thread = ReadingThread(DaemonReader(DaemonTarget(server.url[:-8]), 60), SystemClock(), 1)
         thread.start()
-        until(lambda: thread._reader._client._http._client._connection is not None)
+        until(lambda: server.requests)
         thread.stop()
 
     assert not thread._thread.is_alive()
