@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screens of `top`, as they are drawn of recorded servers: each character, and what each part of a line is."""
+"""The screens of `top`, as they are drawn of recorded servers: each character."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.gpus import lost as lost_gpu
 from tests.terminal.made_up import AT, HandSource, lost
 from tests.terminal.picture import PICTURE, picture
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines, with_gpus
-from tests.terminal.screens import running, text, written
+from tests.terminal.screens import running, text
 
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 
@@ -49,7 +49,7 @@ async def shown(source, view, app, pilot):
     source.view = view
     app.tick()
     await pilot.pause()
-    return written(app)
+    return text(app)
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
@@ -114,7 +114,7 @@ def test_the_other_screens_are_drawn_as_they_were(drawn, size):
             for name, key in (("paused", "space"), ("events", "e"), ("help", "question_mark")):
                 await pilot.press(key)
                 await pilot.pause()
-                screens[name] = written(app)
+                screens[name] = text(app)
             return screens
 
     screens = asyncio.run(run())

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -16,13 +15,11 @@ import msgspec
 
 from vllm_watch.cli.commands.options import several
 from vllm_watch.cli.commands.top_sources import SourceOptions, reader_of, source_options
-from vllm_watch.cli.terminal.abilities import has_unicode
+from vllm_watch.cli.terminal.abilities import THEME_NAMES, ThemeName, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
-from vllm_watch.cli.terminal.model import THEME_NAMES, Frame, FrameSource, ThemeName, ViewOptions
-from vllm_watch.cli.terminal.moment import Moment
-from vllm_watch.cli.terminal.once_screen import once_screen
-from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.settled import read_settled
+from vllm_watch.cli.terminal.frames import Frame
+from vllm_watch.cli.terminal.heading import Moment, once_screen
+from vllm_watch.cli.terminal.reading_thread import ReadingThread, read_settled
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, UsageError
 from vllm_watch.daemon.support.logging_setup import drop_log
@@ -121,9 +118,10 @@ def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> 
         sys.stdout.buffer.write(_as_json(found.body, found.frame))
     else:
         width = max(shutil.get_terminal_size().columns, NARROWEST)
-        write_output(once_screen(moment, width, _cells(is_ascii=is_ascii)))
+        cells = Cells(ASCII if _needs_ascii(is_ascii=is_ascii) else UNICODE)
+        write_output(once_screen(moment, width, cells))
     servers = found.frame.servers
-    return bool(servers) and not any(source.is_up for server in servers for source in server.sources)
+    return bool(servers) and not any(source.up for server in servers for source in server.document.sources)
 
 
 def show(options: SourceOptions, screen: ScreenOptions) -> int:
@@ -141,36 +139,18 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         raise UsageError(_DUMB_TERMINAL)
     thread.start()
     try:
-        run_app, theme_of_terminal = _application()  # Imported while the first reading is under way.
+        try:
+            from vllm_watch.cli.terminal.app import run_app  # noqa: PLC0415  # While the first reading is under way.
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _OF_THE_EXTRA:
+                raise
+            raise UsageError(_MISSING.format(package)) from error
         has_color = not screen.no_color and not os.environ.get("NO_COLOR")
-        looks = ViewOptions(is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
-        return run_app(thread, looks, screen.theme or theme_of_terminal(os.environ))
+        theme = screen.theme or theme_of_terminal(os.environ)
+        return run_app(thread, theme, is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
     finally:
         thread.stop()
-
-
-def _application() -> tuple[
-    Callable[[FrameSource, ViewOptions, ThemeName], int], Callable[[Mapping[str, str]], ThemeName]
-]:
-    """
-    Return what runs the application, and what chooses its theme.
-
-    Raises:
-        UsageError: The extra is not installed.
-    """
-    try:
-        from vllm_watch.cli.terminal.app import run_app  # noqa: PLC0415
-        from vllm_watch.cli.terminal.theme import theme_of_terminal  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _OF_THE_EXTRA:
-            raise
-        raise UsageError(_MISSING.format(package)) from error
-    return run_app, theme_of_terminal
-
-
-def _cells(*, is_ascii: bool) -> Cells:
-    return Cells(ASCII if _needs_ascii(is_ascii=is_ascii) else UNICODE)
 
 
 def _needs_ascii(*, is_ascii: bool) -> bool:

@@ -36,6 +36,7 @@ class Glyphs(NamedTuple):
         levels: Of a sparkline, from the lowest to the highest; a value of 0 has the lowest.
         cut: The end of a text that was cut.
         dot: What separates parts of a line.
+        arrows: What a column is sorted by: from the top, or the other way round.
         states: One for each state.
     """
 
@@ -46,6 +47,7 @@ class Glyphs(NamedTuple):
     levels: str
     cut: str
     dot: str
+    arrows: str
     states: Mapping[EngineState, str]
 
 
@@ -57,6 +59,7 @@ UNICODE = Glyphs(
     levels="▁▂▃▄▅▆▇█",
     cut="…",
     dot="·",
+    arrows="▼▲",
     states={
         "idle": "○", "serving": "●", "starting": "◌", "sleeping": "◇", "unknown": "?", "saturated": "▲", "stalled": "■",
         "down": "✕",
@@ -70,6 +73,7 @@ ASCII = Glyphs(
     levels="_.:-=+*#",
     cut="~",
     dot="|",
+    arrows="v^",
     states={
         "idle": ".", "serving": "+", "starting": "o", "sleeping": "z", "unknown": "?", "saturated": "!", "stalled": "#",
         "down": "x",
@@ -134,8 +138,13 @@ class Cells:
         size, unit = next((each for each in _UNITS if seconds >= each[0]), (1, ""))
         return f"{int(seconds // size)} {unit}" if unit else "now"
 
+    def ago(self, seconds: float) -> str:
+        """Return a time in the past: ``3 s ago``, ``now``."""
+        age = self.age(seconds)
+        return age if age == "now" else f"{age} ago"
+
     def bar(self, ratio: float | None, width: int) -> str:
-        """Return a horizontal bar of so many columns; spaces where nothing is known."""
+        """Return a horizontal bar of this many columns; spaces where nothing is known."""
         if ratio is None or not math.isfinite(ratio):
             return " " * width
         share = min(max(ratio, 0.0), 1.0) * width
@@ -145,7 +154,7 @@ class Cells:
 
     def sparkline(self, values: Sequence[float | None], width: int, top: float | None = None) -> str:
         """
-        Return the last values as a line of so many columns, the latest at the right; a space where nothing is known.
+        Return the last values as a line of this many columns, the latest at the right; a space where nothing is known.
 
         Args:
             values: Oldest first.
@@ -163,7 +172,7 @@ class Cells:
         return self.glyphs.states[state]
 
     def fit(self, text: str, width: int) -> str:
-        """Return a text in exactly so many columns: cut with a mark, or padded on its right."""
+        """Return a text in exactly this many columns: cut with a mark, or padded on its right."""
         safe = printable(text)
         if columns(safe) > width:
             safe = _cut(safe, width - 1) + self.glyphs.cut if width > 0 else ""
