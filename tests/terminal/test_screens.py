@@ -8,7 +8,6 @@ import re
 
 import pytest
 
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from tests.support.gpus import HOT, advised, divided, eight, gpu, unread, used
 from tests.support.gpus import lost as lost_gpu
 from tests.terminal.made_up import AT, HandSource, lost
@@ -25,20 +24,6 @@ SIZES = ((80, 24), (200, 50))
 pytestmark = pytest.mark.slow
 
 
-class TextFile(SingleFileSnapshotExtension):
-    """Keeps each screen in a file of its own."""
-
-    _file_extension = "txt"
-    file_extension = "txt"
-    _write_mode = WriteMode.TEXT
-
-
-@pytest.fixture
-def drawn(snapshot):
-    """Return the screens that were kept; `--snapshot-update` keeps those of now."""
-    return snapshot.use_extension(TextFile)
-
-
 def all_servers():
     """Return a frame with a recorded server in each state, and one with two engines."""
     return recorded_frame(*(recorded_server(state) for state in STATES), two_engines())
@@ -53,7 +38,7 @@ async def shown(source, view, app, pilot):
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_every_state_is_drawn_as_it_was(drawn, size):
+def test_every_state_is_drawn_as_it_was(snapshot, size):
     """A server in each state, with one engine or two, has the screen that was kept, at both sizes."""
 
     async def run():
@@ -66,7 +51,7 @@ def test_every_state_is_drawn_as_it_was(drawn, size):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
 def gpu_views():
@@ -82,7 +67,7 @@ def gpu_views():
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_gpus_are_drawn_as_they_were(drawn, size):
+def test_gpus_are_drawn_as_they_were(snapshot, size):
     """Each GPU has a line, one that is lost is an alarm also in the table of servers, and what is absent is a dash."""
 
     async def run():
@@ -97,12 +82,12 @@ def test_gpus_are_drawn_as_they_were(drawn, size):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
     assert "1 LOST" in screens["several"]
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_the_other_screens_are_drawn_as_they_were(drawn, size):
+def test_the_other_screens_are_drawn_as_they_were(snapshot, size):
     """The table, also without its source and paused, the events and the help have the screens that were kept."""
 
     async def run():
@@ -120,10 +105,10 @@ def test_the_other_screens_are_drawn_as_they_were(drawn, size):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
-def test_small_screens_are_drawn_as_they_were(drawn):
+def test_small_screens_are_drawn_as_they_were(snapshot):
     """Small screens have a line for each server, one server in short lines, or one line for all, as they were kept."""
 
     async def run():
@@ -142,7 +127,7 @@ def test_small_screens_are_drawn_as_they_were(drawn):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
 def test_the_picture_of_the_readme_is_that_of_now():

@@ -234,8 +234,10 @@ class TopScreen(Screen[None]):
         self.draw()
 
     def action_move(self, where: str) -> None:
-        """Scroll to another line."""
-        getattr(self.query_one(Page), f"action_{_SCROLLS[where]}")()
+        """Scroll to another line, at once: keys that follow before it is drawn go on from there."""
+        page = self.query_one(Page)
+        steps = {"up": -1, "down": 1, "page_up": -page.size.height, "page_down": page.size.height, "home": -_ALL}
+        page.scroll_to(y=page.scroll_offset.y + steps.get(where, _ALL), animate=False, immediate=True)
 
     async def action_back(self) -> None:
         """Go back to the screen before."""
@@ -247,10 +249,9 @@ class TopScreen(Screen[None]):
         return action not in {"filter", "sort", "reverse", "open"}
 
 
-_SCROLLS = {
-    "up": "scroll_up", "down": "scroll_down", "page_up": "page_up", "page_down": "page_down", "home": "scroll_home",
-    "end": "scroll_end",
-}  # fmt: skip
+_ALL = 1_000_000
+"""More lines than any screen has."""
+
 _CURSOR = {
     "up": "cursor_up", "down": "cursor_down", "page_up": "page_up", "page_down": "page_down", "home": "scroll_top",
     "end": "scroll_bottom",
