@@ -73,9 +73,9 @@ def test_the_state_lasts_since_its_first_engine():
     server = changed("stalled", engines=others)
 
     assert (server.since.at, server.since.is_exact) == (60.0, True)
-    assert lasts(server, 300.0, Cells()) == " for 4 min"
-    assert lasts(changed("stalled", engines=others[:1]), 90.0, Cells()) == " for at least 1 s"
-    assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0, Cells()) == ""
+    assert lasts(server, 300.0) == " for 4 min"
+    assert lasts(changed("stalled", engines=others[:1]), 90.0) == " for at least 1 s"
+    assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0) == ""
 
 
 def of_cause(state, *causes):
@@ -95,7 +95,7 @@ def test_a_bad_state_has_all_first_steps_of_its_cause(state, cause, width):
     """The first sentence is beside the meaning; below are all steps and the whole address, in the columns there are."""
     server = of_cause(state, cause)
     known = first_steps()[state]
-    rows = [each.text for each in step_lines(server, width, Cells())]
+    rows = [each.text for each in step_lines(server, width)]
     texts = "".join("".join(rows).split())
 
     assert " First step: " in " ".join(each.text for each in meaning_lines(server, width))
@@ -104,7 +104,7 @@ def test_a_bad_state_has_all_first_steps_of_its_cause(state, cause, width):
         assert f"{number}.{''.join(step.replace('`', '').split())}" in texts
     assert texts.endswith(f"runbook{known.runbook}:{known.url}")
     assert max(map(len, rows)) <= width
-    assert step_lines(only_server("idle")[0], width, Cells()) == []
+    assert step_lines(only_server("idle")[0], width) == []
 
 
 @pytest.mark.parametrize("causes", [("batch_full", "kv_cache_full"), ("batch_full", None)])
@@ -124,7 +124,7 @@ def test_a_server_that_was_stopped_is_no_alarm():
     servers = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
 
     assert ["crashed", "stalled", "saturated", "ended"] == [each.name for each in servers]
-    assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80, Cells()).text
+    assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80).text
     assert ("stopped", "sleeping") == state_word("down", "stopped")
     documents = [servers[0].document, servers[3].document]
     assert ["FAILED", "not read"] == [standing_of(each.sources[0], each) for each in documents]
@@ -165,7 +165,7 @@ def test_a_quantile_of_a_wide_bucket_is_more_than_its_bound(low, high, objective
     engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 400.0, "0.95": 80.0}, {stage: {"0.5": [low, high]}}
     server = changed("saturated", engines=[engine])
     latency = next(each for each in server.latencies if each.stage == stage)._replace(objective=objective)
-    wide, narrow = (latency_piece(latency, level, Cells(UNICODE)) for level in ("p50", "p95"))
+    wide, narrow = (latency_piece(latency, level) for level in ("p50", "p95"))
 
     assert (">160s", is_over) == (wide.text[:5], wide.role == "over")
     assert "80.0s" == narrow.text.strip()
@@ -180,9 +180,9 @@ def test_a_quantile_of_a_coarse_bucket_is_marked_as_an_estimate():
     engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 127.3, "0.95": 0.0704}, {stage: {"0.5": [80, 160]}}
     latency = next(each for each in changed("saturated", engines=[engine]).latencies if each.stage == stage)
 
-    assert "~130s" == latency_piece(latency, "p50", Cells()).text.strip()
-    assert "70.4" == latency_piece(latency, "p95", Cells()).text.strip()
-    assert "~130s  0.070s" in _texts(latency_lines([latency], Cells(), every=False))[1].split("TTFT")[1].strip()
+    assert "~130s" == latency_piece(latency, "p50").text.strip()
+    assert "70.4" == latency_piece(latency, "p95").text.strip()
+    assert "~130s  0.070s" in _texts(latency_lines([latency], every=False))[1].split("TTFT")[1].strip()
 
 
 def test_the_latencies_of_a_stage_have_one_unit():
@@ -190,7 +190,7 @@ def test_the_latencies_of_a_stage_have_one_unit():
     first = Latency("time_to_first_token", p50=None, p95=4.09, p99=18.7, below=0.001, objective=0.5)
     step = Latency("time_per_output_token", p50=0.0175, p95=0.0242, p99=9.9, objective=0.05)
 
-    head, *rows = (row.split() for row in _texts(latency_lines([first, step], Cells(), every=False)))
+    head, *rows = (row.split() for row in _texts(latency_lines([first, step], every=False)))
 
     assert head[:1] == ["ms,"]
     assert rows == [["TTFT", "<0.001s", "4.09s!", "18.7s!", "0.500s"], ["TPOT", "17.5", "24.2", "9,900!", "50.0"]]
@@ -255,7 +255,7 @@ def test_events_are_the_last_hours():
     """The events of the recorded crash are there with their ages, the latest first."""
     server, document = only_server("down")
     at = recording("day").started + 515
-    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, at, 80, Cells())]
+    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, at, 80)]
 
     assert rows[1:3] == ["7 s ago     down (was serving)", "7 s ago     the engine died"]
     assert rows[-1].endswith("the server starts")

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vllm_watch.analysis.loadtest.number_texts import count, shortened
 from vllm_watch.analysis.loadtest.number_texts import moment as calendar_time
-from vllm_watch.cli.terminal.cells import Cells, columns
+from vllm_watch.cli.terminal.cells import Cells, age, ago, columns, fit
 from vllm_watch.cli.terminal.frames import Frame, Lost, Server, View
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, fitted, line, spread, table_lines, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece, state_word
@@ -77,7 +78,7 @@ def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     left = line(Span(f" {PROGRAM}  {moment.title}{replay}", "title"))
     # What is read is whole if it can be; the time and how often it is read go first.
     room = width - columns(left.text) - len("  ")
-    right = [_age(moment, cells)]  # The age is on every screen; the others are where there is room.
+    right = [_age(moment)]  # The age is on every screen; the others are where there is room.
     for part in (*often, Span(_clock(moment), "title")):
         following = [*right, Span("  ", "title"), part]
         if columns(line(*following).text) > room:
@@ -91,11 +92,11 @@ def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     )
 
 
-def _age(moment: Moment, cells: Cells) -> Span:
+def _age(moment: Moment) -> Span:
     if moment.frame is None:
         return Span("nothing read yet", "title")
     is_old = moment.lost is not None or moment.paused is not None
-    return Span(f"read {cells.ago(max(moment.now - moment.frame.received, 0.0))}", "alarm" if is_old else "title")
+    return Span(f"read {ago(max(moment.now - moment.frame.received, 0.0))}", "alarm" if is_old else "title")
 
 
 def _clock(moment: Moment) -> str:
@@ -106,43 +107,43 @@ def _clock(moment: Moment) -> str:
     return f"{text if abs(moment.at - moment.now) > _OTHER_TIME else text[-_TIME_OF_DAY:]} UTC"
 
 
-def banner(moment: Moment, width: int, cells: Cells) -> list[Line]:
+def banner(moment: Moment, width: int) -> list[Line]:
     """Return what the reader must know before the values: that they are not read any more, or not shown."""
     if moment.lost is not None:
-        rows = wrapped(_lost(moment, moment.lost, cells), width, role="alarm", first=Span(" "))[:_BANNER_LINES]
+        rows = wrapped(_lost(moment, moment.lost), width, role="alarm", first=Span(" "))[:_BANNER_LINES]
     elif moment.paused is not None:
         what = "the recording stands still" if moment.is_held else "the values stay as they are"
-        rows = [line(Span(f" PAUSED {cells.ago(moment.now - moment.paused)}; {what}. Space goes on.", "alarm"))]
+        rows = [line(Span(f" PAUSED {ago(moment.now - moment.paused)}; {what}. Space goes on.", "alarm"))]
     else:
         rows = []
-    return [line(Span(cells.fit(row.text, width), "alarm")) for row in rows]
+    return [line(Span(fit(row.text, width), "alarm")) for row in rows]
 
 
-def _lost(moment: Moment, lost: Lost, cells: Cells) -> str:
+def _lost(moment: Moment, lost: Lost) -> str:
     """Return since when nothing can be read, or that nothing was ever read; and why."""
     if lost.last is None:
         again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
         return f"NOT REACHED YET{again}: {lost.reason}"
-    return f"LOST {cells.age(moment.now - lost.since)}: {lost.reason}"
+    return f"LOST {age(moment.now - lost.since)}: {lost.reason}"
 
 
 def state_line(moment: Moment, width: int, cells: Cells) -> Line:
     """Return one line for everything, where there is room for no more."""
     if moment.lost is not None:
-        return line(Span(_lost(moment, moment.lost, cells), "alarm"))
+        return line(Span(_lost(moment, moment.lost), "alarm"))
     if moment.frame is None:
         return line("reading")
     paused = () if moment.paused is None else (Span("PAUSED ", "alarm"),)
     servers = moment.frame.servers
     if len(servers) != 1:
-        return Line((*paused, *counts_line(servers, width, cells).spans))
+        return Line((*paused, *counts_line(servers, width).spans))
     now = servers[0].now
     return line(
         *paused,
         state_piece(servers[0].state, cells, servers[0].cause),
-        f" {cells.tokens(now.generation_tokens_per_second)} tok/s",
-        f" run {cells.count(now.requests_running)}",
-        f" wait {cells.count(now.requests_waiting)}",
+        f" {shortened(now.generation_tokens_per_second)} tok/s",
+        f" run {count(now.requests_running)}",
+        f" wait {count(now.requests_waiting)}",
     )
 
 
@@ -164,7 +165,7 @@ def common_lines(frame: Frame, width: int, most: int | None = None) -> list[Line
     return [*lines, line(Span(f"  and {left} more, which --once shows", "note"))] if left else lines
 
 
-def counts_line(servers: Sequence[Server], width: int, cells: Cells) -> Line:
+def counts_line(servers: Sequence[Server], width: int) -> Line:
     """Return how many servers are in each state, the worst first, as many states as there is room for."""
     counts = Counter(
         (severity(server.state, server.cause), state_word(server.state, server.cause)) for server in servers
@@ -175,7 +176,7 @@ def counts_line(servers: Sequence[Server], width: int, cells: Cells) -> Line:
         text = f"{number} {word.text}"
         left -= 2 + columns(text)
         if left < 2:  # So that there is room for the mark that some are left out.
-            pieces.append(Span(f" {cells.glyphs.cut}"))
+            pieces.append(Span(" …"))
             break
         pieces += [Span("  "), word._replace(text=text)]
     return Line(tuple(pieces))
@@ -190,7 +191,7 @@ def once_screen(moment: Moment, width: int, cells: Cells) -> str:
         width: Columns.
         cells: How numbers and drawings are written.
     """
-    lines = [title_line(moment, width, cells), *banner(moment, width, cells), EMPTY]
+    lines = [title_line(moment, width, cells), *banner(moment, width), EMPTY]
     frame = moment.frame
     if frame is not None:
         lines += [*common_lines(frame, width), *_servers(frame.servers, moment.at, width, cells)]
@@ -201,6 +202,6 @@ def _servers(servers: Sequence[Server], at: float, width: int, cells: Cells) -> 
     if len(servers) == 1:
         return server_detail(servers[0], at, width, cells)
     if not servers:
-        return [counts_line(servers, width, cells), *wrapped(NO_SERVER, width)]
+        return [counts_line(servers, width), *wrapped(NO_SERVER, width)]
     table = table_lines(servers, columns_for(servers), width, cells, mark=Order().mark)
-    return [counts_line(servers, width, cells), *table, EMPTY, *server_detail(servers[0], at, width, cells)]
+    return [counts_line(servers, width), *table, EMPTY, *server_detail(servers[0], at, width, cells)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from vllm_watch.cli.terminal.cells import ASCII, Cells, columns
+from vllm_watch.cli.terminal.cells import ASCII, Cells, columns, fit
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.support.printable import printable
 
@@ -59,9 +59,9 @@ def line(*pieces: Span | str) -> Line:
     return Line(tuple(Span(piece) if isinstance(piece, str) else piece for piece in pieces))
 
 
-def rule(title: str, width: int, cells: Cells) -> Line:
+def rule(title: str, width: int) -> Line:
     """Return a line that begins a part of a screen."""
-    return line(Span(cells.fit(title, width), "head"))
+    return line(Span(fit(title, width), "head"))
 
 
 def fitted(row: Line, width: int, cells: Cells) -> Line:
@@ -71,7 +71,7 @@ def fitted(row: Line, width: int, cells: Cells) -> Line:
     for index, span in enumerate(safe):
         used = columns(span.text)
         is_cut = used > left or (used == left and any(later.text.strip() for later in safe[index + 1 :]))
-        spans.append(Span(cells.fit(span.text + " ", left) if is_cut else span.text, span.role))
+        spans.append(Span(_shown(fit(span.text + " ", left), cells) if is_cut else span.text, span.role))
         left -= min(used, left)
         if left == 0:
             break

@@ -12,7 +12,8 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, cast
 
-from vllm_watch.cli.terminal.cells import Cells, columns
+from vllm_watch.analysis.loadtest.number_texts import MISSING, count, of_most, share, shortened, significant
+from vllm_watch.cli.terminal.cells import Cells, age, columns, fit, latency_text
 from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
 from vllm_watch.cli.terminal.lines import Line, Span, line
 from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
@@ -76,7 +77,7 @@ def is_in_seconds(*values: float | None) -> bool:
     return any(seconds is not None and seconds >= _IN_SECONDS for seconds in values)
 
 
-def latency_piece(latency: Latency, level: LatencyLevel, cells: Cells, *, in_seconds: bool | None = None) -> Span:
+def latency_piece(latency: Latency, level: LatencyLevel, *, in_seconds: bool | None = None) -> Span:
     """
     Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective.
 
@@ -93,7 +94,7 @@ def latency_piece(latency: Latency, level: LatencyLevel, cells: Cells, *, in_sec
     least, roughly = level in latency.at_least, level in latency.roughly
     is_over = seconds is not None and latency.objective is not None and (seconds, least) > (latency.objective, False)
     below = latency.below if seconds is None else None
-    text = cells.latency(
+    text = latency_text(
         below if seconds is None else seconds,
         in_seconds=is_in_seconds(seconds) if in_seconds is None else in_seconds,
         digits=2 if roughly else 3,
@@ -115,9 +116,9 @@ def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: 
     return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
 
 
-def of_limit(number: float | None, limit: float | None, cells: Cells) -> str:
+def of_limit(number: float | None, limit: float | None) -> str:
     """Return a number of requests and the most there can be, for a narrow column: ``12/64``."""
-    return cells.count(number) if limit is None else f"{cells.count(number)}/{cells.count(limit)}"
+    return count(number) if limit is None else f"{count(number)}/{count(limit)}"
 
 
 class _Number(NamedTuple):
@@ -157,12 +158,12 @@ def engine_numbers(engine: EngineDocument, recent: Sequence[Point], at: float, w
         cells: What writes cells.
     """
     capacity, deferred = engine.facts.get("kv_cache_capacity_tokens"), value(engine, "requests_deferred")
-    waiting = f"{cells.count(deferred)} deferred" if deferred else ""
+    waiting = f"{count(deferred)} deferred" if deferred else ""
     usage = value(engine, "kv_cache_usage_ratio")
     used = None if usage is None or capacity is None else usage * capacity
     numbers = [
-        *_traffic(recent, partial(value, engine), engine.facts.get("max_running_requests"), waiting, cells),
-        _Number("KV cache", cells.percent(usage), "%", ratio=usage, note=_tokens(used, capacity, cells)),
+        *_traffic(recent, partial(value, engine), engine.facts.get("max_running_requests"), waiting),
+        _Number("KV cache", share(usage), "%", ratio=usage, note=_tokens(used, capacity)),
     ]
     readings = [gauge(engine, name) for name in _GAUGES]
     return [
@@ -187,25 +188,25 @@ def server_numbers(server: Server, at: float, width: int, cells: Cells) -> list[
     used = [_used(engine) for engine in server.engines]
     in_all = None if None in used or not used else sum(tokens for tokens in used if tokens is not None)
     usage = now.kv_cache_usage_ratio
-    note = _tokens(in_all, capacity, cells)
+    note = _tokens(in_all, capacity)
     numbers = [
-        *_traffic(server.recent, partial(getattr, now), server.sum_of_facts("max_running_requests"), "", cells),
-        _Number("KV cache", cells.percent(usage), "% fullest", ratio=usage, note=note),
+        *_traffic(server.recent, partial(getattr, now), server.sum_of_facts("max_running_requests"), ""),
+        _Number("KV cache", share(usage), "% fullest", ratio=usage, note=note),
     ]
     return [_number_line(number, at, width, cells) for number in numbers]
 
 
 def _traffic(
-    recent: Sequence[Point], read: Callable[[str], float | None], most: float | None, waiting: str, cells: Cells
+    recent: Sequence[Point], read: Callable[[str], float | None], most: float | None, waiting: str
 ) -> list[_Number]:
     """Return tokens and requests with their courses; `most` is how many requests may run."""
     output, prompt = read("generation_tokens_per_second"), read("prompt_tokens_per_second")
-    limit = "" if most is None else f"of {cells.count(most)}"
+    limit = "" if most is None else f"of {count(most)}"
     return [
-        _Number("output", cells.number(output), "tok/s", list(map(_OUTPUT, recent))),
-        _Number("prompt", cells.number(prompt), "tok/s", list(map(_PROMPT, recent))),
-        _Number("running", cells.count(read("requests_running")), limit, list(map(_RUNNING, recent)), most),
-        _Number("waiting", cells.count(read("requests_waiting")), waiting, list(map(_WAITING, recent))),
+        _Number("output", significant(output), "tok/s", list(map(_OUTPUT, recent))),
+        _Number("prompt", significant(prompt), "tok/s", list(map(_PROMPT, recent))),
+        _Number("running", count(read("requests_running")), limit, list(map(_RUNNING, recent)), most),
+        _Number("waiting", count(read("requests_waiting")), waiting, list(map(_WAITING, recent))),
     ]
 
 
@@ -216,7 +217,7 @@ def _number_line(number: _Number, at: float, width: int, cells: Cells) -> Line:
         Span(number.value.rjust(_VALUE), "strong"),
         f" {number.unit.ljust(_UNIT)} ",
         *_drawing(number, room, cells),
-        *_origin(number.reading, at, cells),
+        *_origin(number.reading, at),
     )
 
 
@@ -227,12 +228,12 @@ def _drawing(number: _Number, room: int, cells: Cells) -> list[Span]:
     return [ratio_bar(number.ratio, bar, cells, fills=True), Span(f" {number.note}")]
 
 
-def _origin(reading: ReadingDocument | None, at: float, cells: Cells) -> list[Span]:
+def _origin(reading: ReadingDocument | None, at: float) -> list[Span]:
     """Return where a number comes from, and how old it is there."""
     if reading is None:
         return []
     source = SOURCE_NAMES[cast("SourceName", reading.source)]
-    return [Span(f"{source} {cells.age(at - reading.at)}".rjust(_SOURCE), "dim")]
+    return [Span(f"{source} {age(at - reading.at)}".rjust(_SOURCE), "dim")]
 
 
 def _used(engine: EngineDocument) -> float | None:
@@ -240,11 +241,11 @@ def _used(engine: EngineDocument) -> float | None:
     return None if usage is None or capacity is None else usage * capacity
 
 
-def _tokens(used: float | None, capacity: float | None, cells: Cells) -> str:
+def _tokens(used: float | None, capacity: float | None) -> str:
     """Return how many tokens are used, of how many."""
     if capacity is None:
         return ""
-    return f"{f'of {cells.tokens(capacity)}' if used is None else cells.tokens_of(used, capacity)} tokens"
+    return f"{f'of {shortened(capacity)}' if used is None else of_most(used, capacity, shortened)} tokens"
 
 
 def hour_lines(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
@@ -254,10 +255,10 @@ def hour_lines(server: Server, at: float, width: int, cells: Cells) -> list[Line
     hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
     room = max(width - _LABEL - _VALUE - 1, 1)
     courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
-        ("output", _OUTPUT, cells.number, None),
-        ("running", _RUNNING, cells.count, None),
-        ("waiting", _WAITING, cells.count, None),
-        ("KV cache", _KV_CACHE, lambda ratio: cells.percent(ratio) + ("" if ratio is None else " %"), 1.0),
+        ("output", _OUTPUT, significant, None),
+        ("running", _RUNNING, count, None),
+        ("waiting", _WAITING, count, None),
+        ("KV cache", _KV_CACHE, lambda ratio: share(ratio) + ("" if ratio is None else " %"), 1.0),
     )
     return [
         line(
@@ -283,7 +284,7 @@ def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list
     return [sum(numbers) / len(numbers) if numbers else None for numbers in values]
 
 
-def latency_lines(latencies: Sequence[Latency], cells: Cells, *, every: bool) -> list[Line]:
+def latency_lines(latencies: Sequence[Latency], *, every: bool) -> list[Line]:
     """
     Return the latencies of the last minute, in milliseconds; a stage that takes long in seconds.
 
@@ -299,13 +300,13 @@ def latency_lines(latencies: Sequence[Latency], cells: Cells, *, every: bool) ->
         for latency in latencies
         if latency.stage in _ALWAYS_SHOWN or (every and (latency.mean is not None or latency.p50 is not None))
     ]
-    return [line(head), *(_latency_line(latency, cells) for latency in shown)]
+    return [line(head), *(_latency_line(latency) for latency in shown)]
 
 
-def _latency_line(latency: Latency, cells: Cells) -> Line:
+def _latency_line(latency: Latency) -> Line:
     in_seconds = is_in_seconds(*(getattr(latency, level) for level in _LEVELS))
-    pieces = [latency_piece(latency, level, cells, in_seconds=in_seconds) for level in _LEVELS]
-    objective = cells.latency(latency.objective, in_seconds=in_seconds)
+    pieces = [latency_piece(latency, level, in_seconds=in_seconds) for level in _LEVELS]
+    objective = latency_text(latency.objective, in_seconds=in_seconds)
     return line(
         Span(STAGE_NAMES[latency.stage].ljust(_STAGE), "label"),
         *(Span(piece.text.rjust(_QUANTILE), piece.role) for piece in pieces),
@@ -319,25 +320,25 @@ def draft_lines(engine: EngineDocument, width: int, cells: Cells) -> list[Line]:
     if length is None and drafted is None and not engine.position_acceptance:
         return []
     # Each step gives one token more than it accepts of its draft.
-    most = f" of {cells.count(drafted + 1)}" if drafted is not None else ""
-    lines = [line(Span(cells.fit(f"tokens a step {cells.number(length)}{most}", width), "head"))]
+    most = f" of {count(drafted + 1)}" if drafted is not None else ""
+    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", width), "head"))]
     bar = max(width - _DRAFT - _DRAFT_PERCENT - 1, 1)
     return lines + [
         line(
             Span(f"draft {position}".ljust(_DRAFT), "label"),
             ratio_bar(ratio, bar, cells, fills=False),
-            f"{cells.percent(ratio).rjust(_DRAFT_PERCENT - 1)} %",
+            f"{share(ratio).rjust(_DRAFT_PERCENT - 1)} %",
         )
         for position, ratio in enumerate(engine.position_acceptance, 1)
     ]
 
 
-def hits_line(engine: EngineDocument, cells: Cells) -> Line:
+def hits_line(engine: EngineDocument) -> Line:
     """Return how much of the prompts the caches had, in per cent."""
     pieces: list[Span] = []
     for name, series in (("prefix", "prefix"), ("external", "external_prefix"), ("multimodal", "mm")):
         ratio = value(engine, f"{series}_cache_hit_ratio")
-        text = cells.glyphs.dash if ratio is None else f"{cells.percent(ratio)} %"
+        text = MISSING if ratio is None else f"{share(ratio)} %"
         pieces += [Span(f"{name} "), Span(text, "strong"), Span("   ")]
     prompt = {True: "not in prompt tok/s", False: "also in prompt tok/s", None: ""}[engine.prompt_excludes_cached]
     return line(Span("cache hits".ljust(_HITS), "label"), *pieces, Span(prompt, "dim"))

@@ -16,7 +16,8 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
+from vllm_watch.analysis.loadtest.number_texts import MISSING
+from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
 from vllm_watch.cli.terminal.frames import Server
 from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, state_line, title_line
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Role, Span, fitted, line, placed, rule, spread, wrapped
@@ -197,7 +198,7 @@ class TopScreen(Screen[None]):
             return
         self.query_one("#tiny", Static).update(self.styled([state_line(moment, width, cells)], width))
         self.query_one("#title", Static).update(self.styled([title_line(moment, width, cells)], width))
-        top = self.styled([*banner(moment, width, cells), *self._faded(self.above(moment, width))], width)
+        top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
         self.query_one("#top", Static).update(top)
         self.query_one("#top").set_class(not top, "-hidden")
         room = max(width - 1, 1)  # The last column is the scroll bar's.
@@ -316,7 +317,7 @@ class HomeScreen(TopScreen):
             return lines
         words = self.query_one(Input).value
         right = f'{len(self._servers)} with "{words}"' if words else ""
-        counts = counts_line(frame.servers, width - len(right) - 1, self.present.cells)
+        counts = counts_line(frame.servers, width - len(right) - 1)
         return [*lines, spread(counts, line(Span(right, "label")), width, self.present.cells)]
 
     def body(self, moment: Moment, width: int) -> list[Line]:
@@ -461,7 +462,7 @@ class EventsScreen(TopScreen):
         """Return the events."""
         if moment.frame is None:
             return []
-        return events_screen(moment.frame, self.server, moment.at, width, self.present.cells)
+        return events_screen(moment.frame, self.server, moment.at, width)
 
 
 class HelpScreen(TopScreen):
@@ -471,16 +472,16 @@ class HelpScreen(TopScreen):
         """Return the help."""
         del moment
         cells = self.present.cells
-        lines = [rule("Keys", width, cells)]
+        lines = [rule("Keys", width)]
         for key in KEYS:
-            lines += wrapped(key.tooltip, width, first=Span(cells.fit(key.id or "", _KEY), "label"))
-        lines += [EMPTY, rule("States, the worst first", width, cells)]
+            lines += wrapped(key.tooltip, width, first=Span(fit(key.id or "", _KEY), "label"))
+        lines += [EMPTY, rule("States, the worst first", width)]
         for state in reversed(BEST_TO_WORST):
             piece = state_piece(state, cells)
             first, *others = wrapped(STATES[state].short, width, first=Span(" " * _STATE))
             pad = Span(" " * (_STATE - len(piece.text)))
             lines += [line(piece, pad, *first.spans[1:]), *others]
-        lines += [EMPTY, rule("Words", width, cells)]
+        lines += [EMPTY, rule("Words", width)]
         for word, text in _WORDS:
-            lines += wrapped(text, width, first=Span(cells.fit(word, _WORD), "label"))
-        return [*lines, EMPTY, line(f"{cells.glyphs.dash} is what is not known; it is never 0.")]
+            lines += wrapped(text, width, first=Span(fit(word, _WORD), "label"))
+        return [*lines, EMPTY, line(f"{MISSING} is what is not known; it is never 0.")]

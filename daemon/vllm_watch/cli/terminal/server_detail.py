@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from vllm_watch.cli.terminal.cells import Cells
+from vllm_watch.analysis.loadtest.number_texts import duration, significant
+from vllm_watch.cli.terminal.cells import Cells, age, ago, fit
 from vllm_watch.cli.terminal.frames import (
     Frame,
     Server,
@@ -60,17 +61,17 @@ def server_detail(server: Server, at: float, width: int, cells: Cells) -> list[L
             *finding_lines(server, width, "wrong"),
             *_present(server, at, width, cells, every=False),
             *gpu_lines(server, width, cells),
-            *_events(server, at, width, cells)[:_FEW_EVENTS],
-            *step_lines(server, width, cells),
-            *_sources(server, at, width, cells),
-            *_capacity(server, width, cells),
+            *_events(server, at, width)[:_FEW_EVENTS],
+            *step_lines(server, width),
+            *_sources(server, at, width),
+            *_capacity(server, width),
             *finding_lines(server, width, "note"),
-            *_titled(_HOUR, hour_lines(server, at, width, cells), width, cells),
+            *_titled(_HOUR, hour_lines(server, at, width, cells), width),
             *_blocks(server, at, width, cells),
         ]
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
-    halves = [_left(server, at, left, cells), _right(server, at, right, cells)]
+    halves = [_left(server, at, left, cells), _right(server, at, right)]
     what = wrapped(server.meaning, width) if server.meaning else []
     return [head, *what, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
 
@@ -79,47 +80,47 @@ def _left(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
     gpus = gpu_lines(server, width, cells)
     now = f"Now; tok/s over the last {MIN_SECONDS:g} s or more"
     return [
-        *_titled(now, _present(server, at, width, cells, every=True), width, cells),
+        *_titled(now, _present(server, at, width, cells, every=True), width),
         EMPTY,
         *([*gpus, EMPTY] if gpus else []),
-        *_titled(_HOUR, hour_lines(server, at, width, cells), width, cells),
+        *_titled(_HOUR, hour_lines(server, at, width, cells), width),
     ]
 
 
-def _right(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def _right(server: Server, at: float, width: int) -> list[Line]:
     nothing = [line("nothing")]
     wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")]
     parts = [
-        _titled("What is wrong or should be known", wrong or nothing, width, cells),
-        step_lines(server, width, cells),
-        _titled("Sources", _sources(server, at, width, cells), width, cells),
-        _titled("Capacity", _capacity(server, width, cells), width, cells),
-        _titled("Events of the last hour", _events(server, at, width, cells) or nothing, width, cells),
+        _titled("What is wrong or should be known", wrong or nothing, width),
+        step_lines(server, width),
+        _titled("Sources", _sources(server, at, width), width),
+        _titled("Capacity", _capacity(server, width), width),
+        _titled("Events of the last hour", _events(server, at, width) or nothing, width),
     ]
     return [row for part in parts if part for row in (*part, EMPTY)]
 
 
-def _titled(title: str, rows: list[Line], width: int, cells: Cells) -> list[Line]:
-    return [rule(title, width, cells), *rows] if rows else []
+def _titled(title: str, rows: list[Line], width: int) -> list[Line]:
+    return [rule(title, width), *rows] if rows else []
 
 
 def _head(server: Server, at: float, cells: Cells) -> Line:
     """Return the state and how long it has lasted, the name, and what is served."""
     document = server.document
     is_up = document.start_time is not None and server.state != "down"
-    up = f"up {cells.duration(float(round(at - (document.start_time or 0))))}" if is_up else ""
+    up = f"up {duration(float(round(at - (document.start_time or 0))))}" if is_up else ""
     starts = f"{document.starts} starts seen" if document.starts is not None and document.starts > 1 else ""
     facts = [document.model_name, f"vLLM {document.version}" if document.version else "", up, starts]
-    about = f" {cells.glyphs.dot} ".join(["", *(fact for fact in facts if fact)])
+    about = " · ".join(["", *(fact for fact in facts if fact)])
     state = state_piece(server.state, cells, server.cause)
-    return line(state, lasts(server, at, cells), "  ", Span(server.name, "strong"), about)
+    return line(state, lasts(server, at), "  ", Span(server.name, "strong"), about)
 
 
-def lasts(server: Server, at: float, cells: Cells) -> str:
+def lasts(server: Server, at: float) -> str:
     """Return for how long a server is in its state: `` for 4 min``; empty if that is not known."""
     if server.since is None:
         return ""
-    return f" for{'' if server.since.is_exact else ' at least'} {cells.age(max(at - server.since.at, 1.0))}"
+    return f" for{'' if server.since.is_exact else ' at least'} {age(max(at - server.since.at, 1.0))}"
 
 
 def meaning_lines(server: Server, width: int) -> list[Line]:
@@ -131,12 +132,12 @@ def meaning_lines(server: Server, width: int) -> list[Line]:
     return wrapped(text, width) if text else []
 
 
-def step_lines(server: Server, width: int, cells: Cells) -> list[Line]:
+def step_lines(server: Server, width: int) -> list[Line]:
     """Return all that is to be done first, and where the whole runbook is; nothing for a state that needs nothing."""
     steps = server.first_steps
     if steps is None:
         return []
-    lines = [rule("What to do first", width, cells)]
+    lines = [rule("What to do first", width)]
     for number, text in enumerate(steps.about(server.cause), 1):
         lines += wrapped(_plain(text), width, first=Span(f"{number}. ", "label"))
     # Words are not broken at their hyphens in an address, so that its parts can be put together again.
@@ -167,18 +168,18 @@ def _present(server: Server, at: float, width: int, cells: Cells, *, every: bool
         numbers = engine_numbers(engine, server.recent, at, width, cells)
         return [*numbers, *_details(server, engine, width, cells, every=every)]
     numbers = server_numbers(server, at, width, cells)
-    latencies = latency_lines(server.latencies, cells, every=every)
+    latencies = latency_lines(server.latencies, every=every)
     return [*numbers, *engine_lines(server, width, cells), *latencies]
 
 
 def _details(server: Server, engine: EngineDocument, width: int, cells: Cells, *, every: bool) -> list[Line]:
     """Return latencies, with the drafts at their side if there is room and else below, and the hits of the caches."""
-    latencies = latency_lines(latencies_of(engine, server.document.slo), cells, every=every)
+    latencies = latency_lines(latencies_of(engine, server.document.slo), every=every)
     room = min(width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
     if room < _LEAST_DRAFTS:
-        return [*latencies, hits_line(engine, cells), *draft_lines(engine, width, cells)]
+        return [*latencies, hits_line(engine), *draft_lines(engine, width, cells)]
     both = beside([latencies, draft_lines(engine, room, cells)], (LATENCY_WIDTH, room), cells, _GAP)
-    return [*both, hits_line(engine, cells)]
+    return [*both, hits_line(engine)]
 
 
 def _blocks(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
@@ -203,15 +204,15 @@ def _block(server: Server, engine: EngineDocument, at: float, width: int, cells:
     return [title, *why, *numbers, *_details(server, engine, width, cells, every=False)]
 
 
-def _sources(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def _sources(server: Server, at: float, width: int) -> list[Line]:
     """Return what each source says about itself; those that work take one line."""
     sources = [source for source in server.document.sources if source.source in BY_SOURCE]
-    return [row for source in sources for row in _source(server, source, at, width, cells)]
+    return [row for source in sources for row in _source(server, source, at, width)]
 
 
-def _source(server: Server, source: SourceDocument, at: float, width: int, cells: Cells) -> list[Line]:
+def _source(server: Server, source: SourceDocument, at: float, width: int) -> list[Line]:
     how = standing_of(source, server.document)
-    last = "" if source.last_reading is None else f", read {cells.ago(at - source.last_reading)}"
+    last = "" if source.last_reading is None else f", read {ago(at - source.last_reading)}"
     if how == "not read":
         last = ""
     elif not last and how in WRONG:
@@ -221,30 +222,30 @@ def _source(server: Server, source: SourceDocument, at: float, width: int, cells
     return wrapped(f"{how}{last}: {short_of(source)}", width, first=name, role="wrong" if how in WRONG else "text")
 
 
-def _capacity(server: Server, width: int, cells: Cells) -> list[Line]:
+def _capacity(server: Server, width: int) -> list[Line]:
     """Return how many tokens per second each engine sustains; why that is not known is among the notes."""
     lines: list[Line] = []
     for engine in server.engines:
         best = next(iter(engine.capacity.values()), None)
         if best is None or best.tokens_per_second is None:
             continue
-        bounds = f"{cells.number(best.low)} to {cells.number(best.high)}"
-        text = f"{cells.number(best.tokens_per_second)} tok/s ({bounds}): {best.meaning}"
+        bounds = f"{significant(best.low)} to {significant(best.high)}"
+        text = f"{significant(best.tokens_per_second)} tok/s ({bounds}): {best.meaning}"
         text = f"{_of_several(engine.engine, server)}{text}"
         lines += wrapped(text, width, first=Span("capacity".ljust(_SOURCE_LABEL), "label"))
     return lines
 
 
-def _events(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def _events(server: Server, at: float, width: int) -> list[Line]:
     """Return the events of a server with their ages, the latest first."""
     return [
         row
         for event in reversed(server.document.events or ())
-        for row in _event(event, _of_several(event.engine, server), at, width, cells)
+        for row in _event(event, _of_several(event.engine, server), at, width)
     ]
 
 
-def events_screen(frame: Frame, only: str | None, at: float, width: int, cells: Cells) -> list[Line]:
+def events_screen(frame: Frame, only: str | None, at: float, width: int) -> list[Line]:
     """
     Return the events of the last hour, the latest first.
 
@@ -259,10 +260,10 @@ def events_screen(frame: Frame, only: str | None, at: float, width: int, cells: 
     events = [(event, server) for server in servers for event in reversed(server.document.events or ())]
     events.sort(key=lambda pair: pair[0].at, reverse=True)
     of = "all servers" if only is None else only
-    lines = [rule(f"What has happened in the last hour: {of}", width, cells)]
+    lines = [rule(f"What has happened in the last hour: {of}", width)]
     for event, server in events:
         name = f"{server.name}: " if len(servers) > 1 else ""
-        lines += _event(event, f"{name}{_of_several(event.engine, server)}", at, width, cells)
+        lines += _event(event, f"{name}{_of_several(event.engine, server)}", at, width)
     if len(servers) > 1 and any(server.document.events is None for server in servers):
         lines += wrapped(_NOT_READ, width)
     elif not events:
@@ -281,8 +282,8 @@ def _of_several(engine: str | None, server: Server) -> str:
     return f"engine {engine}: " if engine is not None and len(server.engines) > 1 else ""
 
 
-def _event(event: EventDocument, subject: str, at: float, width: int, cells: Cells) -> list[Line]:
-    when = Span(cells.fit(cells.ago(at - event.at), _AGE_WIDTH), "label")
+def _event(event: EventDocument, subject: str, at: float, width: int) -> list[Line]:
+    when = Span(fit(ago(at - event.at), _AGE_WIDTH), "label")
     times = f" ({event.count} times)" if event.count > 1 else ""
     role: Role = "wrong" if event.kind in {"failure", "xid"} else "text"
     return wrapped(f"{subject}{event.text}{times}", width, first=when, role=role)

@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest import gpu_texts
-from vllm_watch.analysis.loadtest.number_texts import MISSING
-from vllm_watch.cli.terminal.cells import Cells
+from vllm_watch.analysis.loadtest.number_texts import count, share, shortened, significant
+from vllm_watch.cli.terminal.cells import Cells, fit
 from vllm_watch.cli.terminal.frames import (
     Latency,
     LatencyLevel,
@@ -110,9 +110,9 @@ def _words(text: Callable[[Item], str], role: Role = "text") -> Cell[Item]:
     return cell
 
 
-def _number(write: Callable[[Cells, float | None], str], read: Callable[[Item], float | None]) -> Cell[Item]:
-    def cell(item: Item, cells: Cells, _width: int) -> Sequence[Span]:
-        return [Span(write(cells, read(item)))]
+def _number(write: Callable[[float | None], str], read: Callable[[Item], float | None]) -> Cell[Item]:
+    def cell(item: Item, _cells: Cells, _width: int) -> Sequence[Span]:
+        return [Span(write(read(item)))]
 
     return cell
 
@@ -123,15 +123,15 @@ def _usage(read: Callable[[Item], float | None]) -> Cell[Item]:
     def cell(item: Item, cells: Cells, width: int) -> Sequence[Span]:
         usage = read(item)
         is_full = usage is not None and usage >= KV_FULL_RATIO
-        percent = Span(cells.percent(usage).rjust(_PERCENT_WIDTH), "over" if is_full else "text")
+        percent = Span(share(usage).rjust(_PERCENT_WIDTH), "over" if is_full else "text")
         return [percent, Span(" "), ratio_bar(usage, width - _PERCENT_WIDTH - 1, cells, fills=True)]
 
     return cell
 
 
 def _latency_cell(read: Callable[[Item], Sequence[Latency]], stage: Stage, level: LatencyLevel) -> Cell[Item]:
-    def cell(item: Item, cells: Cells, _width: int) -> Sequence[Span]:
-        return [latency_piece(latency_of(read(item), stage), level, cells)]
+    def cell(item: Item, _cells: Cells, _width: int) -> Sequence[Span]:
+        return [latency_piece(latency_of(read(item), stage), level)]
 
     return cell
 
@@ -144,13 +144,13 @@ def _trend(server: Server, cells: Cells, width: int) -> Sequence[Span]:
     return [course_piece([point.generation_tokens_per_second for point in server.recent], width, cells)]
 
 
-def _running(server: Server, cells: Cells, _width: int) -> Sequence[Span]:
-    return [Span(of_limit(server.now.requests_running, server.sum_of_facts("max_running_requests"), cells))]
+def _running(server: Server, _cells: Cells, _width: int) -> Sequence[Span]:
+    return [Span(of_limit(server.now.requests_running, server.sum_of_facts("max_running_requests")))]
 
 
-def _waiting(server: Server, cells: Cells, _width: int) -> Sequence[Span]:
+def _waiting(server: Server, _cells: Cells, _width: int) -> Sequence[Span]:
     waiting = server.now.requests_waiting
-    return [Span(cells.count(waiting), "over" if waiting and server.state == "saturated" else "text")]
+    return [Span(count(waiting), "over" if waiting and server.state == "saturated" else "text")]
 
 
 def _finding(server: Server, _cells: Cells, _width: int) -> Sequence[Span]:
@@ -158,14 +158,14 @@ def _finding(server: Server, _cells: Cells, _width: int) -> Sequence[Span]:
     return [Span(server.meaning, "dim") if wrong is None else Span(wrong, "wrong")]
 
 
-def _gpus(server: Server, cells: Cells, width: int) -> Sequence[Span]:
+def _gpus(server: Server, _cells: Cells, width: int) -> Sequence[Span]:
     """Return how many GPUs are lost, or else need somebody; if none does, how busy the busiest is."""
     wrong = [word.text for word in _wrong_gpus(server)]
     if wrong:
         worst = next((word for word in STATE_WORDS.values() if word in wrong), wrong[0])
-        return [Span(cells.fit(f"{wrong.count(worst)} {worst}", width), "alarm")]
+        return [Span(fit(f"{wrong.count(worst)} {worst}", width), "alarm")]
     busy = [ratio for gpu in server.document.gpus if (ratio := gpu.values.get("gpu_busy_ratio")) is not None]
-    return [Span(cells.percent(max(busy, default=None)))]
+    return [Span(share(max(busy, default=None)))]
 
 
 def _capacity(server: Server) -> float | None:
@@ -173,7 +173,7 @@ def _capacity(server: Server) -> float | None:
 
 
 def _number_column(
-    name: str, head: tuple[str, str], width: int, rank: int, cell: tuple[Callable[[Cells, float | None], str], str]
+    name: str, head: tuple[str, str], width: int, rank: int, cell: tuple[Callable[[float | None], str], str]
 ) -> Column[Server]:
     """Return a column of a sum over the engines, by which the table can be sorted."""
     write, key = cell[0], attrgetter(f"now.{cell[1]}")
@@ -188,9 +188,7 @@ def _latency_column(name: str, stage: Stage, level: LatencyLevel, title: str, ra
     return Column(name, title, f"{level} ms", 7, _latency_cell(attrgetter("latencies"), stage, level), rank, key=key)
 
 
-def _lowest_column(
-    name: str, title: str, unit: str, rank: int, write: Callable[[Cells, float | None], str]
-) -> Column[Server]:
+def _lowest_column(name: str, title: str, unit: str, rank: int, write: Callable[[float | None], str]) -> Column[Server]:
     """Return a column of a gauge that is not added up: the lowest of the engines, for which one looks."""
 
     def lowest(server: Server) -> float | None:
@@ -210,19 +208,19 @@ _KV_CACHE = attrgetter("now.kv_cache_usage_ratio")
 COLUMNS: Sequence[Column[Server]] = (
     Column("server", "server", "", 13, _words(_NAME, "strong"), 0, grow=11, is_text=True, key=_NAME),
     Column("state", "state", "", 11, _state, 1, is_text=True, key=lambda server: severity(server.state, server.cause)),
-    _number_column("generation", ("output", "tok/s"), 7, 2, (Cells.tokens, "generation_tokens_per_second")),
+    _number_column("generation", ("output", "tok/s"), 7, 2, (shortened, "generation_tokens_per_second")),
     Column("trend", "", "trend", 7, _trend, 7, grow=24, is_text=True),
     Column("running", "running", "of max", 8, _running, 3, key=attrgetter("now.requests_running")),
     Column("waiting", "waiting", "", 8, _waiting, 4, key=attrgetter("now.requests_waiting")),
     Column("kv_cache", "KV cache", "% used", 11, _usage(_KV_CACHE), 5, grow=6, key=_KV_CACHE),
-    Column("kv_cache_size", "KV of", "tokens", 6, _number(Cells.tokens, _capacity), 13, key=_capacity),
+    Column("kv_cache_size", "KV of", "tokens", 6, _number(shortened, _capacity), 13, key=_capacity),
     _latency_column("ttft_p50", "time_to_first_token", "p50", "TTFT", 14),
     _latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6),
     _latency_column("tpot_p50", "time_per_output_token", "p50", "TPOT", 8),
     _latency_column("tpot_p95", "time_per_output_token", "p95", "TPOT", 15),
     _latency_column("itl_p95", "inter_token", "p95", "ITL", 9),
-    _lowest_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, Cells.percent),
-    _lowest_column("spec_decode_mean_acceptance_length", "accept", "length", 11, Cells.number),
+    _lowest_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, share),
+    _lowest_column("spec_decode_mean_acceptance_length", "accept", "length", 11, significant),
     Column("engines", "engines", "", 7, _words(lambda server: str(len(server.engines))), 16),
     Column("gpus", "GPUs", "% busy", 8, _gpus, 9),
     Column("finding", "what is wrong", "", 36, _finding, 12, grow=60, is_text=True),
@@ -242,7 +240,7 @@ def _engine_columns(slo: Mapping[str, float | None]) -> Sequence[Column[EngineDo
     """Return the columns of the engines of a server, whose latencies have these objectives."""
 
     def gauge_column(
-        name: str, head: tuple[str, str], width: int, rank: int, write: Callable[[Cells, float | None], str]
+        name: str, head: tuple[str, str], width: int, rank: int, write: Callable[[float | None], str]
     ) -> Column[EngineDocument]:
         return Column(name, *head, width, _number(write, lambda engine: value(engine, name)), rank)
 
@@ -255,20 +253,20 @@ def _engine_columns(slo: Mapping[str, float | None]) -> Sequence[Column[EngineDo
     def usage(engine: EngineDocument) -> float | None:
         return value(engine, "kv_cache_usage_ratio")
 
-    def running(engine: EngineDocument, cells: Cells, _width: int) -> Sequence[Span]:
-        return [Span(of_limit(value(engine, "requests_running"), engine.facts.get("max_running_requests"), cells))]
+    def running(engine: EngineDocument, _cells: Cells, _width: int) -> Sequence[Span]:
+        return [Span(of_limit(value(engine, "requests_running"), engine.facts.get("max_running_requests")))]
 
     return (
         Column("engine", "engine", "", 6, _words(attrgetter("engine"), "strong"), 0, grow=6, is_text=True),
         Column("state", "state", "", 11, state, 1, is_text=True),
-        gauge_column("generation_tokens_per_second", ("output", "tok/s"), 6, 2, Cells.tokens),
+        gauge_column("generation_tokens_per_second", ("output", "tok/s"), 6, 2, shortened),
         Column("running", "running", "of max", 8, running, 3),
-        gauge_column("requests_waiting", ("waiting", ""), 7, 4, Cells.count),
+        gauge_column("requests_waiting", ("waiting", ""), 7, 4, count),
         Column("kv_cache", "KV cache", "% used", 11, _usage(usage), 5, grow=20, is_text=True),
         latency_column("time_to_first_token", "TTFT", 6),
         latency_column("time_per_output_token", "TPOT", 7),
-        gauge_column("prefix_cache_hit_ratio", ("prefix", "hits %"), 6, 8, Cells.percent),
-        gauge_column("spec_decode_mean_acceptance_length", ("accept", "length"), 6, 9, Cells.number),
+        gauge_column("prefix_cache_hit_ratio", ("prefix", "hits %"), 6, 8, share),
+        gauge_column("spec_decode_mean_acceptance_length", ("accept", "length"), 6, 9, significant),
     )  # fmt: skip
 
 
@@ -277,25 +275,21 @@ def _condition(gpu: GpuDocument, _cells: Cells, _width: int) -> Sequence[Span]:
     return [Span(word.text, "alarm" if word.tone == "wrong" else word.tone)]
 
 
-def _throttling(gpu: GpuDocument, cells: Cells, _width: int) -> Sequence[Span]:
+def _throttling(gpu: GpuDocument, _cells: Cells, _width: int) -> Sequence[Span]:
     word = gpu_texts.throttling(gpu)
-    return [Span(_or_dash(word.text, cells), word.tone)]
+    return [Span(word.text, word.tone)]
 
 
-def _power(gpu: GpuDocument, cells: Cells, _width: int) -> Sequence[Span]:
+def _power(gpu: GpuDocument, _cells: Cells, _width: int) -> Sequence[Span]:
     used, most = gpu_texts.watts(gpu)
-    return [Span(cells.count(used) if used is None else of_limit(used, most, cells))]
-
-
-def _or_dash(text: str, cells: Cells) -> str:
-    return cells.glyphs.dash if text == MISSING else text
+    return [Span(count(used) if used is None else of_limit(used, most))]
 
 
 def _gpu_number(
     name: str, head: tuple[str, str], width: int, rank: int, text: Callable[[GpuDocument], str]
 ) -> Column[GpuDocument]:
-    def cell(gpu: GpuDocument, cells: Cells, _width: int) -> Sequence[Span]:
-        return [Span(_or_dash(text(gpu), cells))]
+    def cell(gpu: GpuDocument, _cells: Cells, _width: int) -> Sequence[Span]:
+        return [Span(text(gpu))]
 
     return Column(name, *head, width, cell, rank)
 
