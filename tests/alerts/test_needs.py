@@ -14,9 +14,8 @@ import pytest
 from tests.support.completions import GOOD
 from tests.support.gpus import GIB, gpu
 from tests.support.http_servers import StandIn, answer
-from tests.support.recordings import snapshots
+from tests.support.recordings import log_file, snapshots
 
-from vllm_watch.analysis.replay.recording import BUNDLED
 from vllm_watch.cli.commands.check import check
 from vllm_watch.cli.commands.silent_alerts import silent_alerts
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
@@ -28,7 +27,7 @@ from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
-LOG = BUNDLED / "vllm.log"
+LOG = log_file("day")
 OF_THE_LOG = {
     "VllmEngineCrashed",
     "VllmLogLost",

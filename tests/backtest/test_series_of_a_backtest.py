@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import gzip
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import RECORDINGS, log_file
 
 from vllm_watch.analysis.backtest.differences import Pair, side_by_side
 from vllm_watch.analysis.backtest.evaluation import NOTHING, STALE, values_text
@@ -157,7 +155,7 @@ class TestLogs:
 
     def test_each_source_is_there_once(self):
         """A source that is named twice is read once, and recordings come before logs."""
-        log = str(Path(RECORDINGS["stall"]) / "vllm.log")
+        log = str(log_file("stall"))
         found = file_sources([log, str(RECORDINGS["stall"]), log])
 
         assert [source.name for source in found] == [str(RECORDINGS["stall"]), log]

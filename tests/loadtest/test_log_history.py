@@ -8,7 +8,7 @@ import gzip
 import pytest
 
 from tests.support.recording_files import as_file
-from tests.support.recordings import recording
+from tests.support.recordings import log_file, log_of, recording
 
 from vllm_watch.analysis.loadtest import history_builder
 from vllm_watch.analysis.loadtest.history import Point
@@ -16,13 +16,8 @@ from vllm_watch.analysis.loadtest.log_history import read_logs
 from vllm_watch.analysis.loadtest.log_parts import find_logs
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.runs import server_runs
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.errors import FileError
-
-
-def log_of(name):
-    """Return the bytes of a recording's log."""
-    return (recording(name).path / "vllm.log").read_bytes()
 
 
 def read(*paths):
@@ -43,7 +38,7 @@ def split(tmp_path, data, at=(0.3, 0.7)):
 def test_tokens_are_those_that_metrics_counted(name):
     """The sum of the log's rates differs from the counter by less than one per cent."""
     recorded = read_recording(recording(name), name, recording(name).servers[0]).points[-1].counters
-    logged = read(recording(name).path / "vllm.log").points[-1].counters
+    logged = read(log_file(name)).points[-1].counters
 
     assert logged["generation_tokens_total"] == pytest.approx(recorded["generation_tokens_total"], rel=0.01)
     assert logged["spec_decode_draft_tokens_total"] == pytest.approx(
@@ -54,9 +49,9 @@ def test_tokens_are_those_that_metrics_counted(name):
 @pytest.mark.parametrize("name", ["busy", "queue", "deadkill"])
 def test_a_recorded_log_is_a_log(tmp_path, name):
     """A recording of the log alone shows the same states, loads and events as the log as a file."""
-    played = open_recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
+    played = Recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
     recorded = read_recording(played, name, played.servers[0])
-    logged = read(recording(name).path / "vllm.log")
+    logged = read(log_file(name))
     (found, *_), (expected, *_) = server_runs(recorded), server_runs(logged)
 
     assert not recorded.has_metrics
@@ -182,7 +177,7 @@ def test_a_start_with_other_flags_begins_anew(tmp_path):
     """The flags of a history are those of its end, and it is known since when; of one life it is all its time."""
     both = tmp_path / "vllm.log"
     both.write_bytes(log_of("busy") + log_of("queue"))
-    last, alone = read(both), read(recording("queue").path / "vllm.log")
+    last, alone = read(both), read(log_file("queue"))
     started = next(point.at for point in last.points if point.process == last.points[-1].process)
 
     assert (last.config["max-num-seqs"], alone.config_since) == ("4", 0.0)

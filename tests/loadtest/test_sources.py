@@ -18,8 +18,7 @@ from tests.support.recording_files import header
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest.sources import ReadOptions, distinct_names, read_report
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import LogWritten
+from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.cli.commands.report import parse_zone
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -37,13 +36,13 @@ PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
 @functools.lru_cache
 def log_of(path):
     """Return the bytes of a recorded log."""
-    return b"".join(event.data for event in open_recording(path).events() if isinstance(event, LogWritten))
+    return b"".join(event.data for event in Recording(path).events() if isinstance(event, LogWritten))
 
 
 @functools.lru_cache
 def result_of(path):
     """Return the benchmark's result in a recording."""
-    return open_recording(path).benchmarks[0].content
+    return Recording(path).benchmarks[0].content
 
 
 @pytest.fixture
@@ -180,12 +179,12 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
 
 def test_a_folder_without_a_recording_is_said(tmp_path):
     """A folder is a recording or an error."""
-    with pytest.raises(FileError, match=r"is a folder and no recording: it has no timeline\.jsonl"):
+    with pytest.raises(FileError, match=r"is a folder: give the logs, recordings and results in it"):
         read_report([str(tmp_path)])
 
 
-def test_a_recorded_folder_is_read():
-    """The folders of recordings are sources, too."""
+def test_a_recording_is_read():
+    """A recorded server without a benchmark is a source, too."""
     (run,) = read_report([str(recording("queue").path)]).runs
 
     assert run.capacity.basis == "saturated"

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import gc
-import gzip
 import random
 import tracemalloc
 
 import pytest
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import RECORDINGS, bodies_of
 from tests.support.samples import sample
 
 from vllm_watch_parsers.exposition import MAX_LINES, ExpositionParser
@@ -19,10 +18,7 @@ from vllm_watch_parsers.repeated_bodies import MAX_BODY, RepeatedBodies
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics, reading_of
 
 
-BODIES = {
-    name: [gzip.decompress(path.read_bytes()) for path in sorted((folder / "metrics").glob("*.gz"))]
-    for name, folder in RECORDINGS.items()
-}
+BODIES = {name: list(bodies_of(name)) for name in RECORDINGS}
 EVERY = sample(10, whole=1)
 """All bodies are read, and every tenth, or each, is looked at."""
 DAMAGES = [

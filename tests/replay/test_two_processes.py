@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay import parser_process
@@ -104,7 +104,7 @@ def alone(log: Path, command=ONCE) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module", params=["service", "terminal", "mixed", "wrapped"])
 def log(request, tmp_path_factory) -> Path:
     """Return a log of many blocks, which nobody may change."""
-    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes() * 12
+    recorded = log_of("day") * 12
     lines = recorded.split(b"\n")[:-1]
     if request.param == "terminal":
         recorded = recorded.replace(b"\n", b"\r\n")
@@ -134,7 +134,7 @@ def test_two_processes_read_what_one_reads(log, command):
 def test_calls_that_pause_have_their_own_time(tmp_path):
     """Where a server is put to sleep and woken between two blocks of requests, two processes see when it was."""
     path = tmp_path / "vllm.log"
-    path.write_bytes((ROOT / "recordings" / "sleep" / "vllm.log").read_bytes() * 12)
+    path.write_bytes(log_of("sleep") * 12)
 
     assert path.stat().st_size > 4 * BLOCK
     assert read(path, 1, command=BACKFILL).stdout == read(path, 2, command=BACKFILL).stdout
@@ -173,7 +173,7 @@ def test_a_log_that_is_rotated_meanwhile_is_read_to_its_end(log, tmp_path):
 def test_the_second_process_has_its_share(tmp_path):
     """The second process does parse blocks, or it would be of no use."""
     path = tmp_path / "vllm.log"
-    path.write_bytes((RECORDINGS["day"] / "vllm.log").read_bytes() * 40)
+    path.write_bytes(log_of("day") * 40)
 
     for command in (ONCE, BACKFILL):
         assert int(read(path, 2, change=COUNTING, command=command).stderr.split()[-1]) > 0

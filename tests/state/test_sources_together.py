@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+
+from tests.support.recordings import log_of
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
@@ -14,9 +14,6 @@ from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
-
-
-RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
@@ -584,7 +581,7 @@ class TestRefused:
 
     def test_a_recorded_kill_while_loading_is_no_start_by_the_log_alone(self):
         """A real server's log that ends while it loads says ``starting`` for ten minutes after its last line."""
-        lines = (RECORDINGS / "loadkill" / "vllm.log").read_bytes().split(b"\n")
+        lines = log_of("loadkill").split(b"\n")
         server = Server(has_metrics=False).log(*lines)
 
         assert ["starting", "starting", "unknown"] == [server.engine(after=after).state for after in (0, 600, 1)]

@@ -16,7 +16,6 @@ from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the
 from vllm_watch.analysis.backtest.subject import Subject
 from vllm_watch.analysis.loadtest.log_parts import find_logs
 from vllm_watch.analysis.loadtest.source_kind import source_kind
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
@@ -100,7 +99,7 @@ def read_range(asked: PrometheusRange, names: Collection[str], progress: Progres
 
 
 def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subject:
-    recording = open_recording(Path(path))
+    recording = Recording(Path(path))
     grids = []
     for number, server in enumerate(recording.servers):
 

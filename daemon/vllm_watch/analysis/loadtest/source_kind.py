@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from vllm_watch.analysis.replay.open_recording import is_recording
+from vllm_watch.analysis.replay.recording import is_recording
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is
 
@@ -31,12 +31,12 @@ def source_kind(path: Path) -> SourceKind:
     Return what a path names.
 
     Raises:
-        FileError: It cannot be read, or is a folder without a recording, or a server's log with a benchmark's result.
+        FileError: It cannot be read, or is a folder, or a server's log with a benchmark's result.
     """
     if is_recording(path):
         return "recording"
     if path.is_dir():
-        raise FileError(f"{path}: is a folder and no recording: it has no timeline.jsonl")
+        raise FileError(f"{path}: is a folder: give the logs, recordings and results in it")
     head, tail = _ends(path)
     if head.startswith(_RECORDING_LINE):
         raise FileError(f"{path}: is a recording without its compression: compress it with xz")

@@ -25,7 +25,6 @@ from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.source_kind import SourceKind, open_text, source_kind
 from vllm_watch.analysis.loadtest.source_names import without_endings
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.support.errors import FileError
@@ -117,7 +116,7 @@ def read_sources(
         elif unit.kind == "log":
             histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), _to_moment(options.zone), part))
         else:
-            recording = open_recording(Path(unit.name))
+            recording = Recording(Path(unit.name))
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]
@@ -207,9 +206,8 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
 
 
 def _stem(path: str) -> str:
-    """Return a short name for a source: that of its file without its ending, or of its folder."""
-    resolved = Path(path).resolve()
-    return resolved.name if resolved.is_dir() else without_endings(resolved.name)
+    """Return a short name for a source: that of its file without its ending."""
+    return without_endings(Path(path).resolve().name)
 
 
 def _to_moment(zone: tzinfo | None) -> ToMoment:
