@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import sys
 
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.completions import GOOD
+from tests.support.corpus import bodies
 from tests.support.gpus import GIB, gpu
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import log_file, snapshots
@@ -26,7 +26,6 @@ from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 ROOT = Path(__file__).parents[2]
-CORPUS = ROOT / "tests" / "corpus"
 LOG = log_file("day")
 OF_THE_LOG = {
     "VllmEngineCrashed",
@@ -68,7 +67,7 @@ def rules():
 
 def a_page(release="0.33.0"):
     """Return a release's recorded page, of its first engine."""
-    page = gzip.decompress((CORPUS / release / "metrics_1.txt.gz").read_bytes())
+    page = bodies(release)["metrics_1.txt"]
     return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
 
 

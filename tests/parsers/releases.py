@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.support.corpus import CORPUS, bodies
 
 from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch_parsers.events import Event, KvTransfers, Notice, StartupDetail
 
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 RELEASES = ("0.5.5", "0.6.6", "0.7.3", "0.8.5", "0.10.2", "0.12.0", "0.20.2", "0.33.0")
 
 PAGES = tuple(
@@ -104,7 +103,7 @@ def found_events(release: str) -> tuple[Found, ...]:
 
 def page(release: str, name: str) -> bytes:
     """Return a /metrics page."""
-    return gzip.decompress((CORPUS / release / name).read_bytes())
+    return bodies(release)[name]
 
 
 def expected_page(release: str, prefix: str) -> dict[str, Any]:
