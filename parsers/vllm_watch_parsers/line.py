@@ -211,9 +211,8 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     if ends_open:
         repeated = text[: len(text) - len(head.message)]
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
-    if (
-        head.site not in STATS_SITES
-    ):  # They name the engine themselves: an API server prints the lines about all engines.
+    # Sites of statistics name the engine themselves: an API server prints the lines about all engines.
+    if head.site not in STATS_SITES:
         events = _with_engine(events, head.process)
     return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
 
@@ -244,7 +243,7 @@ def _parse_statistics(message: str) -> tuple[Event, ...]:
         return parse_spec_decoding(message)
     if message.startswith(KV_START):
         return parse_kv_transfers(message)
-    return parse_work(message) or parse_stats(message) or parse_startup(message)
+    return parse_stats(message) or parse_work(message) or parse_startup(message)
 
 
 def _parse_continuation(text: bytes, record: Record) -> LogLine:

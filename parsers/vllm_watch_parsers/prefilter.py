@@ -35,14 +35,6 @@ _KV_CACHE_SIZE = b" KV cache size: "
 _MAX_DEVICE = 60
 
 
-# Records of single requests (``--enable-log-requests``, DEBUG): hundreds of bytes each, as many as there are requests.
-REQUEST_RECORD = (
-    rb"(?:\([A-Za-z]\w{0,40} pid=\d{1,10}\) )?INFO \d\d-\d\d \d\d:\d\d:\d\d \[?(?:[a-z0-9_]{1,40}/){0,6}"
-    rb"(?:(?:request_)?logger\.py:\d{1,7}\] Received|async_llm(?:_engine)?\.py:\d{1,7}\] Added) request "
-)
-"""How lines start that certainly have no event, if they have no colours and neither continue nor open a record."""
-
-
 def is_irrelevant(line: bytes) -> bool:
     """Return whether a line that neither continues nor opens a record certainly has no event."""
     if b"\x1b" in line:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import re
+
 from math import isnan
 
 from vllm_watch_parsers.events import DiffusionDecoding, Event, Notice, SpecDecoding
 from vllm_watch_parsers.fields import (
+    USUAL_PERCENT,
+    USUAL_RATE,
     Kind,
     MalformedError,
     OutOfRangeError,
@@ -14,6 +18,7 @@ from vllm_watch_parsers.fields import (
     named_fields,
     read_field,
     unknown_name,
+    usual_ratio,
 )
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
@@ -54,6 +59,16 @@ _RATIO_OF_COUNTS = "Mean denoising steps per canvas"
 _AMBIGUOUS = "Draft acceptance rate: "
 _POSITIONS = "Per-position acceptance rate"
 
+_SHARE = r"(?:0\.\d{3}|1\.000)"
+_USUAL = re.compile(
+    rf"{V1_START}Mean acceptance length: (\d{{1,2}}\.\d{{1,2}}), Accepted throughput: ({USUAL_RATE}) tokens/s, "
+    rf"Drafted throughput: ({USUAL_RATE}) tokens/s, Accepted: (\d{{1,12}}) tokens, Drafted: (\d{{1,12}}) tokens, "
+    rf"Per-position acceptance rate: ({_SHARE}(?:, {_SHARE}){{0,63}}), "
+    rf"Avg Draft acceptance rate: ({USUAL_PERCENT})%\Z",
+    re.ASCII,
+)
+"""The form of nearly all lines of V1, in which every number is in its range."""
+
 Value = float | int | tuple[float | None, ...] | None
 
 
@@ -65,6 +80,9 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
         The event without its engine (the line names none: it belongs to the statistics
         line before it), a `Notice` for a line out of range or not understood, or nothing.
     """
+    usual = _USUAL.match(message)
+    if usual is not None:
+        return (_usual_drafts(usual),)
     if message.startswith(V1_START):
         return _parse(message[len(V1_START) :], _V1_FIELDS)
     if message.startswith(V0_START):
@@ -72,6 +90,20 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
     if message.startswith(DIFFUSION_START):
         return _parse_diffusion(message[len(DIFFUSION_START) :])
     return ()
+
+
+def _usual_drafts(found: re.Match[str]) -> SpecDecoding:
+    length, accepted_rate, drafted_rate, accepted, drafted, positions, rate = found.groups()
+    return SpecDecoding(
+        None,
+        float(length),
+        float(accepted_rate),
+        float(drafted_rate),
+        int(accepted),
+        int(drafted),
+        usual_ratio(rate),
+        tuple(map(float, positions.split(", "))),
+    )
 
 
 def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:

@@ -8,6 +8,7 @@ import json
 from functools import cache
 from typing import Any, NamedTuple
 
+from tests.parsers.lines import read_line
 from tests.support.corpus import CORPUS, bodies
 
 from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
@@ -88,7 +89,7 @@ def read_events(release: str) -> tuple[tuple[int, TimedEvent], ...]:
     """Return all that the reader finds in a release's log, with the number of its line."""
     reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
     lines = enumerate(log_lines(release), start=1)
-    return tuple((number, timed) for number, line in lines for timed in reader.read_line(line, times))
+    return tuple((number, timed) for number, line in lines for timed in read_line(reader, line, times))
 
 
 @cache

@@ -33,7 +33,7 @@ from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
-from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.server import ServerSettings, ServerState

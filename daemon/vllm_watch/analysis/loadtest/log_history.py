@@ -38,7 +38,7 @@ def read_logs(
     done = 0
     with no_search_for_cycles():
         for log in logs:
-            for batch in log.read_until(_STATISTICS):
+            for batch in log.read(_STATISTICS):
                 replay.read(batch)
                 progress((done + log.share * log.size) / whole)
             done += log.size

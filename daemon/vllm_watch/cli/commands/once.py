@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 import msgspec
 
-from vllm_watch.analysis.replay.finished_log import FinishedLog
+from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
 from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
 from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar
@@ -191,7 +191,9 @@ def as_json(found: OnceResult) -> bytes:
 
 def log_records(path: str) -> Iterator[bytes]:
     """Yield the events of a log, each as one line of JSON, but for details of the start that few servers print."""
-    for number, batch in enumerate(FinishedLog(path).read(by_line=True), 1):
+    number = 0
+    for batch in FinishedLog(path).read(LINE):
+        number += batch.lines
         requests = [TimedEvent(batch.end, request) for request in batch.requests]
         for at, event in (*batch.events, *requests):
             if not isinstance(event, Notice | StartupDetail):
