@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import re
 
-from vllm_watch_parsers.events import AGGREGATED, EngineStats, Event, Notice
+from collections.abc import Callable
+
+from vllm_watch_parsers.events import AGGREGATED, AchievedWork, EngineStats, Event, Notice
 from vllm_watch_parsers.fields import (
+    MAX_REQUESTS,
+    MAX_TOKENS_PER_SECOND,
     USUAL_PERCENT,
     USUAL_RATE,
     Kind,
     MalformedError,
     OutOfRangeError,
     named_fields,
+    percent,
     read_field,
     unknown_name,
     usual_ratio,
 )
-from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS_PER_SECOND, percent
 
 
 MAX_ENGINE = 65_535
@@ -87,14 +91,18 @@ def parse_stats(message: str) -> tuple[Event, ...]:
     body = message[found.end() :] if found else message
     if not body.startswith(_STARTS):
         return _parse_v0_hit_rates(message)
+    return reported(lambda: _parse_fields(_engine(found), body))
+
+
+def reported(read: Callable[[], Event | None]) -> tuple[Event, ...]:
+    """Return what `read` finds in a line of statistics, or a `Notice` on one out of range or not understood."""
     try:
-        engine = _engine(found)
-        stats = _parse_fields(engine, body)
+        event = read()
     except OutOfRangeError as error:
         return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
     except MalformedError:
-        return (Notice("stats_unparsed"),)
-    return (stats,) if stats else (Notice("stats_unparsed"),)
+        event = None
+    return (Notice("stats_unparsed") if event is None else event,)
 
 
 def _usual_stats(found: re.Match[str]) -> EngineStats:
@@ -169,3 +177,25 @@ def _parse_v0_hit_rates(message: str) -> tuple[Event, ...]:
     # -1 means that prefix caching is off for that device.
     ratios = [value if value is not None and 0 <= value <= 1 else None for value in (gpu, cpu)]
     return (EngineStats(prefix_cache_hit_ratio=ratios[0], cpu_prefix_cache_hit_ratio=ratios[1]),)
+
+
+MAX_FLOPS_PER_SECOND = 1e18
+"""No device does more in a second, nor moves more bytes."""
+
+WORK_START = "MFU: "
+_LINE = re.compile(
+    r"(?:Engine (\d{1,5}): )?MFU: (\d{1,15}\.\d) TF/s/(?:GPU|device) (\d{1,15}\.\d) GB/s/(?:GPU|device)\Z", re.ASCII
+)
+
+
+def parse_work(message: str) -> tuple[Event, ...]:
+    """Parse the message of a record printed by `perf.py`, or by the Rust front end, which names no engine."""
+    found = _LINE.match(message)
+    if found is None:
+        return ()
+    engine = None if found[1] is None else str(int(found[1]))
+    work = AchievedWork(engine, float(found[2] + "e12"), float(found[3] + "e9"))
+    for name in ("flops_per_second", "memory_bytes_per_second"):
+        if getattr(work, name) > MAX_FLOPS_PER_SECOND:
+            return (Notice("value_out_of_range", name),)
+    return (work,)

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.front_ends import WANTED, EngineKind, Labels, PageProblem
@@ -37,7 +38,6 @@ from vllm_watch_parsers.metric_names import (
     V0_SWAPPED,
     WAITING_BY_REASON,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.places import (
     DEFAULT_ENGINE,
     EngineKey,

@@ -24,12 +24,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.command_line import COMMAND, call_here, called, vllm_watch
+from tests.support.corpus import CORPUS
 from tests.support.http_servers import StandIn, answer
 from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS, bodies_of, body_file, log_file, log_of
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.cli.commands import run, server_check
+from vllm_watch.cli.commands.once import log_records
 from vllm_watch.cli.commands.watched import Selection
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -186,6 +188,16 @@ class TestOnce:
 
         assert 1 == len(pages)
         assert 100 < len(pages.pop().splitlines())
+
+    @pytest.mark.parametrize("release", ["0.12.0", "0.20.2", "0.33.0"])
+    def test_events_of_every_kind(self, release):
+        """A log with all kinds of lines, those on KV transfers among them, is printed to its end."""
+        lines = [json.loads(line) for line in log_records(str(CORPUS / release / "vllm.log"))]
+        kv = [line["fields"]["counts"] for line in lines if line["kind"] == "kv_transfers"]
+
+        assert len(lines) > 50
+        assert kv
+        assert all(number >= 0 for counts in kv for number in counts.values())
 
     def test_events(self):
         """What each line says, with its number."""

@@ -12,7 +12,7 @@ from vllm_watch.daemon.discovery.command_line import arguments_of, parse_argumen
 from vllm_watch.daemon.exposition.collector import TextCollector
 from vllm_watch.daemon.exposition.text_format import prometheus_text
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 def shown(*snapshots):

@@ -24,10 +24,10 @@ from tests.support.recordings import recording
 from tests.support.waiting import until
 
 from vllm_watch.analysis.recorder import running_command, server_recorder
-from vllm_watch.analysis.recorder.benchmark_files import ResultFiles
+from vllm_watch.analysis.recorder.benchmark_results import ResultFiles
+from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import PrivateText
 from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
-from vllm_watch.analysis.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
 from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources, Recording

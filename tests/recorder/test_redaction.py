@@ -27,7 +27,7 @@ from tests.recorder.places import (
 from tests.support.recordings import NAMES, ROOT, log_of, recording
 from tests.support.samples import sample
 
-from vllm_watch.analysis.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.analysis.recorder.benchmark_results import redact_benchmark
 from vllm_watch.analysis.recorder.log_redaction import LogRedactor
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
 from vllm_watch.analysis.replay.finished_log import LogBytes

@@ -49,7 +49,7 @@ from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 BODY = "".join(f'vllm:request_count{{bucket="{number}"}} {number}\n' for number in range(500)).encode()

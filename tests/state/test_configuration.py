@@ -18,8 +18,7 @@ from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
 from vllm_watch.daemon.state.present_life import RunningServer
-from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import is_flag_text
+from vllm_watch_parsers.flags import CommandFacts, is_flag_text
 
 
 CACHE = 'vllm:cache_config_info{{block_size="{block}",cache_dtype="{dtype}",gpu_memory_utilization="0.9"}} 1\n'

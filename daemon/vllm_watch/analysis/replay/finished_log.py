@@ -25,7 +25,7 @@ from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.access import ACCESS_HEAD
-from vllm_watch_parsers.prefilter import is_irrelevant
+from vllm_watch_parsers.line import is_irrelevant
 
 
 READ_SIZE = 1024 * 1024

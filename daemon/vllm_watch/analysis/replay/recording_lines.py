@@ -40,7 +40,7 @@ from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.command_line import CommandLine
 from vllm_watch.daemon.state.gpu_report import GpuReading, HowKnown, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 FORMAT = 1

@@ -35,7 +35,7 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.garbage import no_search_for_cycles
 from vllm_watch.daemon.support.printable import ascii_json
 from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch_parsers.events import Notice, StartupDetail
+from vllm_watch_parsers.events import KvTransfers, Notice, StartupDetail
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -202,6 +202,9 @@ def log_records(path: str) -> Iterator[bytes]:
 
 def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN401  # Any of the events.
     fields = {name: value for name, value in event._asdict().items() if value is not None and value != ()}
+    if isinstance(event, KvTransfers):
+        for name in {"counts", "gauges"} & set(fields):
+            fields[name] = {" ".join((key.series, *key.labels)): value for key, value in fields[name]}
     kind = _KINDS[type(event).__name__]
     return {"line": number, "at": at, "kind": kind, "engine": fields.pop("engine", None), "fields": fields}
 
@@ -209,6 +212,7 @@ def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN4
 _KINDS = {
     "EngineStats": "engine_stats",
     "SpecDecoding": "spec_decoding",
+    "KvTransfers": "kv_transfers",
     "StartupFact": "startup_fact",
     "Lifecycle": "lifecycle",
     "Failure": "failure",

@@ -112,10 +112,7 @@ class LogReader:
             else:
                 self._admit(parsed, times, events)
         self._record = record
-        for text, count in texts.items():
-            request = parse_request(strip_ansi(text).rstrip(b"\r"))
-            if request is not None:
-                requests[request] += count
+        requests.update(_requests_of(texts))
         # Whatever is taken for vLLM's is not foreign, whatever its form.
         self.is_foreign &= not (events or requests or continuations or rejected)
         return LogBatch(
@@ -163,6 +160,16 @@ class LogReader:
         """Read lines only to learn which record is open after them: their events are ignored."""
         for line in self.as_written(lines):
             self._record = parse_line(line, self._record).record
+
+
+def _requests_of(texts: Mapping[bytes, int]) -> Counter[AccessRequest]:
+    """Return the requests of access lines, by how often each text from the method on came."""
+    requests: Counter[AccessRequest] = Counter()
+    for text, count in texts.items():
+        request = parse_request(strip_ansi(text).rstrip(b"\r"))
+        if request is not None:
+            requests[request] += count
+    return requests
 
 
 def _is_vllms(line: bytes) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import given_flags
+from vllm_watch_parsers.flags import CommandFacts, given_flags
 from vllm_watch_parsers.startup import known_name
 
 

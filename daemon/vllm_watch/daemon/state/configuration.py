@@ -23,10 +23,9 @@ import msgspec
 from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.daemon.state.config_labels import config_labels
 from vllm_watch.daemon.state.facts import Text
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
-from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
-from vllm_watch_parsers.numbers import number
+from vllm_watch_parsers.fields import number
+from vllm_watch_parsers.flags import PARALLEL_SIZES, CommandFacts, Flags
 
 
 FlagSource = Literal["log", "metrics", "command line"]

@@ -23,7 +23,7 @@ from vllm_watch.daemon.state.configuration import FlagSource, KeptFlags
 from vllm_watch.daemon.state.facts import Facts
 from vllm_watch.daemon.state.server_process import is_same_start
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 SOURCES: tuple[FlagSource, ...] = ("log", "metrics", "command line")
