@@ -52,20 +52,23 @@ class LogBytes:
         """Yield the same in batches: each line that may have an event, or is a call that pauses, is one of its own."""
         lines = self._framed(data)
         self._reader.as_written(lines)  # Whether there is a terminal is seen in all of them.
-        calls = [call for call in _CALLS if call in data]
         # The filter is for lines outside of records.
         has_records = self._reader.is_in_record or b"\r" in data
+        numbers = [
+            number
+            for number, access in enumerate(map(ACCESS_HEAD.match, lines))
+            if access is None and (has_records or not is_irrelevant(lines[number]))
+        ]
+        calls = [call for call in _CALLS if call in data]
+        if calls:
+            called = [number for number, line in enumerate(lines) if any(call in line for call in calls)]
+            numbers = sorted({*numbers, *called})
         start = 0
-        for number, (line, access) in enumerate(zip(lines, map(ACCESS_HEAD.match, lines), strict=True)):
-            if access is None:
-                is_apart = has_records or not is_irrelevant(line)
-            else:
-                is_apart = bool(calls) and any(call in line for call in calls)
-            if is_apart:
-                if number > start:
-                    yield self._reader.read(lines[start:number], times)
-                yield self._reader.read([line], times)
-                start = number + 1
+        for number in numbers:
+            if number > start:
+                yield self._reader.read(lines[start:number], times)
+            yield self._reader.read([lines[number]], times)
+            start = number + 1
         if start < len(lines):
             yield self._reader.read(lines[start:], times)
 
