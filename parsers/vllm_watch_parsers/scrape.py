@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from vllm_watch_parsers.exposition import Exposition, Problem, parse_exposition
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.front_ends import (
@@ -48,7 +49,6 @@ from vllm_watch_parsers.metric_names import (
     V0_SWAPPED,
     WAITING_BY_REASON,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.server_families import (
     LORA_ACTIVE,
     LORA_MOST,

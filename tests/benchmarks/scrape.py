@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.benchmarks.figures import Figure
 from tests.support.exposition import exported
 from tests.support.pages import label_sets
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import bodies_of
 
 from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
@@ -42,7 +41,7 @@ CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 def measure() -> Iterator[Figure]:
     """Yield what an ordinary body costs, what prometheus_client's parser takes for it, and what others cost."""
-    bodies = [gzip.decompress(path.read_bytes()) for path in sorted((RECORDINGS["day"] / "metrics").glob("*.gz"))]
+    bodies = bodies_of("day")
     state = ServerState(ServerSettings("bench", has_log=False, metrics_interval=5.0))
     costs, theirs = [], []
     for number in range(RUNS):

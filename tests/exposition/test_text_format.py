@@ -22,7 +22,7 @@ from vllm_watch.daemon.discovery.command_line import arguments_of, parse_argumen
 from vllm_watch.daemon.exposition.samples import HistogramSample, PlainSample
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import Histogram
 
 

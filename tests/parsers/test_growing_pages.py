@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import gzip
 import sys
 import tracemalloc
 
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import label_sets, page
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import bodies_of
 
 from vllm_watch_parsers.exposition import (
     BLOCK,
@@ -91,8 +90,8 @@ def test_label_sets_that_nobody_wants_are_not_looked_at_one_by_one(sets):
 
 def test_wild_bodies_take_hardly_more_steps_than_two_ordinary_pages():
     """What the fuzzer has kept, torn pages, and label sets by the ten thousand: none is looked at for long."""
-    recorded = sorted((RECORDINGS["day"] / "metrics").glob("*.gz"))
-    ordinary = gzip.decompress(recorded[len(recorded) // 2].read_bytes())
+    recorded = bodies_of("day")
+    ordinary = recorded[len(recorded) // 2]
     wild = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     wild += [ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // 60)]
     wild += [ordinary + label_sets(10_000 * times) for times in (1, 2, 4)]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_file
 
 from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.cli.commands.once import read_once
@@ -34,7 +34,7 @@ def line(at, running, tokens):
 
 def followed(name):
     """Return what `once` says of a recorded log, and its course."""
-    found = read_once([str(RECORDINGS[name] / "vllm.log")], None, has_course=True)
+    found = read_once([str(log_file(name))], None, has_course=True)
     return summary_text(found.snapshot, found.log, 80, found.course), found.course
 
 

@@ -22,8 +22,7 @@ from tests.support.samples import sample
 from tests.support.waiting import until
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.containers import MAX_WRAPPED
-from vllm_watch.daemon.reading.framing import MAX_LINE
+from vllm_watch.daemon.reading.framing import MAX_LINE, MAX_WRAPPED
 from vllm_watch.daemon.sources import file_queue, startup_scan
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer

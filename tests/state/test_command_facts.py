@@ -10,8 +10,8 @@ from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
+from vllm_watch_parsers.flags import CommandFacts
 
 
 COMMAND = CommandFacts(

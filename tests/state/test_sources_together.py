@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+
+from tests.support.recordings import log_of
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
@@ -15,9 +15,6 @@ from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
-
-
-RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
@@ -572,7 +569,7 @@ class TestRefused:
 
     def test_a_recorded_kill_while_loading_is_no_start_by_the_log_alone(self):
         """A real server's log that ends while it loads says ``starting`` for ten minutes after its last line."""
-        lines = (RECORDINGS / "loadkill" / "vllm.log").read_bytes().split(b"\n")
+        lines = log_of("loadkill").split(b"\n")
         server = Server(has_metrics=False).log(*lines)
 
         assert ["starting", "starting", "unknown"] == [server.engine(after=after).state for after in (0, 600, 1)]

@@ -43,6 +43,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.flags import Flags
 from vllm_watch_parsers.kv_transfer import (
     KV_CONNECTORS,
@@ -55,7 +56,6 @@ from vllm_watch_parsers.kv_transfer import (
     KV_TIERS,
 )
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.prefix import parse_head
 
 

@@ -24,7 +24,6 @@ from vllm_watch.analysis.loadtest.prometheus_history import Sampling, sampling_o
 from vllm_watch.analysis.loadtest.prometheus_queries import sampled_at, values_of
 from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found
 from vllm_watch.analysis.loadtest.source_kind import find_logs, source_kind
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
@@ -197,7 +196,7 @@ def _gaps(api: PrometheusApi, asked: PrometheusRange, grid: SeriesGrid, step: fl
 
 
 def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subject:
-    recording = open_recording(Path(path))
+    recording = Recording(Path(path))
     grids = []
     for number, server in enumerate(recording.servers):
 

@@ -57,7 +57,7 @@ def read_logs(
     whole = sum(log.size for log in logs)
     done = 0
     for log in logs:
-        for batch in log.read_until(_STATISTICS):
+        for batch in log.read(_STATISTICS):
             replay.read(batch)
             progress((done + log.share * log.size) / whole)
         done += log.size

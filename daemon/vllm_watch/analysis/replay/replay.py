@@ -204,7 +204,7 @@ def run_logs(
     apply_counts(state, TailCounts(lag=0))
     moment = last = None
     for log in logs:
-        for batch in log.read_steps():
+        for batch in log.read_apart():
             if batch.events or batch.requests:
                 last = batch.end
                 moment = last if moment is None else moment

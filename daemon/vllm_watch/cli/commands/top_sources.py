@@ -40,9 +40,7 @@ source_options = several(
     config_option,
     log_option,
     metrics_option,
-    click.option(
-        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="Recorded servers, again and again."
-    ),
+    click.option("--recording", metavar="FILE", shell_complete=file_names, help="Recorded servers, again and again."),
     click.option(
         "--speed",
         type=click.FloatRange(0.1, 100),
@@ -99,7 +97,7 @@ def _check_companions(options: SourceOptions) -> None:
     if alone:
         raise UsageError(f"--{alone[0].replace('_', '-')} requires --url URL")
     if options.speed is not None and options.recording is None:
-        raise UsageError("--speed requires --recording DIR|FILE")
+        raise UsageError("--speed requires --recording FILE")
     if (options.username is None) != (options.password_file is None):
         raise UsageError("--username and --password-file require each other")
     if options.username is not None and options.bearer_token_file is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, FilePosition
 from vllm_watch.daemon.sources.open_file import FileId, OpenFile
 from vllm_watch.daemon.sources.rewrite_check import RewriteCheck, last_bytes

@@ -22,10 +22,9 @@ from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
 from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
-from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
-from vllm_watch_parsers.numbers import number
+from vllm_watch_parsers.fields import number
+from vllm_watch_parsers.flags import PARALLEL_SIZES, CommandFacts, Flags
 
 
 # A value comes from the log, /metrics or a command line: what is not spelt as vLLM spells its choices is no label.

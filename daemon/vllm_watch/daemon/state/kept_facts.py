@@ -9,8 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from vllm_watch.daemon.state.facts import Facts, Text
-from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import given_flags
+from vllm_watch_parsers.flags import CommandFacts, given_flags
 from vllm_watch_parsers.startup import known_name
 
 

@@ -21,7 +21,7 @@ from vllm_watch.daemon.state.kept_facts import CommandLine, KeptFacts, KeptFlags
 from vllm_watch.daemon.state.scrape_source import is_same_start
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import FlagSource
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 SOURCES: tuple[FlagSource, ...] = ("log", "metrics", "command line")

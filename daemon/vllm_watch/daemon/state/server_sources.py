@@ -15,8 +15,8 @@ from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
-from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey
 
 
