@@ -22,9 +22,9 @@ from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
 from vllm_watch.daemon.gpu.known_gpus import KnownGpus
 from vllm_watch.daemon.gpu.messages import FailureMessage, ReadingMessage, decode
 from vllm_watch.daemon.gpu.reader_process import ReaderProcess, Said
-from vllm_watch.daemon.sources.journalctl import RestartDelay
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.restart_delay import RestartDelay
 
 
 log = structlog.get_logger("vllm_watch.gpu")

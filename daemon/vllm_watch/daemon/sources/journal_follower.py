@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from vllm_watch.daemon.sources.journalctl import Journalctl, RestartDelay
+from vllm_watch.daemon.sources.journalctl import Journalctl
+from vllm_watch.daemon.support.restart_delay import RestartDelay
 
 
 JournalReason = Literal["ok", "starting", "no_entries", "permission_denied", "journalctl_missing", "journal_failed"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A running journalctl: the child process, the thread that reads its output, and the delay before it is started again.
+A running journalctl: the child process, and the thread that reads its output.
 
 This module handles a journalctl that hangs, prints too much, or ends.
 """
@@ -23,43 +23,12 @@ QUEUE_SIZE = 4 * 1024 * 1024
 MAX_ENTRY = 1024 * 1024
 """Longer entries are no lines of a log: a message of `MAX_LINE` bytes takes five characters for each at most."""
 
-FIRST_DELAY = 1.0
-MAX_DELAY = 60.0
-
 _READ_SIZE = 64 * 1024
 _ERRORS_SIZE = 4096
 _CHECK_SECONDS = 0.2
 _PATIENCE = 0.8
 # The last of them ends the hint that others' messages are not shown.
 _NO_PERMISSION = (b"insufficient permissions", b"Permission denied", b"turn off this notice")
-
-
-class RestartDelay:
-    """
-    When a child is started again: after a delay that doubles with each failure in a row.
-
-    Args:
-        first: The first delay, in seconds.
-        longest: The longest.
-    """
-
-    def __init__(self, first: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
-        self._first, self._longest = first, longest
-        self._delay = first
-        self._retry_at = float("-inf")
-
-    def is_over(self, now: float) -> bool:
-        """Tell whether the child may be started."""
-        return now >= self._retry_at
-
-    def fail(self, now: float) -> None:
-        """Note that the child failed."""
-        self._retry_at = now + self._delay
-        self._delay = min(2 * self._delay, self._longest)
-
-    def reset(self) -> None:
-        """Note that the child works: the next failure is the first one."""
-        self._delay = self._first
 
 
 class Journalctl:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
-from vllm_watch.daemon.sources.journalctl import RestartDelay
 from vllm_watch.daemon.state.xid_events import KernelLine
+from vllm_watch.daemon.support.restart_delay import RestartDelay
 
 
 _RECORD_SIZE = 16_384
