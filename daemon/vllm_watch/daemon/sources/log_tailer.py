@@ -166,14 +166,14 @@ class LogTailer:
         """
         found: dict[str, FilePosition] = {}
         for path, point in self._resume_points.items():
-            found[path] = point.position._replace(read_until=point.stopped_at)
+            found[path] = point.position.dated(point.stopped_at)
         for path, idle in self._idle.items():
             found[path] = idle.point.position
         for path, follower in self._followers.items():
             position = follower.position
             if position is not None:
                 has_all = follower.has_read_all
-                found[path] = position if has_all else position._replace(read_until=follower.read_until)
+                found[path] = position if has_all else position.dated(follower.read_until)
         return tuple(found.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
@@ -324,7 +324,7 @@ class LogTailer:
 
 
 def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
-    return ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
+    return ResumePoint(position.dated(0.0), position.read_until or stopped_at)
 
 
 def _reason(error: OSError) -> LogReason:
