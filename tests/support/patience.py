@@ -18,7 +18,6 @@ from tests.support.waiting import SECONDS
 LIMITS: Mapping[str, tuple[str, ...]] = {
     "daemon.support.hang_guard": ("HANG_SECONDS",),
     "daemon.gpu.reader": ("PATIENCE",),
-    "daemon.gpu.reader_process": ("_PATIENCE",),
     "analysis.recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
     "analysis.recorder.server_recorder": ("END_SECONDS",),
     "daemon.service.gpu_once": ("ANSWER_SECONDS",),

@@ -212,21 +212,24 @@ class FileFollower:
             self.problem = error
             if self._unseen_since is None:
                 self._unseen_since = now
+            with suppress(OSError):  # Files may come and go, and be compressed, while each poll finds no name.
+                self._append_successors(now, is_there=False)
 
-    def _append_successors(self, now: float) -> None:
-        """Have the path's new file read, and before it those that it named between two polls."""
-        new = LogFile(self._path)
+    def _append_successors(self, now: float, *, is_there: bool = True) -> None:
+        """Have the path's new file read, if there is one, and first those that the path named between two polls."""
+        new = [LogFile(self._path)] if is_there else []
         lost = self._counts.total.files_lost
         try:
-            known = {log.file_id for log in (*self.logs, new)}
-            successors = [*self._rotated.after(self.present, known, now, self.position), new]
+            known = {log.file_id for log in (*self.logs, *new)}
+            successors = [*self._rotated.after(self.present, known, now, self.position), *new]
         except OSError:
-            new.close()
+            for log in new:
+                log.close()
             raise
         for log in successors:
             log.is_after_gap = self._counts.total.files_lost > lost  # Which one is missing is not known.
         self._counts.add(rotations=len(successors))
-        self._is_at_end = False
+        self._is_at_end = self._is_at_end and not successors
         self._files.extend(successors)
 
     def _read(self, now: float, max_reads: int) -> list[LogBatch]:
