@@ -242,8 +242,9 @@ class ReadCounts:
 
     def add(self, **numbers: int) -> None:
         """Count so much more of each of these fields of `TailCounts`."""
-        total = self.total._asdict()
-        self.total = self.total._replace(**{name: total[name] + number for name, number in numbers.items()})
+        if any(numbers.values()):
+            total = self.total._asdict()
+            self.total = self.total._replace(**{name: total[name] + number for name, number in numbers.items()})
 
     def add_read(self, batch: LogBatch, size: int) -> None:
         """Count lines, and the bytes that they were read from."""
