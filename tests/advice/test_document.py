@@ -7,9 +7,8 @@ import re
 
 from pathlib import Path
 
-from vllm_watch.analysis.advice.judge import MOST
+from vllm_watch.analysis.advice.judge import MOST, RULES
 from vllm_watch.analysis.advice.rule import ENOUGH_SECONDS, LEAST_SECONDS, LEAST_SHARE
-from vllm_watch.analysis.advice.rules import RULES
 
 
 TEXT = (Path(__file__).parents[2] / "daemon" / "ADVISING.md").read_text(encoding="utf-8")

@@ -14,12 +14,11 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import ROOT
 from tests.support.shared import shared
 
-from vllm_watch.analysis.advice.advise import advise
-from vllm_watch.analysis.advice.subject import Given
+from vllm_watch.analysis.advice.advice_subject import Given
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.analysis.loadtest.sources import read_sources
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.report_sources import read_sources
 
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,17 @@ from tests.alerts.needed import needed
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.evaluation import FIRING, NOTHING, STALE, Answers, Evaluation, Labels, evaluate
 from vllm_watch.analysis.backtest.fired import Fired, intervals
-from vllm_watch.analysis.backtest.promtool import promtool
+from vllm_watch.analysis.backtest.promtool import (
+    FIRING,
+    NOTHING,
+    STALE,
+    Answers,
+    Evaluation,
+    Labels,
+    evaluate,
+    promtool,
+)
 from vllm_watch.analysis.backtest.rule_set import Group
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
 from vllm_watch.analysis.replay.open_recording import open_recording

@@ -18,7 +18,7 @@ report       `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 
 Each figure is compared with that of the last release in figures.json. The exit status is 1 if one is worse by more than
-a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and writes them into the READMEs.
+a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and writes them into the documents.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tests.benchmarks import (
     start,
     terminal,
 )
-from tests.benchmarks.cost_table import HEADINGS, filled
+from tests.benchmarks.cost_table import TABLES, filled
 from tests.benchmarks.figures import Figure, Kept, KeptBenchmark, compare, gone, keep, row
 from tests.benchmarks.machine import calibrate, machine
 
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     """Run the named benchmarks, or all but the long ones; return 1 if something is worse than it was."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, and compare with the last release.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name} and the READMEs")
+    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name} and the documents")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
@@ -117,10 +117,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _keep(figures: Kept) -> None:
-    """Write the file of figures, and the READMEs' table."""
+    """Write the file of figures, and the documents' tables."""
     KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
-    for readme, heading in HEADINGS.items():
-        readme.write_text(filled(readme.read_text(encoding="utf-8"), heading, figures), encoding="utf-8")
+    for document, (heading, rows) in TABLES.items():
+        text = document.read_text(encoding="utf-8")
+        document.write_text(filled(text, heading, rows, figures), encoding="utf-8")
 
 
 def _introduce(kept: Kept | None) -> None:

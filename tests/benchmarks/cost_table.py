@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The READMEs' table of what vllm-watch costs, whose numbers are kept figures."""
+"""The tables of what vllm-watch costs, whose numbers are kept figures: the whole one, and the READMEs' three lines."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.benchmarks.figures import Kept
@@ -17,10 +17,10 @@ from tests.benchmarks.terminal import MANY, ONE
 
 
 ROOT = Path(__file__).parents[2]
-HEADINGS = {ROOT / "README.md": "Cost", ROOT / "README.zh-CN.md": "开销"}
 RATES = [f"{rate:,} lines/s" for rate in GOALS if rate]
+Row = tuple[list[tuple[str, str]], list[tuple[str, str]]]
 STARTS = ("--version", "once, 300 lines", "run, ready")
-ROWS = (
+ROWS: tuple[Row, ...] = (
     (
         [*(("lines", rate) for rate in RATES), ("lines", "memory, one server")],
         [("lines", f"{rate}: mtail") for rate in RATES],
@@ -36,18 +36,26 @@ ROWS = (
     ([("gpu", each) for each in (SHARE, MEMORY)], []),
 )
 """Of each row the figures in its two last cells, by benchmark and name, in the order of their numbers."""
+SHORT = (ROWS[0], *ROWS[2:4])
+TABLES = {
+    ROOT / "README.md": ("Cost", SHORT),
+    ROOT / "README.zh-CN.md": ("开销", SHORT),
+    ROOT / "tests" / "benchmarks" / "README.md": ("Figures", ROWS),
+}
+"""Of each document with a table the section that it is in, and its rows."""
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?![\d,.]*(?: lines| 行))")
 """A number, but not how many lines are read."""
 
 
-def filled(text: str, heading: str, kept: Kept) -> str:
+def filled(text: str, heading: str, rows: Sequence[Row], kept: Kept) -> str:
     """
-    Return a README with the kept figures in its table.
+    Return a document with the kept figures in its table.
 
     Args:
-        text: The README.
+        text: The document.
         heading: Of the section with the table.
+        rows: What is in the table.
         kept: The figures.
 
     Raises:
@@ -56,8 +64,8 @@ def filled(text: str, heading: str, kept: Kept) -> str:
     start = text.index(f"\n## {heading}\n")
     end = text.index("\n## ", start + 1)
     lines = text[start:end].split("\n")
-    rows = [number for number, line in enumerate(lines) if line.startswith("| ")][1:]
-    for number, cells in zip(rows, ROWS, strict=True):
+    numbers = [number for number, line in enumerate(lines) if line.startswith("| ")][1:]
+    for number, cells in zip(numbers, rows, strict=True):
         before, *shown, after = lines[number].rsplit("|", 3)
         pairs = zip(shown, cells, strict=True)
         new = [_filled_cell(cell, [kept.benchmarks[a].figures[b].value for a, b in names]) for cell, names in pairs]

@@ -23,7 +23,7 @@ def run(tmp_path, monkeypatch, capsys):
     """Run `make bench` where two benchmarks have the figures that a test says; return the status and the output."""
     monkeypatch.setattr(bench, "KEPT", tmp_path / "figures.json")
     monkeypatch.setattr(bench, "LONG", frozenset({"soak"}))
-    monkeypatch.setattr(bench, "HEADINGS", {})
+    monkeypatch.setattr(bench, "TABLES", {})
     monkeypatch.setattr(bench, "CALIBRATIONS", 1)
 
     def run(*arguments, start=1.0, ratio=5.0):

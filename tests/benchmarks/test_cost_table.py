@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The READMEs' figures are those that `make bench` has kept."""
+"""The documents' figures are those that `make bench` has kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.benchmarks.__main__ import KEPT
-from tests.benchmarks.cost_table import HEADINGS, ROWS, filled
+from tests.benchmarks.cost_table import ROWS, TABLES, filled
 from tests.benchmarks.figures import Kept, KeptBenchmark, KeptFigure, Machine
 
 
@@ -40,12 +40,12 @@ def kept(value):
     return Kept("0.1.0", "2026-11-22", Machine(2, "", "3.11"), benchmarks)
 
 
-@pytest.mark.parametrize("readme", HEADINGS, ids=lambda path: path.name)
-def test_the_readmes_figures_are_those_that_are_kept(readme):
+@pytest.mark.parametrize("document", TABLES, ids=lambda path: str(path.relative_to(path.parents[-2])))
+def test_the_readmes_figures_are_those_that_are_kept(document):
     """Each number of the table is that of the last release; `make bench ARGS=--keep` writes them."""
-    text = readme.read_text(encoding="utf-8")
+    text = document.read_text(encoding="utf-8")
 
-    assert text == filled(text, HEADINGS[readme], msgspec.json.decode(KEPT.read_bytes(), type=Kept))
+    assert text == filled(text, *TABLES[document], msgspec.json.decode(KEPT.read_bytes(), type=Kept))
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_the_readmes_figures_are_those_that_are_kept(readme):
 )
 def test_figures_take_the_place_of_numbers(value, shown):
     """All numbers of the two last cells are replaced, but how many lines are read; the rest stays as it is."""
-    text = filled(TABLE, "Cost", kept(value))
+    text = filled(TABLE, "Cost", ROWS, kept(value))
 
     assert f"| a log of 20 lines | {shown}, {shown}, {shown} or {shown} % of a core; {shown} MiB |" in text
     assert f"| start | {shown} s, on 300 lines {shown} s, {shown} s | |" in text
     assert text.endswith("| 5 | 6 | 7 |\n")
-    assert text == filled(text, "Cost", kept(value))
+    assert text == filled(text, "Cost", ROWS, kept(value))
 
 
 @pytest.mark.parametrize(("old", "new"), [("1 %, 1 MiB", "1 %"), ("| GPUs |", "| too many | 1, 1 | |\n| GPUs |")])
 def test_a_table_of_another_form_is_an_error(old, new):
     """A number or a row too few or too many is said, not filled wrongly."""
     with pytest.raises(ValueError, match=r"expected 2 numbers|argument 2 is shorter"):
-        filled(TABLE.replace(old, new), "Cost", kept(1.0))
+        filled(TABLE.replace(old, new), "Cost", ROWS, kept(1.0))

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from tests.alerts.incidents import INCIDENTS
+from tests.loadtest.histories import log_of
 from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.filled_prometheus import filled_prometheus
@@ -94,7 +95,8 @@ class TestRecording:
 
     def test_a_log_into_a_file(self, tmp_path):
         """Of a log alone what needs /metrics is not judged; an alert that fires makes the command fail if asked to."""
-        log = f"{STALL}/vllm.log"
+        log = tmp_path / "vllm.log"
+        log.write_bytes(log_of(recording("stall")))
         options = ("--zone", "Asia/Shanghai", "--fail-if-firing", "info", "-o", tmp_path / "alerts.txt")
         found = backtest(log, *options)
         text = (tmp_path / "alerts.txt").read_text()
@@ -110,7 +112,7 @@ class TestFlagThatIsNotKnown:
 
     def test_what_it_would_decide_is_named(self, tmp_path):
         """Nothing passes in silence: the answer and a line for CI name the alert and the flag."""
-        lines = (recording("queue").path / "vllm.log").read_text().splitlines(keepends=True)
+        lines = log_of(recording("queue")).decode().splitlines(keepends=True)
         file = tmp_path / "vllm.log"
         file.write_text("".join(line for line in lines if "Avg prompt throughput" in line))
         found = backtest(file, "--fail-if-firing", "critical")

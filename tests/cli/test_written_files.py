@@ -19,7 +19,7 @@ from tests.support.waiting import SECONDS
 
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.cli.commands.output_formats import comparison_format, report_format
-from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
 

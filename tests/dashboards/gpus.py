@@ -10,7 +10,7 @@ from tests.support.gpus import WHOLE
 
 from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.exposition.line_starts import label_text
+from vllm_watch.daemon.exposition.text_format import label_text
 
 
 GPUS: Mapping[str, tuple[str, ...]] = {

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tests.alerts.replay import STEP
 
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.exposition.line_starts import label_text
+from vllm_watch.daemon.exposition.text_format import label_text
 
 
 _PREFILL: dict[tuple[str, ...], float] = {

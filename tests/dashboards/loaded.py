@@ -48,7 +48,7 @@ from tests.support.yaml_files import load_yaml
 from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.catalog.series import DAEMON
-from vllm_watch.daemon.exposition.line_starts import label_text
+from vllm_watch.daemon.exposition.text_format import label_text
 
 
 RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}

@@ -104,6 +104,11 @@ def has_lines(path):
     return path.exists() and path.stat().st_size > 0
 
 
+def poll(log):
+    """Poll; however often, no second passes for the daemon while the writer waits."""
+    return log.poll(seconds=0.001)
+
+
 class Vllm:
     """Stands for vLLM: writes numbered lines, one write each, as fast as they are taken."""
 
@@ -134,12 +139,12 @@ def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(fo
     with pipe(folder.parent / "pipe") as held, writer(folder, held):
         with Vllm(held) as vllm:
             for part in range(1, 6):
-                # A writer that stands still for two rotations would write into a file that is compressed already.
                 until(lambda wanted=part * LINES // 7: vllm.written >= wanted and has_lines(log.path), SECONDS)
+                # The writer has the new file open, so nothing more comes into the one that is compressed next.
+                read += poll(log)
                 rotate("vllm", folder)
-                read += log.poll()
         os.write(held, stats_line(LINES))  # All others may have been written before the last renaming.
-        until(lambda: read.extend(log.poll()) or len(read) > LINES, SECONDS)
+        until(lambda: read.extend(poll(log)) or len(read) > LINES, SECONDS)
 
     assert read == list(range(LINES + 1))
     assert {path.name for path in folder.iterdir()} >= {"vllm.log", "vllm.log.1", "vllm.log.2.gz"}

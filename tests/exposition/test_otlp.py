@@ -23,9 +23,8 @@ from tests.support.gpus import gpu, uuid
 from tests.support.recordings import snapshots
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.exposition.otlp import partial_success
+from vllm_watch.daemon.exposition.otlp import Exported, otlp_request, partial_success
 from vllm_watch.daemon.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
-from vllm_watch.daemon.service.otlp_request import Shown, otlp_request
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
@@ -49,7 +48,10 @@ def pushed(servers, *, process=()):
     """Return the decoded request about some servers."""
     failures = []
     body = otlp_request(
-        Shown(servers, own_samples(), process, AT), "host:9468", DAEMON_START, lambda *failed: failures.append(failed)
+        Exported(servers, own_samples(), process, AT),
+        "host:9468",
+        DAEMON_START,
+        lambda *failed: failures.append(failed),
     )
     assert failures == []
     return ExportMetricsServiceRequest.FromString(body)
@@ -104,11 +106,17 @@ def test_page_and_push_are_equal(name, second):
 
 
 def test_each_name_is_there_once():
-    """A receiver takes the series of a name from one metric: no two bear the same."""
-    names = [metric.name for metric in metrics_of(pushed(shown("dp1", 90)))]
+    """A receiver takes the series of a name from one metric: no two bear the same. Counts only grow, cumulatively."""
+    metrics = metrics_of(pushed(shown("dp1", 90)))
+    names = [metric.name for metric in metrics]
 
     assert len(names) == len(set(names))
     assert not any(name.endswith("_total") for name in names)
+    for metric in metrics:
+        kind = metric.WhichOneof("data")
+        if kind != "gauge":
+            assert getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
+        assert kind != "sum" or metric.sum.is_monotonic
 
 
 def test_units_add_nothing_to_names():
@@ -152,15 +160,6 @@ def test_a_start_by_a_wrong_clock_is_not_after_the_value():
             assert point.start_time_unix_nano <= point.time_unix_nano
 
 
-def test_all_counts_are_cumulative():
-    """Sums only grow and are cumulative, as are histograms."""
-    for metric in metrics_of(pushed(shown("dp1", 90))):
-        kind = metric.WhichOneof("data")
-        if kind != "gauge":
-            assert getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
-        assert kind != "sum" or metric.sum.is_monotonic
-
-
 def test_who_pushes():
     """The resource names the program and this daemon, so that receivers tell it from others."""
     about = attributes_of(pushed(shown("dp1", 90)).resource_metrics[0].resource)
@@ -180,7 +179,9 @@ def test_a_server_that_fails_hides_no_other():
     """A server that cannot be exported is reported, and the others are pushed."""
     good, bad = shown("dp1", 90)
     failures = []
-    body = otlp_request(Shown((bad._replace(engines=None), good), [], [], AT), "x", 1.0, lambda *f: failures.append(f))
+    body = otlp_request(
+        Exported((bad._replace(engines=None), good), [], [], AT), "x", 1.0, lambda *f: failures.append(f)
+    )
 
     assert [name for name, _ in failures] == ["other"]
     points = [p for m in metrics_of(ExportMetricsServiceRequest.FromString(body)) for p in m.gauge.data_points]

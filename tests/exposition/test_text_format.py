@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scrape of the daemon gets is byte for byte what prometheus_client would write."""
+"""
+What a scrape of the daemon gets is byte for byte what prometheus_client would write. A value that cannot be written
+hides no other server.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +10,55 @@ import math
 
 import pytest
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest as write_text
 from prometheus_client.openmetrics.exposition import generate_latest as write_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.exposition import Collected, LibraryFamilies, collected, exported, written
+from tests.support.pages import ScrapedServer, page
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.daemon.exposition.sample_values import HistogramSample, PlainSample
+from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.exposition.samples import HistogramSample, PlainSample
+from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.scrape import Histogram
 
 
 WRITERS = {False: write_text, True: write_openmetrics}
-pytestmark = pytest.mark.slow
 
 VALUES = [0, 1, -1, 0.1, 1e-9, 123456.5, 1234567, 12345678.9, 1e21, 1e300, math.inf, -math.inf, math.nan]
 ODD = ["", 'quo"te', "back\\slash", "line\nbreak", "通义", 'all "of\\ \nit']
 OWN = [PlainSample("build_info", ("1", "3"), 1, 0.0)]
 
 
-class Fixed:
-    """A collector of families that are what they are."""
-
-    def __init__(self, *families):
-        self._families = families
-
-    def collect(self):
-        """Return them."""
-        return iter(self._families)
-
-
-def by_library(collector, *, for_openmetrics=False):
-    """Return what prometheus_client writes of a collector's families."""
+def by_library(collected, *, for_openmetrics=False, with_times=False):
+    """Return what prometheus_client writes of samples."""
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(LibraryFamilies(collected, with_times=with_times))
     return WRITERS[for_openmetrics](registry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_openmetrics", [False, True])
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_recordings(name, for_openmetrics):
     """At every tenth second of every recording both write the same, the daemon's own samples among it."""
     for second, snapshot in snapshots(name, step=10.0):
         found = collected(snapshot, own=OWN)
-        theirs = by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics)
+        theirs = by_library(found, for_openmetrics=for_openmetrics)
 
         assert theirs == exported(snapshot, own=OWN, for_openmetrics=for_openmetrics), second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_recordings_with_times(name):
     """With the time of each sample both write the same."""
     for second, snapshot in snapshots(name, step=60.0):
         found = collected(snapshot)
 
-        assert by_library(LibraryFamilies(found, with_times=True)) == written(found, with_times=True), second
+        assert by_library(found, with_times=True) == written(found, with_times=True), second
 
 
 @pytest.mark.parametrize("for_openmetrics", [False, True])
@@ -77,7 +74,7 @@ def test_configured_labels(for_openmetrics):
     found = collected(*servers, own=own)
     ours = exported(*servers, own=own, for_openmetrics=for_openmetrics)
 
-    assert by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics) == ours
+    assert by_library(found, for_openmetrics=for_openmetrics) == ours
     assert b'area="1",engine="0",le="' in ours
     assert b',len="",' in ours
 
@@ -96,31 +93,38 @@ def test_odd_texts_and_values(for_openmetrics):
     )
     ours = written(found, for_openmetrics=for_openmetrics)
 
-    assert by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics) == ours
+    assert by_library(found, for_openmetrics=for_openmetrics) == ours
     assert ours.count(b"\n") == len(ODD) + len(VALUES) + 4 * len(ODD) + 6 + for_openmetrics
 
 
-@pytest.mark.parametrize("for_openmetrics", [False, True])
-@pytest.mark.parametrize("kind", ["gauge", "counter", "histogram"])
-def test_odd_families_of_others(kind, for_openmetrics):
-    """Families of the library's, with any help text, labels and values, are written as by the library."""
-    family = Metric("some_family", 'a "help" of \\ two\nlines, Größe', kind)
-    for number, value in enumerate(VALUES):
-        name = {"counter": "some_family_total", "histogram": "some_family_bucket"}.get(kind, "some_family")
-        labels = {"z": str(number), "le": "+Inf", **dict(zip("abcdef", ODD, strict=True))}
-        family.add_sample(name, labels, value)
-    family.add_sample("some_family_sum" if kind == "histogram" else "some_family", {}, 2)
-    ours = written(Collected([]), [family], for_openmetrics=for_openmetrics)
-
-    assert by_library(Fixed(family), for_openmetrics=for_openmetrics) == ours
-    assert ours.count(b"\n") == len(VALUES) + 3 + for_openmetrics
+def shown(*snapshots):
+    """Return the servers on the page, and those that could not be shown."""
+    failed = []
+    body = exported(*snapshots, failed=lambda name, _error: failed.append(name)).decode()
+    samples = [sample for family in parse_text(body) for sample in family.samples]
+    return {sample.labels["server"] for sample in samples}, failed
 
 
-@pytest.mark.parametrize("for_openmetrics", [False, True])
-def test_the_process(for_openmetrics):
-    """The process' own families are written as the library writes them."""
-    families = list(ProcessCollector(registry=None).collect())
-    ours = written(Collected([]), families, for_openmetrics=for_openmetrics)
+@pytest.mark.parametrize("version", [5, ("0.10",), b"0.10"])
+def test_one_bad_value_costs_one_server(version):
+    """What is no text where a label should be is told of one server, and the other is on the page."""
+    good = ScrapedServer().scrape(page(running=1))
+    bad = good._replace(name="bad", version=version)
 
-    assert by_library(Fixed(*families), for_openmetrics=for_openmetrics) == ours
-    assert b"process_cpu_seconds_total " in ours
+    assert shown(good, bad) == ({"s"}, ["bad"])
+
+
+def test_a_lone_surrogate_costs_a_letter():
+    """Bytes that are no UTF-8, wherever they came from, are shown as a question mark."""
+    state = ServerState(ServerSettings("s", False, 5.0, command=CommandFacts(model_name="caf\udce9")))
+
+    assert shown(state.snapshot(1.0)) == ({"s"}, [])
+
+
+@pytest.mark.parametrize("model", ["/models/caf\udce9", "/models/" + "x" * 5000, "a b", "m\n", ""])
+def test_a_command_line_names_a_model_as_a_log_would(model):
+    """A discovered server's model has a name only if it is spelt like one, and is not too long: it becomes a label."""
+    command = parse_arguments(arguments_of(["/usr/bin/vllm", "serve", model, "--port", "8000"]))
+
+    assert command.facts.model_name == ""
+    assert parse_arguments(arguments_of(["vllm", "serve", "Qwen/Qwen3-8B"])).facts.model_name == "Qwen/Qwen3-8B"

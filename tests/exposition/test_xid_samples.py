@@ -10,7 +10,7 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.exposition.event_view import event_views
+from vllm_watch.daemon.exposition.json_view import event_documents
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus, self_metrics
 from vllm_watch.daemon.state.gpu_report import ServerGpu
@@ -75,8 +75,8 @@ def test_a_server_s_count_starts_at_0_where_its_gpus_are_known(gpus, count, valu
 @pytest.mark.parametrize("code", [each.code for each in XID_CODES])
 def test_each_code_is_an_event_in_words(code):
     """What happened names the GPU's place and what the code means."""
-    (view,) = event_views([ServerEvent(5.0, "xid", code, gpu="0000:18:00", times=2)])
+    (event,) = event_documents([ServerEvent(5.0, "xid", code, gpu="0000:18:00", times=2)])
 
-    assert (view["kind"], view["gpu"], view["count"]) == ("xid", "0000:18:00", 2)
-    assert "0000:18:00" in view["text"]
-    assert (f"Xid {code} " in view["text"]) == code.isdigit()
+    assert (event.kind, event.gpu, event.count) == ("xid", "0000:18:00", 2)
+    assert "0000:18:00" in event.text
+    assert (f"Xid {code} " in event.text) == code.isdigit()

@@ -14,11 +14,11 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
-from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.service.history import ChartHistory
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.errors import DaemonError
@@ -44,8 +44,9 @@ def snapshot_at(at):
 
 def metrics(at):
     """Return the daemon's /metrics."""
-    samples = server_samples(snapshot_at(at))
-    return b"".join(prometheus_text([SampleWriter().write(samples)]))
+    writer = TextWriter()
+    writer.add(server_samples(snapshot_at(at)))
+    return b"".join(writer.families())
 
 
 def status(at):

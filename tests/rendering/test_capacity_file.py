@@ -10,8 +10,8 @@ from tests.support.command_line import vllm_watch
 from tests.support.load_tests import run
 from tests.support.recordings import ROOT
 
-from vllm_watch.analysis.loadtest.model import Capacity, Report
-from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.loadtest.load_test import Capacity, Report
+from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import CapacityConfig
 

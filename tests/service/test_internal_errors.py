@@ -28,9 +28,9 @@ from vllm_watch.daemon.config.model import (
     PrometheusConfig,
     ServerConfig,
 )
-from vllm_watch.daemon.exposition import collector as collector_module
 from vllm_watch.daemon.exposition.self_metrics import self_metrics
 from vllm_watch.daemon.service import alerts_thread
+from vllm_watch.daemon.service import endpoints as endpoints_module
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.service.systemd import Notifier
@@ -194,7 +194,7 @@ BREAK = {
     ),
     "threads": _refuse_threads,
     "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
-    "snapshot": lambda _, patch: patch.setattr(collector_module, "sample_parts", fail),
+    "snapshot": lambda _, patch: patch.setattr(endpoints_module, "server_samples", fail),
     "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,

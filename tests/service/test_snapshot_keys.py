@@ -9,13 +9,14 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import msgspec
+
 from tests.state.test_sources_together import READY, STARTING, Server, page
 from tests.support.gpus import gpu
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.exposition.event_view import event_views
-from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.json_view import event_documents, server_view
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.prometheus_alerts import Alert, Alerts, alerts_view
@@ -65,7 +66,7 @@ def documents():
     used = ServerGpu("GPU-1", "pid", is_shared=True, memory=1.0, reading=gpu(), other_memory=1.0, throttled={})
     fallen = ServerEvent(1.0, "xid", "79", gpu="0000:18:00")
     whole = server_view(snapshot._replace(gpus=(used,), gpu_xids=1, cost_per_hour=1.0, events=(fallen,)))
-    whole["events"] = event_views([fallen])
+    whole["events"] = msgspec.to_builtins(event_documents([fallen]))
     unknown = alerts_view(Alerts(1.0, None, "http://p: it has not answered yet"), {"s"}, 0.0)
     known = alerts_view(Alerts(1.0, (ALERT,)), {"s"}, 0.0)
     clock = ScaledClock(10)

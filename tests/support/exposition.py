@@ -11,10 +11,8 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
-from vllm_watch.daemon.exposition.collector import TextCollector
-from vllm_watch.daemon.exposition.line_starts import configured_labels
-from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
-from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, for_each_server, server_samples
+from vllm_watch.daemon.exposition.text_format import TextWriter
 
 
 class Collected(NamedTuple):
@@ -34,16 +32,24 @@ def collected(*snapshots, own=()):
     return Collected([*samples, *own], {snapshot.name: snapshot.labels for snapshot in snapshots})
 
 
-def written(collected, others=(), *, for_openmetrics=False, with_times=False):
+def _text(writer, *, for_openmetrics):
+    families = writer.families(for_openmetrics=for_openmetrics)
+    return b"".join([*families, *([b"# EOF\n"] if for_openmetrics else [])])
+
+
+def written(collected, *, for_openmetrics=False, with_times=False):
     """Return samples as they are written, as bytes."""
-    texts = SampleWriter(configured_labels(collected.labels)).write(collected.samples, with_times=with_times)
-    return b"".join(prometheus_text([texts], others, for_openmetrics=for_openmetrics))
+    writer = TextWriter(collected.labels, with_times=with_times)
+    writer.add(collected.samples)
+    return _text(writer, for_openmetrics=for_openmetrics)
 
 
-def exported(*snapshots, own=(), for_openmetrics=False):
+def exported(*snapshots, own=(), for_openmetrics=False, failed=_fail):
     """Return what a scrape of the daemon gets of some servers, as bytes."""
-    texts = TextCollector().texts(snapshots, lambda: own, failed=_fail)
-    return b"".join(prometheus_text(texts, for_openmetrics=for_openmetrics))
+    writer = TextWriter({snapshot.name: snapshot.labels for snapshot in snapshots})
+    for_each_server(snapshots, lambda server, other_gpus: writer.add(server_samples(server, other_gpus)), failed)
+    writer.add(own)
+    return _text(writer, for_openmetrics=for_openmetrics)
 
 
 class LibraryFamilies:

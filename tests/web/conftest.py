@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.web.endpoints import PLAIN_TEXT, Response
+from vllm_watch.daemon.web.routes import PLAIN_TEXT, Response
 from vllm_watch.daemon.web.server import WebServer
 
 

@@ -10,6 +10,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support import gpus, tools
@@ -19,21 +20,20 @@ from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 from tests.web.conftest import FakeEndpoints
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.analysis.replay.recording import server_name
 from vllm_watch.cli.commands.demo import played
 from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.daemon.catalog.causes import CAUSES
 from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
-from vllm_watch.daemon.exposition.event_view import event_views
-from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.json_view import event_documents, server_view
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.snapshot import ServerEvent, StateSince
 from vllm_watch.daemon.support.clock import ScaledClock
-from vllm_watch.daemon.web.endpoints import Response
+from vllm_watch.daemon.web.routes import Response
 from vllm_watch.daemon.web.server import WebServer
 
 
@@ -497,8 +497,8 @@ def test_events_of_the_last_hour(visit, shown):
     """The latest events are first, with age, engine (of several) and number; none is why a server is down."""
     changes = [ServerEvent(AT - 600 + each, "state", "idle", before="serving") for each in range(9)]
     events = [*changes, ServerEvent(AT - 120, "failure", "nccl_error", engine="1", times=3)]
-    several = {**server("a", engines=2), "events": event_views(events)}
-    down = {**server("b", "down"), "events": event_views(events[-2:])}
+    several = {**server("a", engines=2), "events": msgspec.to_builtins(event_documents(events))}
+    down = {**server("b", "down"), "events": msgspec.to_builtins(event_documents(events[-2:]))}
     shown.document = {"servers": [several, down, {**server("c"), "events": []}]}
     page = visit().open()
     rows = page.locator("#server-a .event")

@@ -19,9 +19,9 @@ from vllm_watch.daemon.support.errors import ConfigError
 from vllm_watch.daemon.support.internal_errors import InternalErrors
 from vllm_watch.daemon.web import config_reload, connections
 from vllm_watch.daemon.web import server as server_module
+from vllm_watch.daemon.web.addresses import is_loopback
 from vllm_watch.daemon.web.config_reload import CurrentWebConfig
 from vllm_watch.daemon.web.server import WebServer
-from vllm_watch.daemon.web.sockets import is_loopback
 
 
 pytestmark = pytest.mark.slow
@@ -57,19 +57,13 @@ def test_pages_are_served(secure):
     assert secure.ask("/metrics").status == 200
 
 
-def test_server_of_another_authority_is_refused(web_of, client_of, tls, stranger, trusting_context):
-    """E7: a client that trusts another authority says no."""
-    client = client_of(web_of(tls).port, context=trusting_context(stranger))
-
+def test_server_that_is_not_trusted_is_refused(web_of, client_of, tls, authority, stranger, trusting_context):
+    """E7: a client says no to a server of another authority, and to a certificate that has expired."""
     with pytest.raises(ssl.SSLCertVerificationError):
-        client.ask("/metrics")
+        client_of(web_of(tls).port, context=trusting_context(stranger)).ask("/metrics")
 
-
-def test_expired_certificate_is_refused(web_of, client_of, authority, trusting_context):
-    """E7: a client says no to a server's certificate that has expired."""
     old = authority.issue("old-server", days=-1)
     server = web_of(f"tls_server_config: {{cert_file: {old.cert}, key_file: {old.key}}}")
-
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         client_of(server.port, context=trusting_context(authority)).ask("/metrics")
 
@@ -142,12 +136,11 @@ def test_slow_handshake_ends_at_the_deadline(monkeypatch, request):
         assert connection.recv(1) == b""
 
 
-def test_one_connection_too_many_takes_the_place_of_the_silent(monkeypatch, secure, caplog):
+def test_one_connection_too_many_is_closed(monkeypatch, secure, caplog):
     """E5: the bound on connections holds before the handshake, and closing one is no error."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
-    with secure.connect() as first:
-        assert secure.ask("/-/ready").status == 200
-        assert first.recv(1) == b""
+    with secure.connect(), pytest.raises(OSError):  # noqa: PT011 - Each operating system says it in its own words.
+        secure.ask("/-/ready")
 
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
 
@@ -286,8 +279,8 @@ class TestChange:
         config.load()
         return config
 
-    def test_wrong_file_keeps_the_old_one(self, config, file, clock):
-        """E7: a wrong file changes nothing and is said once; the next good one counts."""
+    def test_wrong_file_keeps_the_old_one(self, config, errors, file, clock):
+        """E7: a wrong file changes nothing, is said and counted once, and is no internal error; the next one counts."""
         old = config.get()
         file.write_text("nonsense: 1")
         with structlog.testing.capture_logs() as logs:
@@ -296,22 +289,11 @@ class TestChange:
                 assert config.get() is old
         assert [entry["event"] for entry in logs] == ["web_config.rejected"]
         assert "web.yml:1: unknown key" in logs[0]["reason"]
+        assert (config.is_good, config.failures) == (False, 1)
 
         file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}")
         clock.time += 1
         assert config.get().headers == {"X-Frame-Options": "sameorigin"}
-
-    def test_wrong_file_is_no_failure_of_the_daemon(self, config, errors, file, clock):
-        """A rejection shows until the file is read well again, counts once, and is no internal error."""
-        file.write_text("nonsense: 1")
-        for _ in range(3):
-            clock.time += 1
-            config.get()
-        assert (config.is_good, config.failures) == (False, 1)
-
-        file.write_text("{}")
-        clock.time += 1
-        config.get()
         assert (config.is_good, config.failures) == (True, 1)
         assert errors.counts()["web_config"] == 0
 
@@ -360,19 +342,16 @@ class TestChange:
 
         assert config.get().headers == old.headers
 
-    def test_looks_are_at_most_one_a_second(self, config, file, clock):
-        """Many connections in a second cost one look."""
+    def test_looks_are_at_most_one_a_second(self, monkeypatch, config, file, clock):
+        """Many connections in a second cost one look, and a look at files that are the same reads none of them."""
         old = config.get()
+        with monkeypatch.context() as patch:
+            patch.setattr(config_reload, "load_web_config", None)
+            clock.time += 5
+            assert config.get() is old
         file.write_text("http_server_config: {headers: {}}")
         clock.time += 0.9
         assert config.get() is old
         clock.time += 0.1
 
         assert config.get().headers == {}
-
-    def test_unchanged_file_is_not_read(self, monkeypatch, config, clock):
-        """A look at files that are the same reads none of them."""
-        monkeypatch.setattr(config_reload, "load_web_config", None)
-        clock.time += 5
-
-        assert config.get().headers == {"X-Frame-Options": "deny"}

@@ -21,8 +21,8 @@ from tests.support.exposition import exported
 
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.exposition.json_view import server_view
-from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
+from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import ServerSnapshot

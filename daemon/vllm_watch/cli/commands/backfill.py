@@ -16,12 +16,11 @@ from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
 from vllm_watch.cli.commands.options import check_output, output_option, progress_bar, seconds_of
 from vllm_watch.cli.commands.recorded import opened
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
-from vllm_watch.daemon.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerSettings, ServerState
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 from vllm_watch.daemon.support.whole_file import whole_file
 
 
@@ -61,7 +60,7 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
     Raises:
         FileError: A file cannot be read or written, or nothing in it becomes a sample.
     """
-    with no_search_for_cycles(), tempfile.TemporaryFile() as spool:
+    with tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
         snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:

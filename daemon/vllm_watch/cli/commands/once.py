@@ -23,7 +23,7 @@ from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
@@ -32,7 +32,6 @@ from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.garbage import no_search_for_cycles
 from vllm_watch.daemon.support.printable import ascii_json
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch_parsers.events import Notice, StartupDetail
@@ -161,8 +160,7 @@ def _read_logs(
         def part(share: float, done: int = number) -> None:
             progress((done + share) / len(logs))
 
-        with no_search_for_cycles():
-            periods.append(read_to_end(log, state, part) if course is None else course.read(log, part))
+        periods.append(read_to_end(log, state, part) if course is None else course.read(log, part))
     return LogPeriod(min(each.start for each in periods), max(each.end for each in periods))
 
 
@@ -179,7 +177,9 @@ def _write(found: OnceResult, form: OnceFormat) -> None:
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
-    return b"".join(prometheus_text([SampleWriter().write(server_samples(snapshot), with_times=True)]))
+    writer = TextWriter(with_times=True)
+    writer.add(server_samples(snapshot))
+    return b"".join(writer.families())
 
 
 def as_json(found: OnceResult) -> bytes:

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, duration, of_most, share, shortened, significant
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, of_most, share, shortened, significant
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.support.printable import printable
 

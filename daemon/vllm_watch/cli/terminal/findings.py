@@ -66,7 +66,7 @@ def _found(server: ServerDocument, states: Collection[EngineState]) -> Iterator[
         changed_flags="" if change is None else change.text,
         disagreements=[each for engine in server.engines for each in engine.disagreements],
         gpus=list(map(_gpu, server.gpus)),
-        xids=[(error.xid, error.pci_bus_id) for error in server.gpu_errors],
+        xids=[(error.xid, error.pci_bus_id) for error in server.gpu_errors or ()],
     )
     return findings(known)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vllm_watch.analysis.loadtest import gpu_texts
-from vllm_watch.analysis.loadtest.number_texts import MISSING
+from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.cli.terminal.lines import Line, Span, wrapped
 from vllm_watch.cli.terminal.model import ServerView
 from vllm_watch.cli.terminal.pieces import of_limit
 from vllm_watch.cli.terminal.table import Column, heads, placed, row
+from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import WRONG
 from vllm_watch.daemon.exposition.document import GpuDocument
 
@@ -29,24 +29,24 @@ def gpu_lines(server: ServerView, width: int, cells: Cells) -> list[Line]:
 
 
 def _title(gpu: GpuDocument, cells: Cells, width: int) -> Sequence[Span]:
-    return [Span(cells.fit(gpu_texts.title(gpu), width), "strong")]
+    return [Span(cells.fit(gpu_cells.title(gpu), width), "strong")]
 
 
 def _condition(gpu: GpuDocument, cells: Cells, width: int) -> Sequence[Span]:
     del cells, width
-    word = gpu_texts.condition(gpu)
+    word = gpu_cells.condition(gpu)
     return [Span(word.text, "alarm" if word.tone == "wrong" else word.tone)]
 
 
 def _throttling(gpu: GpuDocument, cells: Cells, width: int) -> Sequence[Span]:
     del width
-    word = gpu_texts.throttling(gpu)
+    word = gpu_cells.throttling(gpu)
     return [Span(_known(word.text, cells), word.tone)]
 
 
 def _power(gpu: GpuDocument, cells: Cells, width: int) -> Sequence[Span]:
     del width
-    used, most = gpu_texts.watts(gpu)
+    used, most = gpu_cells.watts(gpu)
     return [Span(cells.count(used) if used is None else of_limit(used, most, cells))]
 
 
@@ -74,12 +74,12 @@ def _name_column(name: str, width: int, rank: int, text: Callable[[GpuDocument],
 _COLUMNS: Sequence[Column[GpuDocument]] = (
     Column("gpu", "GPU", "", 5, _title, 0, grow=7, is_text=True),
     Column("condition", "state", "", 9, _condition, 1, is_text=True),
-    _number_column("busy", ("busy", "%"), 5, 2, gpu_texts.busy),
-    _number_column("memory", ("memory", "GiB"), 12, 3, gpu_texts.server_memory),
-    _number_column("other_memory", ("others", "GiB"), 6, 7, gpu_texts.other_memory),
+    _number_column("busy", ("busy", "%"), 5, 2, gpu_cells.busy),
+    _number_column("memory", ("memory", "GiB"), 12, 3, gpu_cells.server_memory),
+    _number_column("other_memory", ("others", "GiB"), 6, 7, gpu_cells.other_memory),
     Column("power", "power", "W of max", 11, _power, 4),
-    _number_column("temperature", ("core", "°C"), 4, 5, gpu_texts.temperature),
-    _number_column("clock", ("SM", "MHz"), 5, 9, gpu_texts.clock),
+    _number_column("temperature", ("core", "°C"), 4, 5, gpu_cells.temperature),
+    _number_column("clock", ("SM", "MHz"), 5, 9, gpu_cells.clock),
     Column("throttled", "throttled", "% of time", 14, _throttling, 6, grow=40, is_text=True),
     _name_column("place", 12, 10, lambda gpu: gpu.pci_bus_id),
     _name_column("model", 22, 11, lambda gpu: gpu.name),

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vllm_watch.analysis.loadtest.number_texts import moment as calendar_time
 from vllm_watch.cli.terminal.cells import Cells, columns
 from vllm_watch.cli.terminal.keys import Key
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, line, spread, wrapped
@@ -14,6 +13,7 @@ from vllm_watch.cli.terminal.model import Lost, ServerView
 from vllm_watch.cli.terminal.moment import Moment
 from vllm_watch.cli.terminal.pieces import state_word
 from vllm_watch.daemon.catalog.causes import severity
+from vllm_watch.daemon.catalog.number_texts import moment as calendar_time
 
 
 PROGRAM = "vllm-watch"

@@ -15,7 +15,6 @@ from vllm_watch.daemon.gpu.reader import GpuReader
 from vllm_watch.daemon.service.alerts_thread import AlertsThread
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.garbage import RareSearch
 from vllm_watch.daemon.service.gpu_thread import GpuThread
 from vllm_watch.daemon.service.reloader import Reloader
 from vllm_watch.daemon.service.snapshot_document import fleet_document
@@ -49,7 +48,6 @@ class LocalReader:
         self._load = load
         self._clock = clock
         self._errors = InternalErrors()
-        self._garbage = RareSearch(clock)
         self._threads = ThreadGroup(clock, self._errors, follower, offer=self._offer, logs_polled=lambda: None)
         self._alerts = AlertsThread(clock, self._errors)
         self._gpus = GpuThread(clock, self._errors, GpuReader, processes=self._threads.processes)
@@ -74,7 +72,6 @@ class LocalReader:
         Raises:
             VllmWatchError: There is no process table.
         """
-        self._garbage.start()
         config = _watched_only(self._load())
         fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors)
         self._fleet = fleet
@@ -98,7 +95,6 @@ class LocalReader:
             raise DiscoveryError(_NO_SERVER)
         self._reloader.apply_offers()
         fleet.record_history()
-        self._garbage.search_if_due()
         if not fleet.servers:
             raise DiscoveryError(_NO_SERVER)
         if self._ready_at is None and fleet.is_ready:
@@ -127,7 +123,6 @@ class LocalReader:
             self._threads.follow(self._fleet.servers)
             self._alerts.follow(config.prometheus)
             self._gpus.follow(config, self._fleet.servers)
-            self._garbage.note_replaced()
 
     def _offer(self, config: Config) -> None:
         if self._reloader is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.gpu_texts import Word, condition
+from vllm_watch.analysis.rendering.gpu_cells import Word, condition
 from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.cli.terminal.lines import Span
 from vllm_watch.cli.terminal.model import LatencyLevel, ServerView, Stage

@@ -13,15 +13,6 @@ MAX_HANGING_PROCESSES = 64
 STALL_SECONDS = 30.0
 """Seconds for which an engine with work may make no progress, unless the server's `stall_after` says otherwise."""
 
-MAX_AGE = 1.0
-"""No answer about the servers is older than these seconds."""
-
-AGE_PER_SERVER = 0.005
-"""So many seconds for each server: showing one takes up to a millisecond, which is then a fifth of a core at most."""
-
-FEW_SERVERS = 10
-"""So few are shown anew to everybody who asks."""
-
 SERVERS_WITH_HOUR = 12
 """Of up to so many servers `top` and the status page always ask for the last hour; of more it would be megabytes."""
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The document at ``/api/v1/snapshot`` as typed values.
+The JSON at ``/api/v1/snapshot`` as typed values: what the daemon writes, and what `top` and load tests read.
 
-Every key but the names may be missing: an older daemon has fewer, and a newer one has some that are ignored.
+`json_view` fills them from snapshots. What is not known is left out. Every key but the names may be missing when a
+document is read: an older daemon has fewer, and a newer one has some that are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,6 +17,11 @@ from msgspec import Struct
 
 from vllm_watch.daemon.catalog.causes import common
 from vllm_watch.daemon.support.errors import WrongDaemonError
+
+
+def _written(value: Any) -> Any:  # noqa: ANN401 - The field says of which type it is.
+    """Return a default for a document that lacks the field; unlike other defaults it is written."""
+    return msgspec.field(default_factory=lambda: value)
 
 
 class Document(Struct):
@@ -33,23 +40,42 @@ class ReplayDocument(Struct):
     speed: float = 1.0
 
 
-class ServerDocument(Struct):
-    """One server; `history` and `events` are there only if the last hour was asked for."""
+class ServerDocument(Struct, omit_defaults=True):
+    """
+    One server.
+
+    `gpus` and the two fields after it are there only if it uses GPUs, `probe` only if it is probed, the fields of the
+    log only if it is read, `history` and `events` only if the last hour was asked for.
+    """
 
     name: str
     model_name: str | None = None
     version: str | None = None
+    engine_generation: str | None = None
+    role: str | None = None
     start_time: float | None = None
     starts: int | None = None
-    slo: dict[str, float | None] = {}
-    sources: list[SourceDocument] = []
-    engines: list[EngineDocument] = []
-    missing_metrics: list[str] = []
+    slo: Mapping[str, float | None] = _written({})
     configuration: ConfigurationDocument | None = None
+    labels: Mapping[str, str] = _written({})
+    links: Mapping[str, str] = _written({})
+    cost_per_hour: float | None = None
+    sources: Sequence[SourceDocument] = _written([])
+    engines: Sequence[EngineDocument] = _written([])
+    http_requests: Sequence[RequestsDocument] = _written([])
+    failed_requests: Mapping[str, float] = _written({})
+    admission_rejections: Mapping[str, float] = _written({})
+    missing_metrics: Sequence[str] = _written([])
+    gpus: list[GpuDocument] = []
+    gpu_xids: int | None = None
+    gpu_errors: list[GpuErrorDocument] | None = None
+    probe: Mapping[str, Any] | None = None
+    log_events: Mapping[str, int] | None = None
+    unparsed_stats_lines: int | None = None
+    unknown_fields: Mapping[str, int] | None = None
+    log_tail: Mapping[str, Any] | None = None
     history: dict[str, list[float | None]] = {}
     events: list[EventDocument] | None = None
-    gpus: list[GpuDocument] = []
-    gpu_errors: list[GpuErrorDocument] = []
 
     @property
     def is_stopped(self) -> bool:
@@ -85,14 +111,25 @@ class AlertDocument(Struct):
     summary: str = ""
 
 
-class SourceDocument(Struct):
-    """One source of a server."""
+class SourceDocument(Struct, omit_defaults=True):
+    """One source of a server; `engine_kind` is whose names /metrics bears."""
 
     source: str
-    up: bool = False
-    reason: str = ""
-    explanation: str = ""
-    last_reading: float | None = None
+    up: bool = _written(value=False)
+    reason: str = _written("")
+    explanation: str = _written("")
+    standing: str = _written("")
+    last_reading: float | None = _written(None)
+    engine_kind: str | None = None
+
+
+class RequestsDocument(Struct):
+    """How many requests a server has answered."""
+
+    method: str = ""
+    handler: str = ""
+    code: str = ""
+    count: float = 0.0
 
 
 class ReadingDocument(Struct):
@@ -117,84 +154,115 @@ class CauseDocument(Struct):
     meaning: str = ""
 
 
-class CapacityDocument(Struct):
-    """What an engine sustains by one basis, or why that is not known."""
+class UnknownCapacityDocument(Struct, omit_defaults=True):
+    """Why it is not known what an engine sustains."""
 
-    meaning: str = ""
+    reason: str | None = None
+    meaning: str = _written("")
+
+
+class CapacityDocument(UnknownCapacityDocument, omit_defaults=True):
+    """What an engine sustains by one basis, which `meaning` explains."""
+
     tokens_per_second: float | None = None
     low: float | None = None
     high: float | None = None
+    prompt_tokens_per_second: float | None = _written(None)
 
 
-class EngineDocument(Struct):
-    """One engine. `capacity` is by basis, the best first; quantiles are by stage and by the quantile as a text."""
+class EngineDocument(Struct, omit_defaults=True):
+    """
+    One engine.
 
-    engine: str = "0"
-    state: str = "unknown"
+    `capacity` is by basis, the best first, or has only ``unknown``; quantiles are by stage and by the quantile as a
+    text. `kv` is what its KV connectors have moved and do now, each value with the labels of its series.
+    """
+
+    engine: str = _written("0")
+    model_name: str | None = None
+    state: str = _written("unknown")
     state_since: SinceDocument | None = None
     cause: CauseDocument | None = None
-    gauges: dict[str, ReadingDocument] = {}
-    prompt_excludes_cached: bool | None = None
-    position_acceptance: list[float | None] = []
-    quantiles: dict[str, dict[str, float | None]] = {}
-    quantile_bounds: dict[str, dict[str, tuple[float, float | None]]] = {}
-    means: dict[str, float | None] = {}
-    first_bounds: dict[str, float | None] = {}
-    facts: dict[str, float | None] = {}
-    capacity: dict[str, CapacityDocument] = {}
-    disagreements: list[str] = []
+    gauges: Mapping[str, ReadingDocument] = _written({})
+    prompt_excludes_cached: bool | None = _written(None)
+    counters: Mapping[str, ReadingDocument] = _written({})
+    requests_finished: Mapping[str, float] = _written({})
+    position_acceptance: Sequence[float | None] = _written([])
+    kv: Sequence[Mapping[str, Any]] = _written([])
+    quantiles: Mapping[str, Mapping[str, float | None]] = _written({})
+    means: Mapping[str, float | None] = _written({})
+    quantile_bounds: Mapping[str, Mapping[str, tuple[float, float | None]]] = _written({})
+    first_bounds: Mapping[str, float | None] = _written({})
+    facts: Mapping[str, float | None] = _written({})
+    startup_seconds: Mapping[str, float] = _written({})
+    capacity: Mapping[str, CapacityDocument] = _written({})
+    disagreements: Sequence[str] = _written([])
 
 
-class GpuDocument(Struct, frozen=True):
+class GpuUseDocument(Struct, frozen=True, omit_defaults=True):
     """
-    One GPU of a server.
+    A GPU that a server uses, and that need not be readable.
 
-    All but the first is missing where the driver does not show it. `throttled` is the part of the last seconds in which
-    its clocks were lowered, by reason.
+    `throttled` is the part of the last seconds in which its clocks were lowered, by reason.
     """
 
     gpu: str
+    how: str | None = None
+    is_shared: bool = _written(value=False)
     memory: float | None = None
     other_memory: float | None = None
-    is_shared: bool = False
+    throttled: Mapping[str, float] | None = None
+
+
+class GpuDocument(GpuUseDocument, frozen=True, omit_defaults=True):
+    """What the driver says of a GPU, too; values with labels of their own are by those, joined by ``_``."""
+
     index: int | None = None
-    name: str = ""
-    pci_bus_id: str = ""
-    mig: bool = False
+    name: str = _written("")
+    pci_bus_id: str = _written("")
+    driver_version: str = _written("")
+    vendor: str = _written("")
+    mig: bool = _written(value=False)
     state: str | None = None
     recovery_action: str | None = None
-    throttled: dict[str, float] | None = None
-    values: dict[str, float | None] = {}
-    values_by_label: dict[str, dict[str, float | None]] = {}
+    values: Mapping[str, float | None] = _written({})
+    values_by_label: Mapping[str, Mapping[str, float | None]] = _written({})
 
 
-class GpuErrorDocument(Struct):
-    """An error of a GPU that the kernel has reported in the last hour, by its code and the GPU's place."""
+class GpuErrorDocument(Struct, rename={"group": "class"}):
+    """An error of a GPU that the kernel has reported in the last hour, by its code, its class and the GPU's place."""
 
-    xid: str
+    at: float = 0.0
+    xid: str = ""
+    group: str = ""
     pci_bus_id: str = ""
 
 
 class ChangeDocument(Struct):
     """What the last start with other flags has changed."""
 
+    at: float | None = None
     text: str = ""
+    changes: Sequence[Mapping[str, str | None]] = []
 
 
-class ConfigurationDocument(Struct):
-    """What is known of a server's flags."""
+class ConfigurationDocument(Struct, omit_defaults=True):
+    """What is known of a server's flags: each with its value and source, and a digest of all."""
 
+    flags: Mapping[str, Mapping[str, str]] = _written({})
+    config: str | None = None
     change: ChangeDocument | None = None
 
 
-class EventDocument(Struct):
+class EventDocument(Struct, omit_defaults=True):
     """Something that happened."""
 
     at: float
     kind: str
     text: str
-    count: int = 1
+    count: int = _written(1)
     engine: str | None = None
+    gpu: str | None = None
     state: str | None = None
 
 

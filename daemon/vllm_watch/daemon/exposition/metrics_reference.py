@@ -5,9 +5,110 @@ from __future__ import annotations
 
 import sys
 
-from vllm_watch.daemon.catalog.series import GROUPS, STATE, Origin, Series, Source
-from vllm_watch.daemon.exposition.reference_texts import INTRODUCTION, WHEN_DOWN, WHEN_SLEEPING, WHEN_STALLED
+from vllm_watch.daemon.catalog.causes import DOWN
+from vllm_watch.daemon.catalog.reasons import STALLED
+from vllm_watch.daemon.catalog.series import GROUPS, PREFIX, STATE, Origin, Series, Source
+from vllm_watch.daemon.catalog.states import SLEEPING
+from vllm_watch.daemon.state.engine_state import DOUBT_SECONDS, UNSEEN_SECONDS
+from vllm_watch.daemon.state.progress import FIRST_TOKEN_SECONDS
+from vllm_watch.daemon.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
 
+
+_INTRODUCTION = f"""\
+# Series
+
+Generated from the code (`make generate`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go
+from 0 to 1 and times are in seconds. A value that is not known is absent: missing is not zero, and stale is not
+current. Histograms have vLLM's own buckets.
+
+"Scrape" is vLLM's /metrics, "log" is vLLM's log, and "probe" is a completion of one token that vllm-watch requests
+regularly where that is configured. Where both the log and the scrape have a value, the scrape is used. A value older
+than three of its source's intervals is removed. There are two exceptions: the last line of an idle engine holds, and
+facts hold until the next start. Counters, histograms and objectives outlive the server: they keep their last value
+until the server has started again, so nothing counted just before a crash is lost, however long the scrape interval
+of Prometheus is. Only a restart of the daemon loses them, if the server is gone by then. They also keep their value
+while only /metrics cannot be read: a rate of 0 then means nothing, and `source_up{{source="metrics"}}` shows why. They
+are not removed, because what is counted in the gap would be missing from every window shorter than the gap.
+
+The labels configured for a server (`labels:`) are added to those listed here.
+
+A scrape gets what is known at that moment. The same holds for the JSON and the status page.
+"""
+
+_DOWN_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in DOWN.items())
+_STALL_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in STALLED.items())
+
+_WHEN_STALLED = f"""\
+### When an engine is stalled
+
+An engine is stalled if it has work and for `stall_after` (30 s), and in at least three scrapes, nothing moves: no
+token, no engine step, no KV cache block, no cache lookup, no request that arrives, changes or finishes. Requests that
+clients abort do not count as movement. Requests that all wait for something remote (`requests_deferred`, with nothing
+running) are not a stall: they wait for KV blocks from another server, or for the next input of a streaming session.
+Such an engine is serving, since /metrics cannot distinguish a quiet session from blocks that never arrive; if it lasts,
+VllmRequestsDeferred warns. A pooling model generates no tokens: its prompt tokens and finished requests are its
+movement.
+
+| reason | meaning |
+|---|---|
+{_STALL_REASONS}
+
+Some healthy engines do not move for a while either, and get more time:
+
+* {FIRST_STEP_FACTOR:g} times `stall_after` while no request has received a token since the engine was last idle. It may
+  be one long step, for example a prompt without chunked prefill, or one whose chunks take that long.
+* {LOG_ONLY_FACTOR:g} times `stall_after` after the last line with tokens, or the first one of the work, if only the log
+  is read: vLLM prints nothing while it computes a single long prompt.
+* {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, when kernels are compiled.
+* {UNCOMPUTED_FACTOR:g} times `stall_after` while requests arrive and finish and nothing is computed. After that the
+  engine is stalled although they do (`nothing_computed`).
+
+Anything that takes longer is reported as stalled although it is not: a single step longer than `stall_after` after
+tokens have been generated (kernels compiled late, a long prompt on a model without a KV cache). Raise `stall_after`
+for such a server. An engine that hangs before it has registered a request looks idle: only a probe detects that.
+"""
+
+_WHEN_SLEEPING = f"""\
+### When an engine is sleeping
+
+{SLEEPING}
+
+The sources are `vllm:engine_sleep_state` (0.11.1 and later), the server's count of calls to /pause and /resume, and
+the log. The probe pauses meanwhile. Requests sent to the server are held and not visible: nothing runs, nothing
+waits, and /health returns 200. When the server wakes, their whole wait counts, so the time to first token, the queue
+time and the burn rate of an objective jump: exclude that time from baselines.
+
+Not detected, and reported as stalled:
+
+* a pause that appears neither in /metrics (no `http_requests_total`) nor in the log (no access lines, before 0.32);
+* a pause from before the daemon started, if its line is not in the last 256 KiB of the log: the number of past pauses
+  does not show whether the server is paused now;
+* a pause and resume between two scrapes, if no log shows their order.
+"""
+
+_WHEN_DOWN = f"""\
+### When an engine is down
+
+Nothing listens at the address of /metrics, or the log ends with a fatal error or the end of the server. A server that
+was never seen is down at once without a log; with one that has no line of its yet, {UNSEEN_SECONDS:g} s after the first
+refused connection. If /metrics is read nevertheless, it is compared with the log:
+
+* After the end of the server: if it answers {DOUBT_SECONDS:g} s later, it has not ended.
+* After a fatal error the engine stays down until something is computed between two scrapes that were both made after it
+  (a token, a step, a KV cache block, a finished request), until the server is started again, or until its log shows
+  that it works. That /metrics answers is no proof: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server of a dead
+  engine stays, the values of /metrics do not change, requests get 500 and /health returns 503.
+
+A client whose text is printed raw can forge such a line. An engine that has work shows within two scrapes that it
+works; an idle one is down until its next request, or the next probe. If no log is read, a dead engine behind an API
+server that stays looks idle, or stalled if requests were running: then, too, only a probe notices.
+
+How it ended is the label `reason` of `vllm_watch_engine_down_info`; without a log only `never_answered` is known:
+
+| Reason | Meaning |
+|---|---|
+{_DOWN_REASONS}
+"""
 
 _ORIGINS: dict[Origin, str] = {
     "metrics": "scrape",
@@ -23,12 +124,12 @@ _ORIGINS: dict[Origin, str] = {
 
 def document() -> str:
     """Return the whole document."""
-    parts = [INTRODUCTION]
+    parts = [_INTRODUCTION]
     for group in GROUPS:
         parts.append(f"## {group.title}\n")
         parts += [_entry(series) for series in group.series]
         if group is STATE:
-            parts += [WHEN_STALLED, WHEN_SLEEPING, WHEN_DOWN]
+            parts += [_WHEN_STALLED, _WHEN_SLEEPING, _WHEN_DOWN]
     return "\n".join(parts)
 
 

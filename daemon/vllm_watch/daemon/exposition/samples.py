@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot as samples, to be written in whatever format."""
+"""Snapshots as samples of the series in the catalogue: what /metrics, OTLP and backfilled files are written from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import math
 
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple
+
+from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
-from vllm_watch.daemon.exposition.gpu_samples import gpu_parts, gpu_use_part
-from vllm_watch.daemon.exposition.sample_values import AnySample, HistogramSample, PlainSample, SamplePart, bound_text
 from vllm_watch.daemon.state.engine_capacity import EngineCapacity
+from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
 from vllm_watch.daemon.state.objectives import attainments
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.kernel_messages import GPU_XID
+from vllm_watch_parsers.scrape import Histogram
 
+
+SERVERS_SERIES = frozenset(name for name, series in SERIES.items() if series.labels[:1] == ("server",))
+"""The series of servers: all of them have that label first, and the labels that are configured for a server."""
 
 _OTHER_NAMES = {"size": "bytes", "lag": "lag_bytes"}
 
@@ -40,88 +46,96 @@ _CAPACITY_SERIES = (
 """In the order of the fields of `CapacityRange`."""
 
 
-def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
-    """Yield all samples of a snapshot."""
-    for part in whole_parts(server):
-        yield from part.samples()
+class PlainSample(NamedTuple):
+    """
+    One sample of a gauge or counter.
+
+    Args:
+        name: The series' name without prefix.
+        labels: Label values, in the order of the series' labels.
+        value: The value.
+        at: When it was so, in seconds since the epoch.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+    at: float
 
 
-def whole_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
-    """Yield the parts of a snapshot, and those of the GPUs that its server uses."""
-    yield from sample_parts(server)
-    yield from gpu_parts(server)
+class HistogramSample(NamedTuple):
+    """One histogram."""
+
+    name: str
+    labels: tuple[str, ...]
+    histogram: Histogram
+    at: float
 
 
-def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
-    """Yield the parts of a snapshot but for those of GPUs, which other servers may use, too."""
-    name = server.name
-    for engine in server.engines:
-        yield from _engine_parts(server, engine)
+AnySample = PlainSample | HistogramSample
+
+
+def bound_text(bound: float) -> str:
+    """Return a bucket's bound as Prometheus writes it."""
+    return "+Inf" if math.isinf(bound) else repr(bound)
+
+
+def for_each_server(
+    servers: Iterable[ServerSnapshot],
+    add: Callable[[ServerSnapshot, Container[str]], None],
+    failed: Callable[[str, Exception], None],
+) -> None:
+    """
+    Add the samples of servers one by one: one that cannot be exported hides no other.
+
+    Args:
+        servers: The servers.
+        add: Adds the samples of a server, but for those of the given GPUs: another server that uses them has them.
+        failed: Is called with the name of a server that cannot be exported, and the error.
+    """
+    gpus: set[str] = set()
+    for server in servers:
+        try:
+            add(server, gpus)
+        except Exception as error:  # noqa: BLE001 - `failed` logs it.
+            failed(server.name, error)
+        else:
+            gpus.update([used.gpu for used in server.gpus if used.reading is not None])
+
+
+def server_samples(server: ServerSnapshot, other_gpus: Container[str] = frozenset()) -> Iterator[AnySample]:
+    """Yield all samples of a snapshot, with those of its GPUs but for `other_gpus`."""
+    yield from present_samples(server)
+    yield from total_samples(server)
+    yield from gpu_samples(server, other_gpus)
+
+
+def total_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    """Yield what the server counts: these counters and histograms begin again with it."""
     for totals in (*(engine.totals for engine in server.engines), *server.former):
-        depends_on, samples = (totals, server.slo), partial(_total_samples, server, totals)
-        yield SamplePart(("totals", name, totals.key), depends_on, samples)
-    about = (
-        server.version,
-        server.model_name,
-        server.engine_generation,
-        server.role,
-        server.starts,
-        server.start_time,
-        server.slo,
-        server.links,
-        server.cost_per_hour,
-    )
-    yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
-    configuration = (server.model_name, server.configuration)
-    yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
-    requests = (server.http_requests, server.admission_rejections)
-    yield SamplePart(("requests", name), requests, partial(_request_samples, server))
-    yield SamplePart(("of server", name), server.of_server, partial(_of_server_samples, server))
-    yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
-    yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
-    attempts = (
-        server.missing_metrics,
-        server.values_out_of_range,
-        server.label_values_dropped,
-        server.scrape_long_lines,
-        server.scrape_duration,
-        server.probe,
-    )
-    yield SamplePart(("attempts", name), attempts, partial(_attempt_samples, server))
-    yield from _log_parts(server)
-    if server.gpus:
-        yield gpu_use_part(server)
+        yield from _engine_totals(server, totals)
 
 
-def _log_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
-    """Yield what its log and the kernel's report, and how its log is read."""
-    name = server.name
-    if server.log is not None:
-        yield SamplePart(("log", name), server.log, partial(_log_samples, server))
-    if server.tail is not None:
-        yield SamplePart(("tail", name), server.tail, partial(_tail_samples, server))
+def present_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    """Yield all samples of a server but for its totals and its GPUs; what counts among them the daemon counts."""
+    for engine in server.engines:
+        labels = (server.name, engine.key.model_name, engine.key.engine)
+        yield from _gauge_samples(engine, labels)
+        yield from _latency_samples(engine, labels)
+        yield from _step_samples(engine, (*labels, *_decides_speed(server)))
+        yield from _state_samples(server, engine, labels)
+    yield from _whole_server_samples(server)
+    yield from _configuration_samples(server)
+    yield from _request_samples(server)
+    yield from _of_server_samples(server)
+    yield from _source_samples(server)
+    yield from _comparison_samples(server)
+    yield from _attempt_samples(server)
+    yield from _log_samples(server)
+    yield from _tail_samples(server)
     if server.gpu_xids is not None and (server.gpus or server.gpu_xids):
-        yield SamplePart(("xids", server.name), server.gpu_xids, partial(_xid_samples, server, server.gpu_xids))
-
-
-def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
-    name, labels = server.name, (server.name, engine.key.model_name, engine.key.engine)
-    gauges = (engine.gauges, engine.position_acceptance, engine.kv)
-    yield SamplePart(("gauges", name, engine.key), gauges, partial(_gauge_samples, engine, labels))
-    latencies, samples = (
-        (engine.quantiles, engine.means, engine.first_bounds),
-        partial(_latency_samples, engine, labels),
-    )
-    yield SamplePart(("latencies", name, engine.key), latencies, samples)
-    if engine.step_times:
-        speed = _decides_speed(server)
-        steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
-        yield SamplePart(("steps", name, engine.key), steps, samples)
-    state = (
-        (engine.facts, engine.startup_seconds, engine.disagreements),
-        (engine.state, engine.cause, engine.capacity),
-    )
-    yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
+        yield PlainSample("log_events_total", (server.name, GPU_XID), server.gpu_xids, server.at)
+    yield from _gpu_use_samples(server)
 
 
 def _gauge_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
@@ -187,7 +201,7 @@ def _decides_speed(server: ServerSnapshot) -> tuple[str, str]:
     return config, server.version or ""
 
 
-def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
+def _engine_totals(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
     labels = (server.name, totals.key.model_name, totals.key.engine)
     for name, reading in totals.counters.items():
         yield _sample(name, labels, reading)
@@ -310,10 +324,6 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     yield PlainSample("log_lines_rejected_total", (server.name,), log.rejected_lines, server.at)
 
 
-def _xid_samples(server: ServerSnapshot, count: int) -> Iterator[PlainSample]:
-    yield PlainSample("log_events_total", (server.name, GPU_XID), count, server.at)
-
-
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     tail = server.tail
     if tail is None:
@@ -324,3 +334,39 @@ def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
             yield PlainSample(name, (server.name,), count, server.at)
     if tail.watch_mode is not None:
         yield PlainSample("log_watch_info", (server.name, tail.watch_mode), 1, server.at)
+
+
+def _gpu_use_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    """Yield which GPUs a server uses, and what of their memory it has."""
+    name, at = server.name, server.at
+    for used in server.gpus:
+        is_shared = "true" if used.is_shared else "false"
+        yield PlainSample("server_gpu_info", (name, used.gpu, used.how, is_shared), 1, at)
+        if used.memory is not None:
+            yield PlainSample("gpu_process_memory_bytes", (name, used.gpu), used.memory, at)
+
+
+def gpu_samples(server: ServerSnapshot, other_gpus: Container[str] = frozenset()) -> Iterator[PlainSample]:
+    """Yield the samples of the GPUs that a server uses but for `other_gpus`; nobody knows when their counters began."""
+    for used in server.gpus:
+        if used.gpu not in other_gpus:
+            yield from _samples_of_gpu(used, server.at)
+
+
+def _samples_of_gpu(used: ServerGpu, at: float) -> Iterator[PlainSample]:
+    reading = used.reading
+    if reading is None:
+        return
+    gpu = reading.gpu
+    about = (reading.name, reading.pci_bus_id, reading.driver_version, reading.vendor, reading.mig)
+    yield PlainSample("gpu_info", (gpu, str(reading.number), *about), 1, at)
+    for state in GPU_STATES:
+        yield PlainSample("gpu_state", (gpu, state), float(state == reading.state), at)
+    recommended = recommended_action(reading)
+    for action in GPU_ACTIONS if recommended is not None else ():
+        yield PlainSample(ACTION, (gpu, action), float(action == recommended), at)
+    if used.other_memory is not None:
+        yield PlainSample("gpu_other_memory_bytes", (gpu,), used.other_memory, at)
+    for (name, *labels), value in reading.values.items():
+        if name != ACTION:
+            yield PlainSample(name, (gpu, *labels), value, at)

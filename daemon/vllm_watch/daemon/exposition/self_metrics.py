@@ -12,7 +12,7 @@ from vllm_watch import __version__
 from vllm_watch.daemon.catalog.otlp_outcomes import OtlpOutcome
 from vllm_watch.daemon.catalog.parts import Part
 from vllm_watch.daemon.discovery.pods import PodsStatus
-from vllm_watch.daemon.exposition.sample_values import PlainSample
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch_parsers.kernel_messages import BY_CODE
 

@@ -2,148 +2,92 @@
 """
 Samples in Prometheus' text format and in OpenMetrics, byte for byte as prometheus_client's encoders write them.
 
-Those check each label of each sample letter by letter; with 200 servers they take most of a second. Here all names are
-known not to need escaping, and how lines start is kept from scrape to scrape: see `line_starts`.
+Those check each label of each sample letter by letter: of 200 servers that takes more than a second.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import add
+from types import MappingProxyType
 
-from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-from vllm_watch.daemon.catalog.series import PREFIX, SERIES
-from vllm_watch.daemon.exposition.line_starts import (
-    NONE_CONFIGURED,
-    SERVERS_SERIES,
-    ConfiguredLabels,
-    LineStarts,
-    escaped,
-    label_text,
-)
-from vllm_watch.daemon.exposition.sample_values import AnySample, HistogramSample
+from vllm_watch.daemon.catalog.series import PREFIX, SERIES, Series
+from vllm_watch.daemon.exposition.samples import SERVERS_SERIES, AnySample, HistogramSample, bound_text
 
 
-SeriesTexts = Mapping[str, bytes]
-"""The lines of some samples, encoded, by the name of their series without the prefix."""
-
-_go_text: Callable[[float], str] = floatToGoString
-_AS_PYTHON = 1e6
-"""Numbers below this are written as Python does; from here on Go has exponents."""
+_number: Callable[[float], str] = floatToGoString
 
 
-class SampleWriter:
+class TextWriter:
     """
-    Writes samples: no line depends on the samples of another call.
+    Gathers the lines of samples by family.
 
     Args:
-        configured: The labels that samples of a server have besides those of their series.
+        configured: The labels of each server besides those of its series. A server that lacks a label of another one
+            has it with an empty value.
+        with_times: Whether each sample has the time of its value, in milliseconds: for values that are not current.
     """
 
-    def __init__(self, configured: ConfiguredLabels = NONE_CONFIGURED) -> None:
-        self.configured = configured
-        self._starts: dict[tuple[str, ...], LineStarts] = {}
-        """By the values of the configured labels: servers with the same ones share them."""
+    def __init__(
+        self, configured: Mapping[str, Mapping[str, str]] = MappingProxyType({}), *, with_times: bool = False
+    ) -> None:
+        self._empty = {name: "" for labels in configured.values() for name in labels}
+        self._configured = {server: {**self._empty, **labels} for server, labels in configured.items()}
+        self._with_times = with_times
+        self._lines: dict[str, list[str]] = {name: [] for name in SERIES}
 
-    def write(self, samples: Iterable[AnySample], *, with_times: bool = False) -> SeriesTexts:
-        """
-        Return the lines of samples.
+    def add(self, samples: Iterable[AnySample]) -> None:
+        """Take in samples: all of them, or none if one has other labels than its series, or a label that is no text."""
+        lines = [(sample.name, self._written(sample)) for sample in samples]
+        for name, text in lines:
+            self._lines[name].append(text)
 
-        Args:
-            samples: The samples, of one server or of several.
-            with_times: Whether each sample has the time of its value, in milliseconds: for values that are not current.
+    def families(self, *, for_openmetrics: bool = False) -> Iterator[bytes]:
+        """Yield the text of each family in the order of the catalogue; OpenMetrics' end is not among it."""
+        for name, lines in self._lines.items():
+            if lines:
+                text = f"{_head(SERIES[name], for_openmetrics=for_openmetrics)}{''.join(lines)}"
+                yield text.encode(errors="replace")  # A lone surrogate costs a letter, not the scrape.
 
-        Raises:
-            TypeError: A sample has other labels than its series, a label is no text, or a value no number.
-        """
-        lines: dict[str, list[str]] = defaultdict(list)
-        server, text, starts = None, "", self._starts_of(None)
-        time = ""
-        for sample in samples:
-            name, own = sample.name, sample.labels
-            of = own[0] if name in SERVERS_SERIES else None
-            if of != server:
-                server, text, starts = of, "" if of is None else escaped(of), self._starts_of(of)
-            if of is not None:
-                own = own[1:]
-            if with_times:
-                time = f" {int(sample.at * 1000):d}"
-            if isinstance(sample, HistogramSample):
-                lines[name].append(_histogram_text(sample, text, starts, time))
-                continue
-            value = sample.value
-            before, after = starts.known.get((name, own)) or starts.plain(name, own)
-            written = repr(float(value)) if -_AS_PYTHON < value < _AS_PYTHON else _go_text(value)
-            lines[name].append(f"{before}{text}{after}{written}{time}\n")
-        return {name: _encoded("".join(of_series)) for name, of_series in lines.items()}
-
-    def _starts_of(self, server: str | None) -> LineStarts:
-        """Return the starts of the lines of a server, or of those without one."""
-        own = self.configured.of_server.get(server, {}) if server is not None else {}
-        values = tuple([own.get(name, "") for name in self.configured.names])
-        known = self._starts.get(values)
-        if known is None:
-            known = self._starts[values] = LineStarts(zip(self.configured.names, values, strict=True))
-        return known
+    def _written(self, sample: AnySample) -> str:
+        series = SERIES[sample.name]
+        pairs = list(zip(series.labels, sample.labels, strict=True))
+        if sample.name in SERVERS_SERIES:
+            pairs += self._configured.get(sample.labels[0], self._empty).items()
+        time = f" {int(sample.at * 1000)}" if self._with_times else ""
+        if isinstance(sample, HistogramSample):
+            return _histogram_text(series.full_name, sample, sorted(pairs), time)
+        return f"{series.full_name}{label_text(sorted(pairs))} {_number(sample.value)}{time}\n"
 
 
-def prometheus_text(
-    texts: Iterable[SeriesTexts], others: Iterable[Metric] = (), *, for_openmetrics: bool = False
-) -> Iterator[bytes]:
-    """
-    Yield the families of a body in Prometheus' text format, or in OpenMetrics.
-
-    Args:
-        texts: What a `SampleWriter` has made of the samples.
-        others: Families of prometheus_client's, such as those of the process.
-        for_openmetrics: Whether to write OpenMetrics.
-    """
-    found: dict[str, list[bytes]] = {name: [] for name in SERIES}
-    for part in texts:
-        for name, text in part.items():
-            found[name].append(text)
-    for name, series in SERIES.items():
-        if found[name]:
-            head = _head(PREFIX + series.family, series.type, series.help, for_openmetrics=for_openmetrics)
-            yield b"".join([_encoded(head), *found[name]])
-    for metric in others:
-        head = _head(metric.name, metric.type, metric.documentation, for_openmetrics=for_openmetrics)
-        lines = [
-            f"{sample.name}{label_text(sorted(sample.labels.items()))} {_value_text(sample.value)}\n"
-            for sample in metric.samples
-        ]
-        yield _encoded("".join([head, *lines]))
-    if for_openmetrics:
-        yield b"# EOF\n"
+def label_text(labels: Iterable[tuple[str, str]]) -> str:
+    """Return label names and values in braces, in the order given; without labels nothing."""
+    inner = ",".join([f'{name}="{escaped(value)}"' for name, value in labels])
+    return f"{{{inner}}}" if inner else ""
 
 
-def _histogram_text(sample: HistogramSample, server: str, starts: LineStarts, time: str) -> str:
+def escaped(text: str) -> str:
+    """Return a label's value, or in OpenMetrics a help text, as it is written between quotes."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _histogram_text(name: str, sample: HistogramSample, labels: list[tuple[str, str]], time: str) -> str:
     """Return the lines of a histogram: its buckets, its count and its sum."""
-    histogram = sample.histogram
-    first, nexts, after = starts.histogram(sample.name, sample.labels[1:], histogram.bounds)
-    counts = histogram.counts  # Cumulative: none is greater than the last one.
-    written = list(map(repr, map(float, counts)) if counts[-1] < _AS_PYTHON else map(_value_text, counts))
-    written += [written[-1], _value_text(histogram.sum)]
-    if time:
-        written = [f"{value}{time}" for value in written]
-    # In every line the same text is between its start and its value.
-    return f"{server}{after}".join([first, *map(add, written, nexts)])
+    bounds, counts, total, _ = sample.histogram
+    before = "".join([f'{label}="{escaped(value)}",' for label, value in labels if label < "le"])
+    after = "".join([f',{label}="{escaped(value)}"' for label, value in labels if label > "le"])
+    written = [_number(count) for count in counts]
+    lines = [
+        f'{name}_bucket{{{before}le="{bound_text(bound)}"{after}}} {count}{time}\n'
+        for bound, count in zip(bounds, written, strict=True)
+    ]
+    whole = label_text(labels)
+    lines += [f"{name}_count{whole} {written[-1]}{time}\n", f"{name}_sum{whole} {_number(total)}{time}\n"]
+    return "".join(lines)
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="replace")  # A lone surrogate costs a letter, not the scrape.
-
-
-def _value_text(value: float) -> str:
-    return repr(float(value)) if -_AS_PYTHON < value < _AS_PYTHON else _go_text(value)
-
-
-def _head(name: str, metric_type: str, text: str, *, for_openmetrics: bool) -> str:
-    if for_openmetrics:
-        return f"# HELP {name} {escaped(text)}\n# TYPE {name} {metric_type}\n"
-    name = f"{name}_total" if metric_type == "counter" else name
-    text = text.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {text}\n# TYPE {name} {metric_type}\n"
+def _head(series: Series, *, for_openmetrics: bool) -> str:
+    name = PREFIX + series.family if for_openmetrics else series.full_name
+    text = escaped(series.help) if for_openmetrics else series.help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {text}\n# TYPE {name} {series.type}\n"

@@ -3,42 +3,32 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
-import threading
-import zlib
 
-from collections.abc import Callable, Collection, Sequence
-from io import BytesIO
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypedDict
+from urllib.parse import urlsplit
 
 import msgspec
 
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from vllm_watch.daemon.exposition.collector import TextCollector
-from vllm_watch.daemon.exposition.http_sd import target_groups
+from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.exposition.samples import for_each_server, server_samples
 from vllm_watch.daemon.exposition.self_metrics import SelfStatus, self_metrics
-from vllm_watch.daemon.exposition.text_format import prometheus_text
+from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.liveness import Liveness
 from vllm_watch.daemon.service.prometheus_alerts import Alerts
 from vllm_watch.daemon.service.snapshot_document import fleet_document
-from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
+from vllm_watch.daemon.web.routes import PLAIN_TEXT, Response, accepts_gzip
 
 
 _QUICKLY = 1
 """How much zlib tries: harder, it takes twice as long for an eighth less."""
-_GZIP = zlib.MAX_WBITS + 16
-
-
-class _Form(NamedTuple):
-    """The form in which a client wants the series."""
-
-    content_type: str
-    is_compressed: bool
 
 
 class DaemonEndpoints:
@@ -66,35 +56,33 @@ class DaemonEndpoints:
         self._liveness = liveness
         self._self_status = self_status
         self._alerts = alerts
-        self._metrics_lock = threading.Lock()
-        self._metrics_of: list[ServerSnapshot] = []
-        """The snapshots from which these were made:"""
-        self._metrics: dict[_Form, Response] = {}
-        self._collector = TextCollector()
         self._process_collector = ProcessCollector(registry=None)
         self._started_at = clock.wall(clock.now())
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
-        """Return all series, in the format that the client accepts; clients that ask together share one response."""
-        _, content_type = choose_encoder(accept)
-        form = _Form(content_type, accepts_gzip(accept_encoding))
-        with self._metrics_lock:
-            shown = self._fleet.snapshots()
-            if shown is not self._metrics_of:
-                self._metrics_of, self._metrics = shown, {}  # Frees megabytes before others are made.
-            if form not in self._metrics:
-                self._metrics[form] = self._write_metrics(form, shown)
-            return self._metrics[form]
+        """Return all series, in the format that the client accepts."""
+        encoder, content_type = choose_encoder(accept)
+        servers = self._fleet.snapshots()
+        writer = TextWriter({server.name: server.labels for server in servers})
+        for_each_server(
+            servers, lambda server, other_gpus: writer.add(server_samples(server, other_gpus)), self._fleet.note_failure
+        )
+        writer.add(self_metrics(self._self_status()))  # Last: it counts what has failed just now.
+        families = writer.families(for_openmetrics="openmetrics" in content_type)
+        body = b"".join([*families, encoder(self._process_collector)])
+        if accepts_gzip(accept_encoding):
+            return Response(gzip.compress(body, _QUICKLY, mtime=0), content_type, encoding="gzip")
+        return Response(body, content_type)
 
     def otlp_body(self) -> bytes:
         """Return all series as the body of an OTLP request; for one thread at a time."""
-        from vllm_watch.daemon.service.otlp_request import Shown, otlp_request  # noqa: PLC0415 - Imports protobuf.
+        from vllm_watch.daemon.exposition.otlp import Exported, otlp_request  # noqa: PLC0415 - Imports protobuf.
 
         at = self._clock.wall(self._clock.now())
         own, process = self_metrics(self._self_status()), self._process_collector.collect()
-        shown = Shown(self._fleet.snapshots(), own, process, at)
+        exported = Exported(self._fleet.snapshots(), own, process, at)
         instance = f"{socket.gethostname()}:{self._fleet.config.port}"
-        return otlp_request(shown, instance, self._started_at, self._fleet.note_failure)
+        return otlp_request(exported, instance, self._started_at, self._fleet.note_failure)
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
@@ -117,14 +105,29 @@ class DaemonEndpoints:
             return Response(b"ready\n", PLAIN_TEXT)
         return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)
 
-    def _write_metrics(self, form: _Form, shown: Sequence[ServerSnapshot]) -> Response:
-        texts = self._collector.texts(shown, lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure)
-        for_openmetrics = "openmetrics" in form.content_type
-        families = prometheus_text(texts, self._process_collector.collect(), for_openmetrics=for_openmetrics)
-        if not form.is_compressed:
-            body = BytesIO()
-            body.writelines(families)  # `join` would first make all of them: as many megabytes again.
-            return Response(body.getvalue(), form.content_type)
-        packer = zlib.compressobj(_QUICKLY, wbits=_GZIP)
-        packed = [packer.compress(family) for family in families]
-        return Response(b"".join([*packed, packer.flush()]), form.content_type, encoding="gzip")
+
+class TargetGroup(TypedDict):
+    """Targets with the labels they share, with the names that Prometheus gives them."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+def target_groups(servers: Iterable[ServerConfig]) -> list[TargetGroup]:
+    """
+    Return one group for each server whose /metrics is watched, as Prometheus finds targets over HTTP.
+
+    So Prometheus can scrape vLLM itself, too. Tokens and certificates, which it also needs, are in its configuration.
+
+    A URL's query is left out: it may hold a secret, and Prometheus shows labels to everybody.
+    """
+    return [_group(server.metrics.url, server.name, server.labels) for server in servers if server.metrics is not None]
+
+
+def _group(url: str, name: str, labels: Mapping[str, str]) -> TargetGroup:
+    parts = urlsplit(url)
+    # Without a port Prometheus takes the one of the scheme, as the daemon does.
+    return {
+        "targets": [parts.netloc],
+        "labels": {**labels, "server": name, "__scheme__": parts.scheme, "__metrics_path__": parts.path},
+    }

@@ -18,7 +18,6 @@ from vllm_watch.daemon.service.config_changes import ConfigChanges
 from vllm_watch.daemon.service.history import HISTORY_STEP
 from vllm_watch.daemon.service.log_monitor import LogMonitor
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.service.sharing import Shared, shared_seconds
 from vllm_watch.daemon.service.state_changes import StateChanges
 from vllm_watch.daemon.sources.checkpoint import Positions, ServerChange
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
@@ -61,7 +60,6 @@ class Fleet:
         """Whether all servers are known that are to be watched: pods are found only after the start."""
         self._state_changes = StateChanges()
         self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
-        self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
         self._history_due = clock.now()
         self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
@@ -108,14 +106,10 @@ class Fleet:
                 self.note_failure(server.name, error)
         return results
 
-    @property
-    def shared_seconds(self) -> float:
-        """How old an answer about all servers may be."""
-        return shared_seconds(len(self.servers))
-
     def snapshots(self) -> list[ServerSnapshot]:
-        """Return what is known of each server, at most `shared_seconds` ago."""
-        return self._snapshots.get(self.servers, self.shared_seconds)
+        """Return what is known of each server now."""
+        self._catch_up()
+        return self.each(lambda server: server.snapshot())
 
     def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:
         """Return the first servers' names with the states that their engines are in."""
@@ -137,10 +131,6 @@ class Fleet:
             known = {snapshot.name: snapshot for snapshot in self.snapshots()}
             shown = [server for server in self.servers if server.name in known]
             self.each(lambda server: server.history.add(now, known[server.name]), shown)
-
-    def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
-        self._catch_up()
-        return self.each(lambda server: server.snapshot(), servers)
 
     def note_failure(self, server: str, error: Exception) -> None:
         """Log and count that a server cannot be shown."""

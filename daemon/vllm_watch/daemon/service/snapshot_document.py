@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from vllm_watch import __version__
-from vllm_watch.daemon.exposition.event_view import event_views
-from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.exposition.json_view import as_document, event_documents
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.history import ChartHistory
 from vllm_watch.daemon.service.monitor import ServerMonitor
@@ -51,11 +50,11 @@ def server_document(snapshot: ServerSnapshot, hour: ChartHistory | None, ahead: 
         hour: Its last hour, if that is wanted.
         ahead: Seconds by which the snapshot's clock is ahead of the hour's.
     """
-    view = server_view(snapshot)
+    server = as_document(snapshot)
     if hour is not None:
-        view["history"] = hour.columns(ahead)
-        view["events"] = event_views(snapshot.events)
-    return msgspec.Raw(msgspec.json.encode(view))
+        server.history = hour.columns(ahead)
+        server.events = event_documents(snapshot.events)
+    return msgspec.Raw(msgspec.json.encode(server))
 
 
 def document(at: float, servers: Sequence[msgspec.Raw], shown: Mapping[str, Any] = MappingProxyType({})) -> bytes:

@@ -23,7 +23,6 @@ from vllm_watch.daemon.service.alerts_thread import AlertsThread
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.garbage import RareSearch
 from vllm_watch.daemon.service.gpu_thread import GpuThread
 from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.daemon.service.liveness import Liveness
@@ -35,8 +34,8 @@ from vllm_watch.daemon.service.systemd import MAX_NAMED, Notifier, status_line
 from vllm_watch.daemon.service.thread_group import ThreadGroup
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.web.addresses import address_text
 from vllm_watch.daemon.web.server import WebServer
-from vllm_watch.daemon.web.sockets import address_text
 
 
 log = structlog.get_logger("vllm_watch.service")
@@ -85,7 +84,6 @@ class Supervisor:
         self.threads = ThreadGroup(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
         self.fleet = Fleet(config, clock, self.checkpointer, self.errors)
         self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
-        self._garbage = RareSearch(clock)
         self.pods = PodsThread(clock, self.errors, changed=self._wake_up)
         self.fleet.is_complete = self.pods.are_watched
         self.liveness = Liveness((*self.threads.all, self.pods))
@@ -111,7 +109,6 @@ class Supervisor:
             ConfigError: The web configuration file, or one that it names, is wrong.
             UsageError: The address cannot be listened on.
         """
-        self._garbage.start()
         self._web.start()
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
@@ -147,7 +144,6 @@ class Supervisor:
         self.fleet.record_history()
         self.kernel_log.follow(place_of(self.fleet.config))  # Each time: a driver may be loaded later.
         self._save_positions()
-        self._garbage.search_if_due()
         self._notify()
 
     def reload(self) -> None:
@@ -205,7 +201,6 @@ class Supervisor:
         self.alerts.follow(config.prometheus)
         self.otlp.follow(config.otlp)
         self.gpus.follow(config, self.fleet.servers)
-        self._garbage.note_replaced()
 
     def _follow_pods(self) -> None:
         """Watch the pods of the last list, where they are others than before."""

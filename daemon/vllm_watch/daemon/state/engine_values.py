@@ -20,7 +20,6 @@ from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.snapshot import HistogramReading, Reading
 from vllm_watch.daemon.state.step_times import StepClass, StepTime, StepTimes
-from vllm_watch.daemon.state.until_next_scrape import until_next_scrape
 from vllm_watch.daemon.state.window import QUANTILES, STAGES, coarse_bounds, estimate_quantile
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
@@ -134,7 +133,6 @@ _of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGG
 _of_drafts: Callable[[SpecDecoding], tuple[float | None, ...]] = attrgetter(*_LOGGED_DRAFTS.values())
 
 
-@until_next_scrape
 def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading | None]:
     """
     Return an engine's gauges by the last scrapes.
@@ -268,7 +266,6 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead:
     return tuple(None if ratio is None else Reading(ratio, engine.spec_at + ahead, "log") for ratio in ratios)
 
 
-@until_next_scrape
 def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
     """Return an engine's counters as vLLM has them."""
     newest = scrape.window.newest_of(key)
@@ -306,7 +303,6 @@ def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, R
     return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
 
-@until_next_scrape
 def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
     newest = scrape.window.newest_of(key)
@@ -316,7 +312,6 @@ def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mappin
     return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
-@until_next_scrape
 def prompt_tokens_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
     """Return the prompt tokens that an engine has processed, by source; nothing before 0.16."""
     newest = scrape.window.newest_of(key)
@@ -328,7 +323,6 @@ def prompt_tokens_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> M
     }
 
 
-@until_next_scrape
 def counters_by_label(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[tuple[str, str], Reading]:
     """Return an engine's counters that have a label of their own, by series and its value."""
     newest = scrape.window.newest_of(key)
@@ -343,7 +337,6 @@ def _histogram_name(name: str, version: str | None) -> str:
     return _SWAPPED.get(name, name) if version == _RELEASE_WITH_SWAPPED_TIMES else name
 
 
-@until_next_scrape
 def histograms_of(
     scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float
 ) -> Mapping[str, HistogramReading]:
@@ -372,7 +365,6 @@ class Latencies(NamedTuple):
     quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
 
 
-@until_next_scrape
 def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float) -> Latencies:
     """Return the latencies of the last minute, by the histograms of an engine of this version."""
     quantiles: dict[tuple[str, float], Reading] = {}
@@ -402,7 +394,6 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
     return Latencies(quantiles, means, first_bounds, quantile_bounds)
 
 
-@until_next_scrape
 def step_times_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[StepClass, StepTime]:
     """Return the times of an engine's decode steps in the minutes before the last scrape."""
     return _step_times(scrape.step_times.get(key), scrape.read_at, ahead)

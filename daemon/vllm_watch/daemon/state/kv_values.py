@@ -17,7 +17,6 @@ from vllm_watch.daemon.state.precedence import deciding_scrape, shown_scrape
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import Reading
-from vllm_watch.daemon.state.until_next_scrape import until_next_scrape
 from vllm_watch_parsers.kv_transfer import FETCHING, KV_FETCH_STAGES, KvKey
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -65,7 +64,6 @@ def pushed(counters: Mapping[KvKey, Reading], flags: FlagHistory) -> Mapping[KvK
     return {KvKey(key.series, _PUSHED) if key.labels == _PULLED else key: reading for key, reading in counters.items()}
 
 
-@until_next_scrape
 def _counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[KvKey, Reading]:
     newest = scrape.window.newest_of(key)
     if newest is None:
@@ -73,7 +71,6 @@ def _counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -
     return {series: Reading(value, newest.at + ahead, "metrics") for series, value in newest.engine.kv.counters.items()}
 
 
-@until_next_scrape
 def _gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[KvKey, Reading]:
     newest = scrape.window.newest_of(key)
     if newest is None:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import sub
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vllm_watch_parsers.front_ends import RAY_REPORT_SECONDS
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
@@ -108,8 +108,6 @@ class Window:
         """Those before it."""
         self._spans: dict[EngineKey, tuple[Span, ...]] = {}
         """The periods up to the newest reading, of the engines that were asked for."""
-        self.kept: dict[object, Any] = {}
-        """What `until_next_scrape` keeps."""
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
@@ -124,7 +122,6 @@ class Window:
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
         self._spans.clear()
-        self.kept.clear()
         if self.newest is not None:
             self._earlier.append(_earlier(self.newest))
         self.newest = TimedReading(at, reading)
@@ -134,7 +131,6 @@ class Window:
     def clear(self) -> None:
         """Forget: the server was started again, and its counters with it."""
         self._spans.clear()
-        self.kept.clear()
         self._earlier.clear()
         self.newest = None
 

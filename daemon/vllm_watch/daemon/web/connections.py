@@ -18,14 +18,13 @@ from typing import Any, cast
 
 import structlog
 
-from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
-from vllm_watch.daemon.web.endpoints import Response
-from vllm_watch.daemon.web.routes import ALLOWED_METHODS
+from vllm_watch.daemon.web.routes import ALLOWED_METHODS, Response
 
 
 HEADER_SECONDS = 5.0
@@ -54,12 +53,7 @@ _ALWAYS = {
 
 
 class BoundedServer(HTTPServer):
-    """
-    Serves at most `MAX_CONNECTIONS` at once.
-
-    One more replaces the one that has been silent for longest, so that idle connections keep nobody out. A connection
-    is silent until it has sent a whole request, and again after the response.
-    """
+    """Serves at most `MAX_CONNECTIONS` at once; one more is closed."""
 
     def initialize(  # type: ignore[override]
         self, request_callback: Callable[[HTTPServerRequest], None], tls_context: TlsContext
@@ -69,14 +63,8 @@ class BoundedServer(HTTPServer):
 
         The base class is designed to be initialized with other arguments by each subclass.
         """
-
-        def handle(request: HTTPServerRequest) -> None:
-            connection = cast("HTTP1Connection", request.connection)  # As in `send`.
-            self._silent.pop(connection.stream, None)
-            request_callback(request)
-
         super().initialize(
-            handle,
+            request_callback,
             idle_connection_timeout=HEADER_SECONDS,
             body_timeout=BODY_SECONDS,
             max_header_size=_MAX_BYTES,
@@ -84,9 +72,6 @@ class BoundedServer(HTTPServer):
             max_buffer_size=_MAX_BUFFERED,
         )
         self._tls_context = tls_context
-        self._open: set[IOStream] = set()
-        self._silent: dict[IOStream, None] = {}
-        """The open ones that are silent, the one that has been for longest first."""
         self._has_said_full = False
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
@@ -124,35 +109,10 @@ class BoundedServer(HTTPServer):
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         """Serve a new connection, if there is room for it."""
-        if len(self._open) >= MAX_CONNECTIONS and not self._make_room():
+        if len(self._connections) >= MAX_CONNECTIONS:
             stream.close()
-            return
-        self._open.add(stream)
-        self._silent[stream] = None
-        super().handle_stream(stream, address)
-
-    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """Wait for a connection's next request."""
-        stream = cast("HTTP1ServerConnection", server_conn).stream
-        if stream in self._open:
-            self._silent.setdefault(stream)  # After a response it is silent again.
-        return super().start_request(server_conn, request_conn)
-
-    def on_close(self, server_conn: object) -> None:
-        """Forget a connection that has ended."""
-        stream = cast("HTTP1ServerConnection", server_conn).stream
-        self._open.discard(stream)
-        self._silent.pop(stream, None)
-        super().on_close(server_conn)
-
-    def _make_room(self) -> bool:
-        stream = next(iter(self._silent), None)
-        if stream is None:
-            return False
-        del self._silent[stream]
-        self._open.discard(stream)
-        stream.close()
-        return True
+        else:
+            super().handle_stream(stream, address)
 
 
 def send(request: HTTPServerRequest, response: Response, configured: Mapping[str, str]) -> None:

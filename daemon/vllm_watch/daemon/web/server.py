@@ -25,13 +25,11 @@ from vllm_watch.daemon.config.web import WebConfig
 from vllm_watch.daemon.support.clock import Clock, SystemClock
 from vllm_watch.daemon.support.heartbeat import Heartbeat
 from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.web.addresses import bind, is_loopback, is_named, names_here
 from vllm_watch.daemon.web.auth import Authenticator, Verdict
 from vllm_watch.daemon.web.config_reload import CurrentWebConfig
 from vllm_watch.daemon.web.connections import BoundedServer, send
-from vllm_watch.daemon.web.endpoints import Endpoints, Response, plain_text
-from vllm_watch.daemon.web.hosts import is_named, names_here
-from vllm_watch.daemon.web.routes import LONG_PATHS, Router
-from vllm_watch.daemon.web.sockets import bind, is_loopback
+from vllm_watch.daemon.web.routes import LONG_PATHS, Endpoints, Response, Router, plain_text
 
 
 _BEAT_SECONDS = 1.0
