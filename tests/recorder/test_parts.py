@@ -38,7 +38,7 @@ from vllm_watch.cli.commands.record import view_of
 from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.sources import file_queue
+from vllm_watch.daemon.sources import file_follower
 from vllm_watch.daemon.sources.log_file import LogFile
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
@@ -357,7 +357,7 @@ class TestFlood:
         """A log of which a turn reads a small part, and its recorder."""
         monkeypatch.setattr(server_recorder, "MAX_READS", 1)
         monkeypatch.setattr(LogFile.read, "__defaults__", (1000,))
-        monkeypatch.setattr(file_queue, "READ_SIZE", 1000)
+        monkeypatch.setattr(file_follower, "READ_SIZE", 1000)
         log = tmp_path / "a.log"
         log.touch()
         made = LogRecorder(ServerConfig(name="a", log=str(log)), session, session.clock)

@@ -74,7 +74,7 @@ class LocalReader(DocumentReader):
             VllmWatchError: There is no process table.
         """
         config = _watched_only(self._load())
-        fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors, self._threads.tail.catch_up)
+        fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors)
         self._fleet = fleet
         self._reloader = Reloader(config, self._clock, self._errors, load=None, apply=self._watch)
         self._threads.follow(fleet.servers)
@@ -95,7 +95,6 @@ class LocalReader(DocumentReader):
         if fleet is None or self._reloader is None:
             raise DiscoveryError(_NO_SERVER)
         self._reloader.apply_offers()
-        self._threads.tail.attend()
         fleet.record_history()
         if not fleet.servers:
             raise DiscoveryError(_NO_SERVER)
