@@ -11,7 +11,7 @@ import pytest
 
 from tests.loadtest.histories import recorded
 from tests.loadtest.load_tests import FOLDER
-from tests.support.recordings import ROOT
+from tests.support.recordings import NAMES
 from tests.support.shared import shared
 
 from vllm_watch.analysis.advice.advice_subject import Given
@@ -24,10 +24,6 @@ from vllm_watch.analysis.loadtest.report_sources import read_sources
 pytestmark = pytest.mark.slow
 
 NOTHING = Report(runs=())
-NAMES = [
-    "day",
-    *sorted(path.name.partition(".")[0] for path in (ROOT / "recordings").iterdir() if path.suffix != ".md"),
-]
 DRAFTS = "speculative-config.num_speculative_tokens"
 OF_RULES = Path(__file__).parent / "recordings"
 BATCH, BUDGET = "max-num-seqs", "max-num-batched-tokens"
@@ -80,7 +76,7 @@ def changes(advised):
     return [(each.flag, each.now, each.proposed) for each in advised.advice]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["day", *NAMES])
 def test_recordings(name):
     """Small batches, a full KV cache and rejected drafts have their line; all healthy and broken servers have none."""
     history = recorded(name)

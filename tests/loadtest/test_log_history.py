@@ -17,7 +17,7 @@ from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Point
 from vllm_watch.analysis.loadtest.source_kind import find_logs
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.errors import FileError
 
 
@@ -62,7 +62,7 @@ def test_tokens_are_those_that_metrics_counted(written, name):
 @pytest.mark.parametrize("name", ["busy", "queue", "deadkill"])
 def test_a_recorded_log_is_a_log(tmp_path, written, name):
     """A recording of the log alone shows the same states, loads and events as the log as a file."""
-    played = open_recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
+    played = Recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
     recorded = read_recording(played, name, played.servers[0])
     logged = read(written(name))
     (found, *_), (expected, *_) = server_runs(recorded), server_runs(logged)

@@ -19,7 +19,7 @@ from tests.support.recording_files import header
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.cli.commands.report import parse_zone
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -37,13 +37,13 @@ PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
 @functools.lru_cache
 def logged(path):
     """Return the bytes of a recorded log."""
-    return log_of(open_recording(path))
+    return log_of(Recording(path))
 
 
 @functools.lru_cache
 def result_of(path):
     """Return the benchmark's result in a recording."""
-    return open_recording(path).benchmarks[0].content
+    return Recording(path).benchmarks[0].content
 
 
 @pytest.fixture

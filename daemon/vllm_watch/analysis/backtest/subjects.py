@@ -24,14 +24,14 @@ from vllm_watch.analysis.loadtest.prometheus_history import Sampling, sampling_o
 from vllm_watch.analysis.loadtest.prometheus_queries import sampled_at, values_of
 from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found
 from vllm_watch.analysis.loadtest.source_kind import find_logs, source_kind
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.config.times import TimeRange
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.errors import FileError, PrometheusError
 
@@ -196,7 +196,7 @@ def _gaps(api: PrometheusApi, asked: PrometheusRange, grid: SeriesGrid, step: fl
 
 
 def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subject:
-    recording = open_recording(Path(path))
+    recording = Recording(Path(path))
     grids = []
     for number, server in enumerate(recording.servers):
 

@@ -27,9 +27,14 @@ from vllm_watch.analysis.comparison.pair import (
 )
 from vllm_watch.analysis.loadtest.load_test import Bounds, Run, bounded
 from vllm_watch.daemon.catalog.number_texts import limit
-from vllm_watch.daemon.statistics.blocks import MIN_BLOCKS, block_interval
-from vllm_watch.daemon.statistics.permutation import permutation_p
-from vllm_watch.daemon.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval
+from vllm_watch.daemon.statistics.ratio import (
+    CONFIDENCE,
+    MIN_BLOCKS,
+    block_interval,
+    detectable_ratio,
+    permutation_p,
+    ratio_interval,
+)
 
 
 SIGNIFICANCE = 1 - CONFIDENCE

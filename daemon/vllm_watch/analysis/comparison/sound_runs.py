@@ -14,9 +14,9 @@ from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric,
 from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import duration, milliseconds, moment, percent
-from vllm_watch.daemon.statistics.littles_law import check_littles_law
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
 from vllm_watch.daemon.statistics.steady_window import LATENCIES, MIN_SECONDS
+from vllm_watch.daemon.statistics.throughput_fit import check_littles_law
 
 
 ACCEPTANCE_TOLERANCE = 0.03

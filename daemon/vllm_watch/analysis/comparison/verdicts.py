@@ -38,7 +38,7 @@ from vllm_watch.analysis.comparison.pair import (
 )
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.daemon.catalog.metric_titles import View
-from vllm_watch.daemon.statistics.holm import holm_adjusted
+from vllm_watch.daemon.statistics.ratio import holm_adjusted
 
 
 MEMORY = "memory_gib"

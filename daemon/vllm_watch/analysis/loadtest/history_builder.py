@@ -30,7 +30,7 @@ from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
 from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.config_labels import are_all_known
+from vllm_watch.daemon.state.configuration import are_all_known
 from vllm_watch.daemon.state.snapshot import EngineTotals, ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS

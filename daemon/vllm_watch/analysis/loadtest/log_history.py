@@ -19,8 +19,9 @@ from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.engine_log import name_of
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle, SpecDecoding
 
@@ -56,7 +57,7 @@ def read_logs(
     whole = sum(log.size for log in logs)
     done = 0
     for log in logs:
-        for batch in log.read_until(_STATISTICS):
+        for batch in log.read(_STATISTICS):
             replay.read(batch)
             progress((done + log.share * log.size) / whole)
         done += log.size

@@ -50,7 +50,7 @@ from vllm_watch.analysis.loadtest.server_history import (
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.prometheus.answers import PromSeries
-from vllm_watch.daemon.state.config_labels import are_all_known, flags_of_labels
+from vllm_watch.daemon.state.configuration import are_all_known, flags_of_labels
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 

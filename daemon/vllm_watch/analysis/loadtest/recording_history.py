@@ -12,8 +12,8 @@ from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRe
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import LogStatus, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import MetricsReading
 

@@ -22,7 +22,6 @@ from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.loadtest.source_kind import SourceKind, find_logs, open_text, source_kind, without_endings
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
@@ -104,7 +103,7 @@ def read_sources(
         elif unit.kind == "log":
             histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), _to_moment(options.zone), part))
         else:
-            recording = open_recording(Path(unit.name))
+            recording = Recording(Path(unit.name))
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]

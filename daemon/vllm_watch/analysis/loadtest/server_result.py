@@ -35,7 +35,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     rounded,
 )
 from vllm_watch.daemon.catalog.metric_titles import LatencyName
-from vllm_watch.daemon.state.window import estimate_quantile
+from vllm_watch.daemon.state.latencies import estimate_quantile
 from vllm_watch.daemon.statistics.percentiles import min_count
 from vllm_watch_parsers.scrape import Histogram
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from vllm_watch.analysis.replay.open_recording import is_recording
+from vllm_watch.analysis.replay.recording import is_recording
 from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is

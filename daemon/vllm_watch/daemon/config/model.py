@@ -15,7 +15,7 @@ import msgspec
 
 from vllm_watch.daemon.catalog.limits import STALL_SECONDS
 from vllm_watch.daemon.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, parse_listen
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
