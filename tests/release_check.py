@@ -13,8 +13,8 @@ import pytest
 
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.twins import untranslated as untranslated_panels
-from tests.support.translation import untranslated
-from tests.test_readmes import TITLES, sections, text_of
+from tests.support.translation import headings, untranslated
+from tests.test_readmes import TITLES, text_of
 
 from boards.kit.texts import FOLDER, english_texts, read_file
 
@@ -35,7 +35,7 @@ def test_no_panel_is_in_english(uid):
 
 def test_the_chinese_readme_is_chinese():
     """The Chinese README has no English prose, and each title has a translation."""
-    titles = [section.heading.lstrip("# ") for section in sections(text_of("README.md"))]
+    titles = [heading.lstrip("# ") for heading in headings(text_of("README.md"))]
 
     assert [] == list(untranslated(text_of("README.zh-CN.md")))
     assert [] == [title for title in titles if title not in TITLES]
