@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.support.command_line import vllm_watch
+from tests.support.http_servers import free_port
 from tests.support.monitoring import (
     ALERTS,
     Message,
@@ -34,7 +35,6 @@ from tests.support.monitoring import (
     process,
     prometheus,
 )
-from tests.support.ports import free_port
 from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from tests.benchmarks.process import processor_seconds, resident_mebibytes
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
 
 
 VLLM_WATCH = [sys.executable, "-m", "vllm_watch"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import vllm_watch
-from tests.support.filled_prometheus import filled_prometheus, series_of
+from tests.support.monitoring import filled_prometheus, series_of
 from tests.support.recording_files import as_file
 from tests.support.recordings import log_file, recording, recording_path
 

@@ -14,7 +14,7 @@ import pytest
 from tests.alerts.incidents import INCIDENTS
 from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
-from tests.support.filled_prometheus import filled_prometheus
+from tests.support.monitoring import filled_prometheus
 from tests.support.recording_files import as_file, header
 from tests.support.recordings import RECORDINGS, log_file, log_of, recording
 from tests.support.waiting import SECONDS, until

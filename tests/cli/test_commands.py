@@ -25,8 +25,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.command_line import COMMAND, call_here, called, vllm_watch
 from tests.support.corpus import CORPUS
-from tests.support.http_servers import StandIn, answer
-from tests.support.ports import free_port
+from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.recordings import RECORDINGS, bodies_of, body_file, log_file, log_of
 from tests.support.waiting import SECONDS, until
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.loadtest.load_tests import FOLDER
 from tests.support.command_line import vllm_watch
-from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
+from tests.support.monitoring import filled_prometheus, series_of
 
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.replay.recording import Recording

@@ -14,9 +14,8 @@ import click
 import pytest
 
 from click.shell_completion import ShellComplete
-from tests.support.alarm import ends_within
 from tests.support.command_line import vllm_watch
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, ends_within
 
 from vllm_watch.cli.command_line import LazyCommand, cli
 

@@ -7,8 +7,8 @@ import io
 
 import pytest
 
-from tests.support.clocks import HandClock
 from tests.support.recordings import recording
+from tests.support.waiting import HandClock
 
 from vllm_watch.analysis.replay.recording import with_start_moved
 from vllm_watch.cli.commands.demo import Player

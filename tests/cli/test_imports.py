@@ -11,9 +11,9 @@ import sys
 import click
 import pytest
 
+from tests.support.installing import COMMANDS_ONLY
 from tests.support.recordings import log_file
 from tests.support.waiting import SECONDS
-from tests.support.wheels import COMMANDS_ONLY
 
 from vllm_watch.cli.command_line import cli
 

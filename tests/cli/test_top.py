@@ -18,8 +18,7 @@ import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.command_line import COMMAND, SECONDS, vllm_watch
-from tests.support.http_servers import StandIn, answer
-from tests.support.ports import free_port
+from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.recordings import RECORDINGS
 from tests.terminal.documents import MOMENTS, fleet
 

@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 import pytest
 
-from tests.support.batching import Server, noisy_run, simulate
+from tests.comparison.batching import Server, noisy_run, simulate
 from tests.support.load_tests import called_different
 from tests.support.samples import number_of, sample
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.completeness.left_out import FAMILIES, FIELDS, QUANTITIES
 from tests.support.corpus import all_bodies
-from tests.support.further_pages import FURTHER
+from tests.support.pages import FURTHER
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.recording import MetricsRead

@@ -13,7 +13,7 @@ import pytest
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.alarm import computes_at_most
+from tests.support.waiting import computes_at_most
 
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import (

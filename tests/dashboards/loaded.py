@@ -38,8 +38,8 @@ from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.dashboards.gpus import gpu_series
 from tests.dashboards.kv import kv_series
+from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process
-from tests.support.ports import free_port
 from tests.support.recordings import log_file
 from tests.support.samples import sample
 from tests.support.shared import new_folder

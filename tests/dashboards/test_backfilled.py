@@ -20,8 +20,8 @@ from tests.dashboards.api import Api
 from tests.dashboards.loaded import Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.shipped import UIDS, dashboard
+from tests.support.http_servers import free_port
 from tests.support.monitoring import process
-from tests.support.ports import free_port
 from tests.support.recordings import ROOT
 from tests.support.waiting import SECONDS
 

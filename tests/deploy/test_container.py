@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.leftovers import inherited
-from tests.support.nobody import as_nobody
+from tests.support.processes import as_nobody
 from tests.support.waiting import SECONDS
 
 import vllm_watch

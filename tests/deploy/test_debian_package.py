@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.overlay import covered_machine
+from tests.support.installing import make_wheel
 from tests.support.leftovers import inherited
-from tests.support.overlay import covered_machine
 from tests.support.waiting import SECONDS
-from tests.support.wheels import make_wheel
 
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"

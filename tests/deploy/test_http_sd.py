@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn, answer
+from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.monitoring import PROMETHEUS, get_json, process
-from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.config_file import load_config

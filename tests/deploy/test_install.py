@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copied_venvs import copying_python, put_quick_venv
+from tests.support.installing import copying_python, link_dependencies, make_wheel, put_quick_venv
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
-from tests.support.wheels import link_dependencies, make_wheel
 
 
 pytestmark = pytest.mark.slow

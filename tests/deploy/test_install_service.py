@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.overlay import covered_machine
-from tests.support.wheels import make_wheel
+from tests.deploy.overlay import covered_machine
+from tests.support.installing import make_wheel
 
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "install.sh"

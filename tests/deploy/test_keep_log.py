@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process
-from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import tools
 from tests.support.logs import Log, stats_line
-from tests.support.nobody import NOBODY
+from tests.support.processes import NOBODY
 from tests.support.waiting import SECONDS, until
 
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from tests.support.http_servers import free_port
 from tests.support.monitoring import PROMETHEUS, get_json, get_text, process
-from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 from tests.support.yaml_files import load_yaml
 

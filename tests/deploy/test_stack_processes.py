@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.http_servers import free_port
 from tests.support.leftovers import marked
 from tests.support.monitoring import get_text
-from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
 

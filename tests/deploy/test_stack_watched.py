@@ -11,7 +11,7 @@ import pytest
 
 from deploy.stack.loopback import Wanted, reserved_ports
 from deploy.stack.watched import Options, watched
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
 
 from vllm_watch.cli.commands import run
 from vllm_watch.cli.commands.watched import Selection

@@ -18,9 +18,9 @@ import pytest
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process
-from tests.support.nobody import as_nobody
-from tests.support.ports import free_port
+from tests.support.processes import as_nobody
 from tests.support.waiting import SECONDS
 
 

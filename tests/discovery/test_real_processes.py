@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.alarm import computes_at_most
-from tests.support.nobody import as_nobody
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
+from tests.support.processes import as_nobody
 from tests.support.servers_here import ServersHere
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS, computes_at_most, until
 
 from vllm_watch.daemon.config.config_file import load_config
 

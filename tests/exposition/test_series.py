@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.exposition import exported
-from tests.support.further_pages import page_of_further_families
+from tests.support.pages import page_of_further_families
 from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.waiting import SECONDS
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from structlog.testing import capture_logs
-from tests.support.clocks import HandClock
 from tests.support.patience import USUAL
+from tests.support.waiting import HandClock
 
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.gpu import reader as reader_module

@@ -13,8 +13,7 @@ import pytest
 from tests.grafana.conftest import TITLES, dashboard
 from tests.grafana.server import GrafanaStandIn, page
 from tests.support.command_line import vllm_watch
-from tests.support.http_servers import Talker
-from tests.support.ports import free_port
+from tests.support.http_servers import Talker, free_port
 from tests.support.waiting import SECONDS
 
 

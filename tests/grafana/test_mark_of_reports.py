@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
+from tests.support.http_servers import free_port
 from tests.support.needs import without
-from tests.support.ports import free_port
 
 from vllm_watch.analysis.loadtest.load_test import Latency, Result, Run
 from vllm_watch.analysis.loadtest.region import MAX_RUN, annotation, region_of, run_id

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording, snapshots
+from tests.support.waiting import HandClock
 
 from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon

@@ -12,10 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.support.filled_prometheus import filled_prometheus, series_of
-from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import get_json, get_text, process
-from tests.support.ports import free_port
+from tests.support.http_servers import StandIn, answer, free_port
+from tests.support.monitoring import filled_prometheus, get_json, get_text, process, series_of
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import SECONDS, until
 

@@ -11,8 +11,8 @@ import pytest
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.alarm import computes_at_most
 from tests.support.samples import sample
+from tests.support.waiting import computes_at_most
 
 from vllm_watch_parsers.benchmark import read_benchmarks, what_is
 from vllm_watch_parsers.benchmark_result import BenchmarkError, LatencyResult, ServeResult

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.parsers.kernel_lines import ERRORS, LINES, NAMES, OTHERS, UUID, message_of
-from tests.support.alarm import computes_at_most
 from tests.support.samples import sample
+from tests.support.waiting import computes_at_most
 
 from vllm_watch_parsers.kernel_messages import (
     BY_CODE,

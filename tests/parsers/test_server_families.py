@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.further_pages import FURTHER
-from tests.support.pages import histogram, page
+from tests.support.pages import FURTHER, histogram, page
 
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
 from vllm_watch_parsers.server_families import ServerSeries

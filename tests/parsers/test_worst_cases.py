@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
-from tests.support.alarm import computes_at_most
 from tests.support.samples import sample
+from tests.support.waiting import computes_at_most
 
 from vllm_watch_parsers.exposition import parse_exposition
 from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line

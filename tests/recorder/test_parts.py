@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.places import PROMPTS, STATISTICS
-from tests.support.clocks import HandClock
 from tests.support.recording_files import STARTED, as_file, header
 from tests.support.recordings import recording
-from tests.support.waiting import until
+from tests.support.waiting import HandClock, until
 
 from vllm_watch.analysis.recorder import running_command, server_recorder
 from vllm_watch.analysis.recorder.benchmark_results import ResultFiles

@@ -13,11 +13,11 @@ import sys
 
 import pytest
 
-from tests.support.busy import busy_core, run_on
 from tests.support.command_line import vllm_watch
 from tests.support.fake_nvml import Scene, h100
+from tests.support.http_servers import free_port
 from tests.support.logs import stats_line
-from tests.support.ports import free_port
+from tests.support.processes import busy_core, run_on
 from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until

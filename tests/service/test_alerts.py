@@ -13,9 +13,8 @@ import pytest
 import structlog
 
 from tests.support import tools
-from tests.support.http_servers import StandIn, answer
+from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.monitoring import process
-from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
 from tests.support.samples import sample
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until

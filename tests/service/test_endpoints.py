@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.support.clocks import HandClock
 from tests.support.pages import page
+from tests.support.waiting import HandClock
 
 from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.clocks import HandClock
 from tests.support.gpus import GIB, gpu, report, uuid
+from tests.support.waiting import HandClock
 
 from vllm_watch.cli.commands import gpu_lines as gpu_lines_module
 from vllm_watch.cli.commands.gpu_lines import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus

@@ -13,7 +13,7 @@ import pytest
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.fake_nvml import GIB, Scene, h100, lost
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 

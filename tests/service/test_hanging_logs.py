@@ -11,8 +11,8 @@ import time
 import pytest
 import structlog
 
+from tests.service.fuse import HangingFolder, can_mount
 from tests.service.test_supervisor import Told
-from tests.support.fuse import HangingFolder, can_mount
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 

@@ -10,9 +10,8 @@ import structlog
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.parsers.kernel_lines import UUID
-from tests.support.clocks import HandClock
 from tests.support.gpus import gpu
-from tests.support.waiting import until
+from tests.support.waiting import HandClock, until
 
 from vllm_watch.daemon.config.model import Config, GpuConfig, ServerConfig
 from vllm_watch.daemon.service import kernel_log_thread, supervisor

@@ -16,10 +16,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from tests.support.certificates import self_signed
-from tests.support.clocks import HandClock
-from tests.support.http_servers import HandlerServer
-from tests.support.waiting import SECONDS, until
+from tests.support.http_servers import HandlerServer, self_signed
+from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES

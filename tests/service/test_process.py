@@ -24,9 +24,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn
-from tests.support.nobody import as_nobody
-from tests.support.ports import free_port
+from tests.support.http_servers import StandIn, free_port
+from tests.support.processes import as_nobody
 from tests.support.waiting import SECONDS, until
 
 

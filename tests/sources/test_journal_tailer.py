@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.support.journals import JournalProgram, journal_entry
+from tests.sources.journals import JournalProgram, journal_entry
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.reading.framing import MAX_LINE

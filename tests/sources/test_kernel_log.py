@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from tests.support.journals import JournalProgram, journal_entry
+from tests.sources.journals import JournalProgram, journal_entry
 from tests.support.waiting import until
 
 from vllm_watch.daemon.sources.journalctl import SETTLED_AFTER

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.test_tail_model import stats_line
-from tests.support.busy import busy_core, run_on
+from tests.support.processes import busy_core, run_on
 from tests.support.samples import number_of
 from tests.support.waiting import until
 

@@ -19,8 +19,7 @@ import pytest
 import requests.adapters
 import urllib3
 
-from tests.support.certificates import self_signed
-from tests.support.http_servers import StandIn, Talker, answer, chunk
+from tests.support.http_servers import StandIn, Talker, answer, chunk, self_signed
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.sources.http_client import TlsOptions

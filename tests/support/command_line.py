@@ -20,9 +20,8 @@ from typing import Any
 
 import structlog
 
-from tests.support.alarm import ends_within
 from tests.support.samples import is_whole
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, ends_within
 
 from vllm_watch.cli.command_line import main
 

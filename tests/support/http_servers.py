@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import socket
 import ssl
+import subprocess
+import tempfile
 import threading
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.waiting import SECONDS
 
@@ -189,3 +195,52 @@ class Talker:
                 if self._stop.wait(self._pause):
                     return
             self._stop.wait(SECONDS)
+
+
+FIRST, COUNT = 20_000, 10_000
+"""Linux gives none of these to who asks for any port."""
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens, and that no other test gets soon: of any run on this machine."""
+    path = Path(tempfile.gettempdir()) / f"vllm-watch-tests-port-{os.getuid()}"
+    with path.open("a+", encoding="ascii") as last:
+        fcntl.flock(last, fcntl.LOCK_EX)
+        last.seek(0)
+        port = FIRST + (int(last.read() or 0) + 1) % COUNT
+        while _is_taken(port):
+            port = FIRST + (port - FIRST + 1) % COUNT
+        last.truncate(0)
+        last.write(str(port - FIRST))
+    return port
+
+
+def _is_taken(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return True
+    return False
+
+
+class Certificate(NamedTuple):
+    """A certificate for 127.0.0.1 that is its own authority."""
+
+    cert_file: str
+    key_file: str
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return what a server with this certificate speaks."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+def self_signed(stem: Path) -> Certificate:
+    """Make a certificate and its key in files whose names begin so."""
+    certificate = Certificate(f"{stem}.crt", f"{stem}.key")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
+    files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
+    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=SECONDS)
+    return certificate

@@ -18,8 +18,10 @@ from deploy.stack import configuration
 from deploy.stack.monitoring import alertmanager_command, prometheus_command
 from deploy.stack.notifications import receiver
 from tests.support import tools
-from tests.support.ports import free_port
+from tests.support.http_servers import free_port
 from tests.support.waiting import SECONDS, until
+
+from vllm_watch.cli.commands.backfill import write_backfill
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -141,3 +143,40 @@ def prometheus(folder: Path, rules: Path, daemon: str, alertmanager_address: str
     command = prometheus_command(PROMETHEUS, config, folder / "prometheus", address, resend=5)
     with process(command, folder / "prometheus.log", f"http://{address}/-/ready"):
         yield f"http://{address}"
+
+
+STEP = 2.0
+"""Seconds between two scrapes, in the recordings and of the Prometheus."""
+
+
+def series_of(recording: Path, folder: Path) -> Path:
+    """Write a recording's series into a folder, and return the file."""
+    series = folder / f"{recording.name}.om"
+    write_backfill(str(recording), [], STEP, str(series), lambda _: None)
+    return series
+
+
+@contextmanager
+def filled_prometheus(folder: Path, *files: Path) -> Iterator[str]:
+    """Run a Prometheus that has the series of these files; give its address."""
+    for series in files:
+        command = [
+            "promtool",
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            "--quiet",
+            str(series),
+            str(folder / "data"),
+        ]
+        subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+    (folder / "prometheus.yml").write_text("")
+    url = f"http://127.0.0.1:{free_port()}"
+    options = (
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address={url.removeprefix('http://')}",
+    )
+    with process(["prometheus", *options], folder / "log", f"{url}/-/ready"):
+        yield url

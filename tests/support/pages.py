@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
@@ -71,3 +73,22 @@ class ScrapedServer:
         for body in bodies:
             snapshot = self.scrape(body)
         return snapshot.engines[0]
+
+
+FURTHER = Path(__file__).parents[1] / "parsers" / "pages" / "further-0.32.0.txt"
+
+
+@cache
+def page_of_further_families() -> ServerSnapshot:
+    """Return what is shown of the page, once there were enough scrapes for rates."""
+    server = ScrapedServer()
+    server.scrape(FURTHER.read_text("utf-8"), after=0.0)
+    later = FURTHER.read_text("utf-8").replace(
+        '_committed_tokens_total{engine="0",model_name="m"} 80.0',
+        '_committed_tokens_total{engine="0",model_name="m"} 240.0',
+    )
+    later = later.replace(
+        '_denoising_steps_total{engine="0",model_name="m"} 20.0',
+        '_denoising_steps_total{engine="0",model_name="m"} 60.0',
+    )
+    return server.scrape(later, after=10.0)

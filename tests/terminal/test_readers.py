@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
-from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, Talker, answer
 from tests.support.logs import printed_now
 from tests.support.recordings import recording
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS, HandClock, until
 from tests.terminal.documents import body
 
 from vllm_watch.analysis.replay.recording import MetricsRead

@@ -12,8 +12,7 @@ import bcrypt
 import pytest
 import structlog
 
-from tests.support.clocks import HandClock
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.support.errors import ConfigError
 from vllm_watch.daemon.support.internal_errors import InternalErrors

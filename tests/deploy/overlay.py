@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copied_venvs import copied_venv, copying_python, put_quick_venv
+from tests.support.installing import copied_venv, copying_python, link_dependencies, put_quick_venv
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
-from tests.support.wheels import link_dependencies
 
 
 ROOT = Path(__file__).parents[2]

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands run as nobody, also with an interpreter that stands in root's own folder."""
+"""Processes under conditions: run as nobody, also by an interpreter in root's own folder, and on a busy core."""
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 import sys
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -32,3 +36,23 @@ def as_nobody(empty: Path) -> list[str]:
     if private is None:
         return [*_DROP]
     return ["unshare", "-m", "/bin/sh", "-c", _SHOW, "sh", str(private), str(interpreter), str(empty), *_DROP]
+
+
+BUSY = "while True: pass"
+
+
+@contextmanager
+def busy_core() -> Iterator[int]:
+    """Give a core of which a process takes all that it gets, until the context ends."""
+    core = max(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as process:
+        run_on(core, process)
+        try:
+            yield core
+        finally:
+            process.kill()
+
+
+def run_on(core: int, process: subprocess.Popen[bytes]) -> None:
+    """Let a process run on one core alone, also the threads and processes that it starts from now on."""
+    os.sched_setaffinity(process.pid, {core})
