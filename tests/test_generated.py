@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS
 
 
@@ -44,9 +44,7 @@ def test_generating_changes_nothing(tmp_path):
     before = files(tmp_path)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'daemon'}:{tmp_path / 'parsers'}"}
     command = ["make", "--silent", "--old-file=.venv/developing", f"BIN={Path(sys.executable).parent}", "generate"]
-    run = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=5 * SECONDS
-    )
+    run = run_command(*command, timeout=5 * SECONDS, cwd=tmp_path, env=environment)
     after = files(tmp_path)
 
     assert 0 == run.returncode, run.stdout + run.stderr

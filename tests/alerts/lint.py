@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import promql_parser as promql
 
-from tests.alerts.shapes import CONFIGURED, NAMESPACE, Judge, Shape, branches, carrier, selectors, shown_series
+from tests.alerts.shapes import CONFIGURED, NAMESPACE, Judge, Shape, branches, carrier, parts, selectors, shown_series
 
 
 TEMPLATE_FUNCTIONS = frozenset(
@@ -217,24 +217,18 @@ def _unpaired(groups: Iterable[Mapping[str, Any]]) -> Iterator[ReportLine]:
                 yield ReportLine(rule["alert"], f"{name} == 0 says nothing once {name} is gone, and nothing else does")
 
 
-def _parts(expression: promql.Expr, kind: type) -> list[Any]:
-    found: list[Any] = []
-    promql.walk(expression, lambda part: found.append(part) if isinstance(part, kind) else None)
-    return found
-
-
 def _zeros(expression: promql.Expr) -> Iterator[str]:
-    for part in _parts(expression, promql.BinaryExpr):
+    for part in parts(expression, promql.BinaryExpr):
         if str(part.op) == "==" and isinstance(part.rhs, promql.NumberLiteral) and part.rhs.val == 0:
             yield from (selector.name or "" for selector in selectors(part.lhs))
 
 
 def _missed(expression: promql.Expr) -> Iterator[str]:
     """Yield the series whose absence is asked for."""
-    for call in _parts(expression, promql.Call):
+    for call in parts(expression, promql.Call):
         if call.func.name == "absent":
             yield from (selector.name or "" for selector in selectors(call))
-    for part in _parts(expression, promql.BinaryExpr):
+    for part in parts(expression, promql.BinaryExpr):
         if str(part.op) == "unless":
             now = {selector.name for selector in selectors(part.rhs) if selector.offset is None}
             yield from (s.name or "" for s in selectors(part.lhs) if s.offset is not None and s.name in now)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
-from tests.alerts.promtool import promtool
+from tests.alerts.shapes import parts
+from tests.support.monitoring import promtool
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -63,51 +64,14 @@ def _grep(words: list[str]) -> Grep:
     return Grep(tuple(options), tuple(patterns or words[-1:]))
 
 
-def selectors(expr: object) -> Iterator[promql.VectorSelector]:
-    """Yield every selector of an expression, from left to right."""
-    match expr:
-        case promql.VectorSelector():
-            yield expr
-        case promql.MatrixSelector():
-            yield expr.vector_selector
-        case promql.BinaryExpr():
-            yield from selectors(expr.lhs)
-            yield from selectors(expr.rhs)
-        case promql.Call():
-            for argument in expr.args:
-                yield from selectors(argument)
-        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
-            yield from selectors(expr.expr)
-
-
-def named_labels(expr: object) -> Iterator[str]:
+def named_labels(expr: promql.Expr) -> Iterator[str]:
     """Yield the labels that an expression selects, groups or matches by."""
-    for selector in selectors(expr):
-        yield from (matcher.name for matcher in selector.matchers.matchers)
-    match expr:
-        case promql.BinaryExpr():
-            modifier = expr.modifier
-            if modifier is not None and modifier.matching is not None:
-                yield from modifier.matching.labels
-            yield from _grouped(expr.lhs)
-            yield from _grouped(expr.rhs)
-        case _:
-            yield from _grouped(expr)
-
-
-def _grouped(expr: object) -> Iterator[str]:
-    match expr:
-        case promql.AggregateExpr():
-            if expr.modifier is not None:
-                yield from expr.modifier.labels
-            yield from _grouped(expr.expr)
-        case promql.BinaryExpr():
-            yield from named_labels(expr)
-        case promql.Call():
-            for argument in expr.args:
-                yield from _grouped(argument)
-        case promql.ParenExpr() | promql.UnaryExpr():
-            yield from _grouped(expr.expr)
+    for part in parts(expr, promql.VectorSelector, promql.AggregateExpr, promql.BinaryExpr):
+        if isinstance(part, promql.VectorSelector):
+            yield from (matcher.name for matcher in part.matchers.matchers)
+        elif part.modifier is not None:
+            named = part.modifier if isinstance(part, promql.AggregateExpr) else part.modifier.matching
+            yield from named.labels if named is not None else ()
 
 
 def answered(queries: Iterable[str], series: Mapping[str, list[str]], *, step: int, second: int) -> set[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import promql_parser as promql
 
@@ -128,17 +128,22 @@ def _vector(labels: frozenset[str], kind: str, unit: str | None) -> Shape:
     return Shape(frozenset(labels), frozenset(labels | {NAMESPACE}), kind=kind, units=frozenset({unit}))
 
 
-def selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
-    """Yield the selectors of an expression."""
-    found: list[promql.VectorSelector] = []
+def parts(expression: promql.Expr, *kinds: type) -> list[Any]:
+    """Return the parts of an expression that are of some kinds."""
+    found: list[Any] = []
 
     def look(part: promql.Expr) -> bool:
-        if isinstance(part, promql.VectorSelector):
+        if isinstance(part, kinds):
             found.append(part)
         return True
 
     promql.walk(expression, look)
-    yield from found
+    return found
+
+
+def selectors(expression: promql.Expr) -> list[promql.VectorSelector]:
+    """Return the selectors of an expression."""
+    return parts(expression, promql.VectorSelector)
 
 
 def carrier(expression: promql.Expr) -> promql.VectorSelector | None:

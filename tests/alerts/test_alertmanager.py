@@ -6,7 +6,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import subprocess
 
 import pytest
 import yaml
@@ -20,7 +19,8 @@ from tests.support.monitoring import (
     get_json,
     post_json,
 )
-from tests.support.waiting import SECONDS, until
+from tests.support.processes import run_command
+from tests.support.waiting import until
 from tests.support.yaml_files import load_yaml
 
 
@@ -42,7 +42,7 @@ needs_alertmanager = pytest.mark.needs_tool("prometheus-alertmanager")
 
 def amtool(*arguments):
     """Return what amtool prints; it must succeed."""
-    run = subprocess.run(["amtool", *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False)
+    run = run_command("amtool", *map(str, arguments))
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

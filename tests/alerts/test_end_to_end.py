@@ -13,7 +13,6 @@ import importlib.util
 import itertools
 import json
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -35,6 +34,7 @@ from tests.support.monitoring import (
     process,
     prometheus,
 )
+from tests.support.processes import run_command
 from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 
@@ -287,16 +287,8 @@ def test_what_arrives_reads_well(incident, tmp_path):
     for message, beginning in ((incident.page, "FIRING qwen: The engine has"), (incident.resolved, "RESOLVED qwen: ")):
         data = tmp_path / "data.json"
         data.write_text(json.dumps(message.body))
-        shown = subprocess.run(
-            [
-                *("amtool", "template", "render", f"--template.data={data}"),
-                f"--template.glob={ALERTS / 'alertmanager' / 'templates' / '*.tmpl'}",
-                '--template.text={{ template "vllm_watch.title" . }}\n{{ template "vllm_watch.text" . }}\n',
-            ],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=True,
-        ).stdout
+        files = (f"--template.data={data}", f"--template.glob={ALERTS / 'alertmanager' / 'templates' / '*.tmpl'}")
+        text = '--template.text={{ template "vllm_watch.title" . }}\n{{ template "vllm_watch.text" . }}\n'
+        shown = run_command("amtool", "template", "render", *files, text, check=True).stdout
         assert shown.startswith(beginning)
         assert "VllmEngineStalled, server qwen, engine 0, seen by 127.0.0.1:" in shown

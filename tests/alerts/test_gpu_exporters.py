@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.alerts.promtool import promtool
 from tests.support.http_servers import StandIn, answer, free_port
-from tests.support.monitoring import get_json, process
+from tests.support.monitoring import get_json, process, promtool
 from tests.support.waiting import until
 from tests.support.yaml_files import load_yaml
 

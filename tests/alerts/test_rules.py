@@ -15,18 +15,22 @@ import pytest
 
 from tests.alerts.lint import KNOWN, recorded
 from tests.alerts.needed import alert_query, needed
-from tests.alerts.promtool import promtool
 from tests.alerts.replay import groups_at_worst
 from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
+from tests.support.exposition import exported
+from tests.support.monitoring import promtool
+from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds, with_lists
+from vllm_watch.daemon.catalog.reasons import NOT_JUDGED
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 RULES = sorted((ALERTS / "rules").glob("*.yml"))
 TESTS = sorted((ALERTS / "tests").glob("*.yml"))
 
+ENGINES = 200
 SEVERITIES = {"critical", "warning", "info", "none"}
 TIERS = {"core", "advisory"}
 DASHBOARDS = {"fleet", "server", "spec-decode", "capacity", "sources", "kv-transfer"}
@@ -227,3 +231,25 @@ def test_labels_of_servers_and_engines_survive():
         assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert
         if "engine {{ $labels.engine }}" in rule["annotations"]["description"]:
             assert "engine" in shape.labels, alert
+
+
+def test_a_probe_that_could_not_judge_pages_nobody():
+    """The reasons that page nobody are those that the daemon gives where it could not judge the server."""
+    assert f'reason=~"{"|".join(NOT_JUDGED)}"' in ALERT_RULES["VllmProbeFailing"]["expr"]
+    assert {"starting", "sleeping", "overdue", "key_unreadable"} < set(NOT_JUDGED)
+    assert not {"ok", "timeout", "refused", "failed"} & set(NOT_JUDGED)
+
+
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
+def test_two_hundred_engines_fit_into_a_scrape(name):
+    """Two hundred engines like a recorded one stay below both limits that Prometheus has for the daemon's page."""
+    (job,) = load_yaml((ALERTS / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    samples = size = 0.0
+    for _, snapshot in snapshots(name, step=30.0):
+        page = exported(snapshot)
+        size = max(size, len(page) / len(snapshot.engines))
+        samples = max(samples, sum(not line.startswith(b"#") for line in page.splitlines()) / len(snapshot.engines))
+
+    assert samples > 100
+    assert ENGINES * samples <= job["sample_limit"]
+    assert ENGINES * size <= int(job["body_size_limit"].removesuffix("MB")) * 1024 * 1024

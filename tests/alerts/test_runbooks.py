@@ -21,8 +21,8 @@ from tests.alerts.runbooks import (
     links,
     named_labels,
     sections,
-    selectors,
 )
+from tests.alerts.shapes import selectors
 from tests.support.recordings import NAMES, RECORDINGS, log_of, snapshots
 from tests.support.yaml_files import load_yaml
 
@@ -146,7 +146,7 @@ def labels_of(name):
     """Return the labels of a series or of what a rule records, which has those of what it is made from first."""
     if name not in EXPRESSIONS:
         return SERIES[name] | TARGET
-    first = next(selectors(promql.parse(EXPRESSIONS[name])))
+    first, *_ = selectors(promql.parse(EXPRESSIONS[name]))
     return labels_of(first.name) - {"le", "quantile"}
 
 
@@ -205,7 +205,7 @@ def test_diagnosis_has_queries(name):
 def test_queries_name_series_and_labels_that_there_are(name):
     """A query over an invented series or label finds nothing, which looks like health."""
     for query in queries(name):
-        found = list(selectors(promql.parse(query)))
+        found = selectors(promql.parse(query))
         assert found, query
         for selector in found:
             assert selector.name in SERIES or selector.name in EXPRESSIONS, query

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import lzma
 import math
-import subprocess
 import sys
 import time
 
@@ -22,8 +21,8 @@ from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.support.http_servers import free_port
 from tests.support.monitoring import process
+from tests.support.processes import run_command
 from tests.support.recordings import ROOT
-from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay.recording import Recording
 
@@ -72,9 +71,9 @@ def backfilled_into(data, recording):
     text = recording.with_suffix(".om")
     command = [sys.executable, "-m", "vllm_watch", "backfill", "--recording", recording, "-o", text]
     command += ["--step", f"{STEP}s"]
-    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+    run_command(*command, text=False, check=True)
     blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, data]
-    subprocess.run(blocks, check=True, capture_output=True, timeout=SECONDS)
+    run_command(*blocks, text=False, check=True)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ What systemctl is asked for is written down by a program that stands for it; ver
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.installing import copied_venv, copying_python, link_dependencies, put_quick_venv
+from tests.support.processes import run_command
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
 
@@ -80,20 +80,9 @@ class Machine:
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
         kept = {"/dev", "/proc", str(self.folder), str(ROOT), str(copied_venv()), sys.base_prefix, sys.prefix}
-        command = ["unshare", "-m", "/bin/sh", "-c", OVERLAY, "sh", str(empty), *sorted(kept), "--"]
-        return subprocess.run(
-            [
-                *command,
-                "/bin/sh",
-                "-c",
-                f'install="sh {DEPLOY / "install.sh"}" build="sh {DEPLOY / "debian" / "build.sh"}"\n{script}',
-            ],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=5 * SECONDS,
-            check=False,
-        )
+        named = f'install="sh {DEPLOY / "install.sh"}" build="sh {DEPLOY / "debian" / "build.sh"}"\n{script}'
+        overlaid = ("unshare", "-m", "/bin/sh", "-c", OVERLAY, "sh", empty, *sorted(kept), "--")
+        return run_command(*overlaid, "/bin/sh", "-c", named, timeout=5 * SECONDS, env=self._environment)
 
     def done(self, script):
         """Run a script, which must succeed; return what it says."""

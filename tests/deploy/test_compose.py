@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.leftovers import inherited
 from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
@@ -46,11 +46,8 @@ def test_the_file_follows_the_specification(tmp_path):
     wrong.write_text(FILE.read_text().replace("read_only:", "readonly:"))
 
     statuses = [
-        subprocess.run(
-            [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)],
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
+        run_command(
+            sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file, text=False
         ).returncode
         for file in (FILE, wrong)
     ]
@@ -61,19 +58,10 @@ def test_the_file_follows_the_specification(tmp_path):
 @pytest.mark.needs_tool("docker")
 def test_compose_itself_takes_the_file():
     """`docker compose config` resolves it."""
-    if (
-        subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=SECONDS, check=False).returncode
-        != 0
-    ):
+    if run_command("docker", "compose", "version", text=False).returncode != 0:
         pytest.skip("needs Docker Compose")
 
-    ran = subprocess.run(
-        ["docker", "compose", "--file", str(FILE), "config"],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    ran = run_command("docker", "compose", "--file", FILE, "config")
 
     assert 0 == ran.returncode, ran.stderr
     assert set(load_yaml(ran.stdout)["services"]) == {"vllm", *CONFINED}
@@ -186,8 +174,13 @@ def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
     text = (FOLDER / "vllm-watch.yml").read_text()
     config.write_text(re.sub("/var/(log/vllm|lib/vllm-watch)", str(tmp_path), text))
 
-    ran = subprocess.run(
-        ["unshare", "-n", "bash", "-c", _POD.replace("{programs}", "\n".join(lines))],
+    ran = run_command(
+        "unshare",
+        "-n",
+        "bash",
+        "-c",
+        _POD.replace("{programs}", "\n".join(lines)),
+        timeout=2 * SECONDS,
         env={
             **inherited(),
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -195,10 +188,6 @@ def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
             "PYTHONPATH": ":".join(sys.path[1:]),
             "CONFIG": str(config),
         },
-        capture_output=True,
-        text=True,
-        timeout=2 * SECONDS,
-        check=False,
     )
 
     assert 0 == ran.returncode, ran.stderr

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -16,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.leftovers import inherited
-from tests.support.processes import as_nobody
-from tests.support.waiting import SECONDS
+from tests.support.processes import as_nobody, run_command
 
 import vllm_watch
 
@@ -39,13 +37,7 @@ def of_the_image(name):
 
 def wheel_files(tree, into):
     """Build a wheel of a tree and return the names of the files in it."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)],
-        cwd=tree,
-        check=True,
-        capture_output=True,
-        timeout=SECONDS,
-    )
+    run_command(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", into, text=False, check=True, cwd=tree)
     (wheel,) = into.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
@@ -148,21 +140,27 @@ def test_the_command_is_healthy_on_a_read_only_root(folder):
     assert interpreter == "/opt/vllm-watch/bin/python"
     check = " ".join(["$python", *(f'"{part}"' for part in rest)])
 
-    ran = subprocess.run(
-        [
-            *("unshare", "-m", "-n", "sh", "-c", _CONTAINER, "sh", str(state), check),
-            *(*as_nobody(empty), sys.executable, "-m", "vllm_watch", *command),
-        ],
+    ran = run_command(
+        "unshare",
+        "-m",
+        "-n",
+        "sh",
+        "-c",
+        _CONTAINER,
+        "sh",
+        str(state),
+        check,
+        *as_nobody(empty),
+        sys.executable,
+        "-m",
+        "vllm_watch",
+        *command,
         env={
             **inherited(),
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHON": sys.executable,
             "PYTHONPATH": ":".join(sys.path[1:]),
         },
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
     )
 
     assert (0, "checkpoint.json") == (ran.returncode, ran.stdout.strip()), ran.stderr

@@ -13,7 +13,7 @@ import pytest
 from tests.deploy.overlay import covered_machine
 from tests.support.installing import make_wheel
 from tests.support.leftovers import inherited
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
@@ -87,13 +87,12 @@ def test_the_package_is_installed_removed_and_purged(machine):
 
 def test_another_python_than_debians_is_refused(tmp_path):
     """A package that depends on nothing Debian has is not made."""
-    run = subprocess.run(
-        ["sh", str(SCRIPT), "--output", str(tmp_path)],
+    run = run_command(
+        "sh",
+        SCRIPT,
+        "--output",
+        tmp_path,
         env={**inherited(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
     )
 
     assert (run.returncode, list(tmp_path.iterdir())) == (1, [])

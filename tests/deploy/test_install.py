@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.installing import copying_python, link_dependencies, make_wheel, put_quick_venv
+from tests.support.processes import run_command
 from tests.support.samples import sample
-from tests.support.waiting import SECONDS
 
 
 pytestmark = pytest.mark.slow
@@ -71,13 +71,8 @@ class Machine:
 
     def run(self, *arguments, **environment):
         """Run the script; return the run."""
-        return subprocess.run(
-            ["sh", str(SCRIPT), "--root", str(self.root), *map(str, arguments)],
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+        return run_command(
+            "sh", SCRIPT, "--root", self.root, *map(str, arguments), env={**self.environment, **environment}
         )
 
     def done(self, *arguments, **environment):
@@ -115,9 +110,9 @@ def wheels(tmp_path_factory):
     return {
         "1.0": make_wheel(folder, "1.0"),
         "2.0": make_wheel(folder, "2.0"),
-        "3.0": make_wheel(folder, "3.0", cli=BROKEN),
-        "4.0": make_wheel(folder, "4.0", cli=refusing),
-        "5.0": make_wheel(folder, "5.0", cli=lacking),
+        "3.0": make_wheel(folder, "3.0", BROKEN),
+        "4.0": make_wheel(folder, "4.0", refusing),
+        "5.0": make_wheel(folder, "5.0", lacking),
     }
 
 
@@ -148,7 +143,7 @@ def equipped(machine, image):
 def test_the_scripts_are_sound():
     """The shell's linter has nothing to say."""
     scripts = sorted(map(str, DEPLOY.rglob("*.sh")))
-    run = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, timeout=SECONDS, check=False)
+    run = run_command("shellcheck", *scripts)
 
     assert str(SCRIPT) in scripts
     assert run.stdout + run.stderr == ""

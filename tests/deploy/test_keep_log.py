@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS, until
 
 
@@ -160,11 +161,8 @@ def test_signals_go_to_the_server(keep, tmp_path, number):
 def test_a_signal_that_comes_before_the_server_reaches_it(tmp_path):
     """A container that is stopped while it starts ends as its server does, by the signal, and leaves nothing behind."""
     log = tmp_path / "vllm.log"
-    ran = subprocess.run(
-        [sys.executable, "-c", SIGNAL_BEFORE_THE_SERVER, str(PROGRAM), "--log", str(log), "--", "sleep", "60"],
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
+    ran = run_command(
+        sys.executable, "-c", SIGNAL_BEFORE_THE_SERVER, PROGRAM, "--log", log, "--", "sleep", "60", text=False
     )
 
     assert (128 + signal.SIGTERM, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
@@ -224,12 +222,7 @@ def test_a_console_that_nobody_reads_any_more_does_not_stop_it(keep, tmp_path):
 
 def test_a_command_that_is_not_there_is_told_in_a_sentence(tmp_path):
     """Exit status 127 and one line, as of a shell."""
-    ran = subprocess.run(
-        [sys.executable, str(PROGRAM), "--log", str(tmp_path / "log"), "--", "no-such-server"],
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    ran = run_command(sys.executable, PROGRAM, "--log", tmp_path / "log", "--", "no-such-server", text=False)
 
     assert (127, b"keep_log: no-such-server: No such file or directory\n") == (ran.returncode, ran.stderr)
 

@@ -7,7 +7,6 @@ import copy
 import json
 import re
 import shutil
-import subprocess
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support.needs import without
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 from tests.support.yaml_files import load_all_yaml, load_yaml
 
 import vllm_watch
@@ -42,7 +41,7 @@ needs_kustomize = pytest.mark.needs_tool("kubectl")
 
 def build(folder):
     """Return the objects that a kustomization makes."""
-    ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=SECONDS, check=False)
+    ran = run_command("kubectl", "kustomize", folder)
     assert 0 == ran.returncode, ran.stderr
     return load_all_yaml(ran.stdout)
 
@@ -124,9 +123,7 @@ def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
         files.append(tmp_path / path.name)
         files[-1].write_text(yaml.safe_dump(load_yaml(path.read_text(encoding="utf-8"))["spec"]))
 
-    ran = subprocess.run(
-        ["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    ran = run_command("promtool", "check", "rules", *files)
 
     assert 0 == ran.returncode, ran.stderr
     assert 2 == ran.stdout.count("SUCCESS")

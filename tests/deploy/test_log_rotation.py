@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import tools
 from tests.support.logs import Log, stats_line
-from tests.support.processes import NOBODY
+from tests.support.processes import NOBODY, run_command
 from tests.support.waiting import SECONDS, until
 
 
@@ -62,12 +62,7 @@ def rotate(name, folder):
     config = folder.parent / "logrotate.conf"
     config.write_text(shipped(f"logrotate/{name}", folder).replace("su vllm vllm", "su root root"))
     config.chmod(0o644)
-    subprocess.run(
-        [LOGROTATE, "--force", "--state", str(folder.parent / "state"), str(config)],
-        capture_output=True,
-        timeout=SECONDS,
-        check=True,
-    )
+    run_command(LOGROTATE, "--force", "--state", folder.parent / "state", config, text=False, check=True)
 
 
 def writer_command(folder):
@@ -225,9 +220,7 @@ def grant(folder):
     """Let systemd-tmpfiles set the shipped ACL, for a group that needs no name."""
     config = folder.parent / "acl.conf"
     config.write_text(shipped("systemd/tmpfiles.d/vllm-logs-acl.conf", folder).replace("vllm-logs", str(GROUP)))
-    run = subprocess.run(
-        ["systemd-tmpfiles", "--create", str(config)], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    run = run_command("systemd-tmpfiles", "--create", config)
     if "not supported" in run.stderr:
         pytest.skip("this file system has no ACLs")
     assert (run.returncode, run.stderr) == (0, "")
@@ -236,4 +229,4 @@ def grant(folder):
 def reads(path, group=GROUP):
     """Whether nobody, in a group, may read a file."""
     command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", f"--groups={group}", "cat", str(path)]
-    return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+    return run_command(*command, text=False).returncode == 0

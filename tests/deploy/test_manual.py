@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 from pathlib import Path
 
 import click
 import pytest
 
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 
 import vllm_watch
 
@@ -80,7 +79,7 @@ def test_it_has_each_command_with_its_options():
 def test_its_format_is_sound():
     """A strict formatter warns of nothing but the missing date: a page that is made again is the same page."""
     command = ["mandoc", "-T", "lint", "-W", "warning", str(PAGE)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    run = run_command(*command)
     said = [line for line in (run.stdout + run.stderr).splitlines() if "missing date" not in line]
 
     assert said == []
@@ -90,7 +89,7 @@ def test_its_format_is_sound():
 def test_a_reader_can_copy_from_it():
     """Hyphens of options stay hyphens and quotes stay quotes, also where the terminal has ASCII only."""
     command = ["mandoc", "-T", "ascii", "-O", "width=100", str(PAGE)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    run = run_command(*command, check=True)
     text = re.sub(r".\x08", "", run.stdout)
 
     assert "    --fail-if-firing [critical|warning|info]\n" in text

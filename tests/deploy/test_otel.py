@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN
 
@@ -48,6 +46,6 @@ def test_prometheus_accepts_the_receivers_part(tmp_path):
     """The receiver's `config` is a configuration of Prometheus without anything that it does not know."""
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration()["receivers"]["prometheus"]["config"]))
     command = ["promtool", "check", "config", "--lint-fatal", tmp_path / "prometheus.yml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = run_command(*command)
 
     assert done.returncode == 0, done.stderr

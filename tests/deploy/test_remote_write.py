@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import time
 import urllib.parse
@@ -25,6 +24,7 @@ import yaml
 
 from tests.support.http_servers import free_port
 from tests.support.monitoring import PROMETHEUS, get_json, get_text, process
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS, until
 from tests.support.yaml_files import load_yaml
 
@@ -45,9 +45,7 @@ needs_servers = pytest.mark.needs_tool("prometheus", "victoria-metrics", "vmaler
 
 def promtool(*arguments):
     """Return what promtool prints; it must succeed."""
-    run = subprocess.run(
-        ["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    run = run_command("promtool", *map(str, arguments))
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import configparser
 import copy
-import subprocess
 
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from deploy.stack.configuration import ALERTS, DASHBOARDS
 from deploy.stack.faster import TIMES
 from deploy.stack.monitoring import Setting, grafana_home, programs
 from deploy.stack.programs import Found
+from tests.support.processes import run_command
 from tests.support.tools import find
-from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
 
@@ -140,9 +139,7 @@ def test_the_programs_own_tools_accept_it(tmp_path, speed):
         ("promtool", "check", "config", "prometheus.yml"),
         ("amtool", "check-config", "alertmanager.yml"),
     ):
-        ran = subprocess.run(
-            [find(command[0]), *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS
-        )
+        ran = run_command(find(command[0]), *command[1:], cwd=tmp_path)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (tmp_path / "rules").exists() == (speed != 1)
 

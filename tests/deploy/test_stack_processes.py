@@ -22,6 +22,7 @@ import pytest
 from tests.support.http_servers import free_port
 from tests.support.leftovers import marked
 from tests.support.monitoring import get_text
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS, until
 
 
@@ -154,7 +155,7 @@ def shown_alerts(url: str) -> dict[str, float]:
 def cloned(tree: Path) -> Path:
     """Return a copy of what git has of this tree, as it is here, without the tests: nothing may need them."""
     command = ["git", "ls-files", "-z", ":!tests"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=SECONDS).stdout
+    listed = run_command(*command, text=False, check=True, cwd=ROOT).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +26,7 @@ pytestmark = pytest.mark.needs_tool("systemd-analyze")
 
 def analyze(*arguments):
     """Return what systemd-analyze says, and its exit status."""
-    run = subprocess.run(
-        ["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    run = run_command("systemd-analyze", "--no-pager", *arguments)
     return run.stdout + run.stderr, run.returncode
 
 
@@ -136,13 +133,7 @@ def test_the_logs_folder_is_made(tmp_path):
         (tmp_path / "etc" / name).write_text(line)
     conf = UNIT.parent / "tmpfiles.d" / "vllm.conf"
     for _ in range(2):
-        run = subprocess.run(
-            ["systemd-tmpfiles", "--create", f"--root={tmp_path}", str(conf)],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        run = run_command("systemd-tmpfiles", "--create", f"--root={tmp_path}", conf)
         assert (run.stderr, run.returncode) == ("", 0)
     folder = (tmp_path / "var/log/vllm").stat()
     file = (tmp_path / "var/log/vllm/vllm.log").stat()
@@ -155,13 +146,7 @@ def test_the_logs_folder_is_made(tmp_path):
 def test_the_group_for_the_acl_is_made(tmp_path):
     """The example for systemd-sysusers makes the group that the ACL and the drop-in name."""
     conf = UNIT.parent / "sysusers.d" / "vllm-logs.conf"
-    run = subprocess.run(
-        ["systemd-sysusers", "--dry-run", f"--root={tmp_path}", str(conf)],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    run = run_command("systemd-sysusers", "--dry-run", f"--root={tmp_path}", conf)
 
     assert run.returncode == 0, run.stderr
     assert "vllm-logs" in run.stdout + run.stderr

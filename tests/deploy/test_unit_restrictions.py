@@ -8,7 +8,6 @@ systemd need not run here: the kernel is asked for the same by the tools of util
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -20,8 +19,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process
-from tests.support.processes import as_nobody
-from tests.support.waiting import SECONDS
+from tests.support.processes import as_nobody, run_command
 
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "vllm-watch.service"
@@ -77,7 +75,7 @@ def process_metrics(text, folder):
     """Return the process metrics, by name, of a daemon that runs as a unit of this text says."""
     before = restricted(settings(text), folder)
     trial = [*before, sys.executable, "-c", "import vllm_watch.cli.command_line"]
-    if subprocess.run(trial, cwd="/", capture_output=True, check=False, timeout=SECONDS).returncode != 0:
+    if run_command(*trial, text=False, cwd="/").returncode != 0:
         pytest.skip("this machine does not let a process be restricted so")
     (folder / "empty").rmdir()
     (folder / "vllm.log").touch()

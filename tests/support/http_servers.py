@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import ssl
-import subprocess
 import tempfile
 import threading
 
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS
 
 
@@ -242,5 +242,5 @@ def self_signed(stem: Path) -> Certificate:
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
     extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
     files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
-    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=SECONDS)
+    run_command(*command.split(), *extensions, *files, text=False, check=True)
     return certificate

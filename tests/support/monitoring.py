@@ -19,6 +19,7 @@ from deploy.stack.monitoring import alertmanager_command, prometheus_command
 from deploy.stack.notifications import receiver
 from tests.support import tools
 from tests.support.http_servers import free_port
+from tests.support.processes import run_command
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.cli.commands.backfill import write_backfill
@@ -59,6 +60,12 @@ class Receivers:
     def to(self, name: str) -> list[Message]:
         """Return what one receiver got so far."""
         return [message for message in list(self.messages) if message.receiver == name]
+
+
+def promtool(*arguments: str | Path) -> tuple[bool, str]:
+    """Run promtool; return whether all was well, and what it printed."""
+    run = run_command("promtool", *arguments, timeout=5 * SECONDS)
+    return run.returncode == 0, run.stdout + run.stderr
 
 
 def get_json(url: str) -> object:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import subprocess
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.support import tools
-from tests.support.waiting import SECONDS
+from tests.support.processes import run_command
 
 
 MODULES: Mapping[str, str] = {
@@ -50,7 +49,7 @@ def may_unshare(*namespaces: str) -> bool:
     program = tools.find("unshare")
     if program is None:
         return False
-    ran = subprocess.run([program, *namespaces, "true"], capture_output=True, check=False, timeout=SECONDS)
+    ran = run_command(program, *namespaces, "true", text=False)
     return ran.returncode == 0
 
 

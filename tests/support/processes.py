@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes under conditions: run as nobody, also by an interpreter in root's own folder, and on a busy core."""
+"""Commands that are run to their end, also as nobody or beside a busy core."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tests.support.waiting import SECONDS
 
 
 NOBODY = 65534
@@ -27,6 +30,14 @@ mount --bind "$3" "$2"
 shift 3
 exec "$@"
 """
+
+
+def run_command(
+    *command: object, text: bool = True, check: bool = False, timeout: float = SECONDS, **more: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run a command to its end, and return it with what it printed."""
+    words = [*map(str, command)]
+    return subprocess.run(words, capture_output=True, text=text, check=check, timeout=timeout, **more)
 
 
 def as_nobody(empty: Path) -> list[str]:
