@@ -8,9 +8,9 @@ import re
 import pytest
 
 from tests.dashboards.api import Api
-from tests.dashboards.colors import color_of
 from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Span
 from tests.dashboards.panels import opened, panels_of, sent_by
+from tests.dashboards.proof import color_of
 from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import shown
