@@ -28,6 +28,8 @@ ALERTS = Path(__file__).parents[2] / "alerts"
 RULES = {path.stem: path for path in sorted((ALERTS / "gpu-exporters").glob("*.yml"))}
 BODIES = Path(__file__).parent / "gpu_bodies"
 ALL_BODIES = sorted(path.relative_to(BODIES).as_posix() for path in BODIES.glob("*/*.prom"))
+RECORDED = "# RECORDED\n"
+"""Between a body and what has to be recorded of it."""
 SERIES = {series.full_name: series for series in GPUS.series}
 SHOWN_BY = "gpu:vllm_watch_gpu_info:shown_by"
 WANTED = ("gpu:vllm_watch_server_gpu_info:unread", "gpu:vllm_watch_server_gpu_info:uncounted", SHOWN_BY)
@@ -83,7 +85,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 def expected(exporter: str) -> dict[Sample, float]:
     """Return what is recorded of all bodies of an exporter, by hand, with the labels of the daemon's target."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted((BODIES / exporter).glob("*.recorded"))]
+    texts = [path.read_text(encoding="utf-8").partition(RECORDED)[2] for path in (BODIES / exporter).glob("*.prom")]
     return {
         (name, tuple(sorted({**dict(labels), **DAEMON}.items()))): value
         for text in texts
@@ -176,7 +178,8 @@ def prometheuses(tmp_path_factory) -> Iterator[dict[str, str]]:
 def pieces(head: str) -> Iterator[bytes]:
     """Answer with the body that the path names, or with the daemon's."""
     path = BODIES / head.split()[1].removeprefix("/")
-    yield answer((path.read_text(encoding="utf-8") if path.is_file() else own_body()).encode())
+    body = path.read_text(encoding="utf-8").partition(RECORDED)[0] if path.is_file() else own_body()
+    yield answer(body.encode())
 
 
 @contextmanager
