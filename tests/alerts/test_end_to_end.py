@@ -9,7 +9,6 @@ shipped sources, are evaluated each second and hold their breath for a shorter t
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import re
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 import pytest
+import render
 
 from tests.support.command_line import vllm_watch
 from tests.support.http_servers import free_port
@@ -127,9 +127,6 @@ class Playback:
 
 def shortened_rules(folder):
     """Write the shipped rules with less waiting; return their folder."""
-    spec = importlib.util.spec_from_file_location("render", ALERTS / "render.py")
-    render = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(render)
     shipped = {path.name: path.read_text(encoding="utf-8") for path in (ALERTS / "rules").glob("*.yml")}
     assert render.rendered() == shipped
     folder.mkdir()

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.http_servers import StandIn, answer, free_port
-from tests.support.monitoring import get_json, process, promtool
+from tests.support.http_servers import StandIn, answer
+from tests.support.monitoring import get_json, promtool, running_prometheus
 from tests.support.waiting import until
 from tests.support.yaml_files import load_yaml
 
@@ -194,15 +194,8 @@ def a_prometheus(folder: Path, address: str, rules: Path) -> Iterator[str]:
         "rule_files": ["rules.yml"],
         "scrape_configs": [{**job, "static_configs": [{"targets": [address]}]} for job in jobs],
     }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-    own = f"127.0.0.1:{free_port()}"
-    options = (
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={own}",
-    )
-    with process(["prometheus", *options], folder / "log", f"http://{own}/-/ready"):
-        yield f"http://{own}"
+    with running_prometheus(folder, yaml.safe_dump(configuration)) as url:
+        yield url
 
 
 def recorded(url: str) -> dict[Sample, float]:

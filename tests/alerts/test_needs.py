@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-import sys
 
 from pathlib import Path
 
+import needs
 import pytest
 
 from tests.support.completions import GOOD
@@ -51,18 +51,6 @@ NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
 OF_KV = {alert for alert in alert_needs() if alert.startswith("VllmKv") and not alert.startswith("VllmKvCache")}
 NO_KV = "no KV connector shows it"
 NO_KV_ALERTS = {NO_KV: OF_KV}
-
-
-@pytest.fixture(scope="module")
-def rules():
-    """The modules that make the rules."""
-    sys.path.insert(0, str(ROOT / "alerts"))
-    try:
-        import needs  # noqa: PLC0415 - It is no package's.
-        import render  # noqa: PLC0415
-    finally:
-        sys.path.remove(str(ROOT / "alerts"))
-    return render, needs
 
 
 def a_page(release="0.33.0"):
@@ -131,9 +119,8 @@ class TestNeeds:
             ("quantile_over_time(0.5, vllm_watch_a[5m])", [["a"]]),
         ],
     )
-    def test_expressions(self, rules, expression, ways):
+    def test_expressions(self, expression, ways):
         """Of an expression those series are needed without which it has no value."""
-        _, needs = rules
         group = f"""
 groups:
 - rules:

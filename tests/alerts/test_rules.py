@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 
 from pathlib import Path
 
 import promql_parser as promql
 import pytest
+import render
 
 from tests.alerts.lint import KNOWN, recorded
 from tests.alerts.needed import alert_query, needed
@@ -44,15 +43,6 @@ OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected", 
 needs_promtool = pytest.mark.needs_tool("promtool")
 
 
-def _render():
-    sys.path.insert(0, str(ALERTS))
-    spec = importlib.util.spec_from_file_location("render", ALERTS / "render.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RENDER = _render()
 GROUPS = [group for path in RULES for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]]
 ALERT_RULES = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
 CASES = {path.name: load_yaml(path.read_text(encoding="utf-8")) for path in TESTS}
@@ -107,7 +97,7 @@ def smaller_cases(name, folder):
 
 def test_every_threshold_is_used():
     """No threshold is there that no rule knows."""
-    assert RENDER.used() == set(with_lists(shipped_thresholds()))
+    assert render.used() == set(with_lists(shipped_thresholds()))
 
 
 @pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)

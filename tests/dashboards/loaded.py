@@ -38,7 +38,7 @@ from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.dashboards.made_up import gpu_series, kv_series
 from tests.support.http_servers import free_port
-from tests.support.monitoring import get_text, process
+from tests.support.monitoring import get_text, process, running_prometheus
 from tests.support.recordings import log_file
 from tests.support.samples import sample
 from tests.support.shared import new_folder
@@ -141,15 +141,8 @@ def loaded(names: Iterable[str] = STRETCHES, *, data: Path | None = None, port: 
     with tempfile.TemporaryDirectory() as temporary:
         folder = data or Path(temporary) / "data"
         spans = fill(folder, names)
-        config = Path(temporary) / "prometheus.yml"
-        config.write_text("{}")
-        url = f"http://127.0.0.1:{port or free_port()}"
-        command = [
-            *("prometheus", f"--config.file={config}", f"--web.listen-address={url.removeprefix('http://')}"),
-            *(f"--storage.tsdb.path={folder / 'tsdb'}", "--storage.tsdb.retention.time=100y"),
-            f"--query.lookback-delta={LOOK_BACK}",
-        ]
-        with process(command, Path(temporary) / "prometheus.log", f"{url}/-/ready"):
+        options = ("--storage.tsdb.retention.time=100y", f"--query.lookback-delta={LOOK_BACK}")
+        with running_prometheus(Path(temporary), "{}", *options, data=folder / "tsdb", port=port) as url:
             yield Loaded(url, spans)
 
 

@@ -19,8 +19,7 @@ from tests.dashboards.api import Api
 from tests.dashboards.loaded import Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.shipped import UIDS, dashboard
-from tests.support.http_servers import free_port
-from tests.support.monitoring import process
+from tests.support.monitoring import running_prometheus
 from tests.support.processes import run_command
 from tests.support.recordings import ROOT
 
@@ -90,14 +89,7 @@ def last_week(tmp_path_factory):
     end = started + ended - original.started
     for _ in range(2):  # Blocks that overlap are one.
         backfilled_into(folder / "data", folder / "run.jsonl.xz")
-    url = f"http://127.0.0.1:{free_port()}"
-    config = folder / "prometheus.yml"
-    config.write_text("{}")
-    command = [
-        *("prometheus", f"--config.file={config}", f"--web.listen-address={url.removeprefix('http://')}"),
-        f"--storage.tsdb.path={folder / 'data'}",
-    ]
-    with process(command, folder / "prometheus.log", f"{url}/-/ready"):
+    with running_prometheus(folder, "{}") as url:
         yield Backfilled(url, Span(end - result["duration"] - 5, end + 5), result)
 
 

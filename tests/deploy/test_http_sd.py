@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn, answer, free_port
-from tests.support.monitoring import PROMETHEUS, get_json, process
+from tests.support.http_servers import StandIn, answer
+from tests.support.monitoring import get_json, running_prometheus
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.config_file import load_config
@@ -140,15 +140,8 @@ def prometheus(folder, daemon_port):
     ):
         assert text.count(shipped) == 1, shipped
         text = text.replace(shipped, ours)
-    config = folder / "prometheus.yml"
-    config.write_text(text)
-    listen = f"127.0.0.1:{free_port()}"
-    command = [
-        *(PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"),
-        f"--web.listen-address={listen}",
-    ]
-    with process(command, folder / "prometheus.log", f"http://{listen}/-/ready"):
-        yield f"http://{listen}"
+    with running_prometheus(folder, text) as url:
+        yield url
 
 
 def healthy(url, count):

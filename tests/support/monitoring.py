@@ -164,26 +164,23 @@ def series_of(recording: Path, folder: Path) -> Path:
 
 
 @contextmanager
+def running_prometheus(
+    folder: Path, config: str, *options: str, data: Path | None = None, port: int | None = None
+) -> Iterator[str]:
+    """Run a Prometheus with a configuration, its files in a folder; give its address."""
+    (folder / "prometheus.yml").write_text(config)
+    address = f"127.0.0.1:{port or free_port()}"
+    places = (f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={data or folder / 'data'}")
+    command = [str(PROMETHEUS), *places, f"--web.listen-address={address}", *options]
+    with process(command, folder / "prometheus.log", f"http://{address}/-/ready"):
+        yield f"http://{address}"
+
+
+@contextmanager
 def filled_prometheus(folder: Path, *files: Path) -> Iterator[str]:
     """Run a Prometheus that has the series of these files; give its address."""
     for series in files:
-        command = [
-            "promtool",
-            "tsdb",
-            "create-blocks-from",
-            "openmetrics",
-            "--quiet",
-            str(series),
-            str(folder / "data"),
-        ]
-        subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
-    (folder / "prometheus.yml").write_text("")
-    url = f"http://127.0.0.1:{free_port()}"
-    options = (
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        "--storage.tsdb.retention.time=100y",
-        f"--web.listen-address={url.removeprefix('http://')}",
-    )
-    with process(["prometheus", *options], folder / "log", f"{url}/-/ready"):
+        made = ("promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", series, folder / "data")
+        run_command(*made, check=True)
+    with running_prometheus(folder, "", "--storage.tsdb.retention.time=100y") as url:
         yield url
