@@ -36,7 +36,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
-from tests.dashboards.made_up import gpu_series, kv_series
+from tests.dashboards.made_up_series import gpu_series, kv_series
 from tests.support.http_servers import free_port
 from tests.support.monitoring import get_text, process, running_prometheus
 from tests.support.recordings import log_file

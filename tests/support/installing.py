@@ -32,13 +32,13 @@ LEFT_OUT = {"__pycache__", "recordings", "dashboards", *sample(COMMANDS_ONLY, se
 
 
 def make_wheel(folder: Path, version: str, command_line: str | None = None) -> Path:
-    """Make a wheel of the code under test that calls itself by a version; what its program runs may be replaced."""
+    """Make a wheel of the code under test that calls itself by a version; its command line may be replaced."""
     path = folder / f"vllm_watch-{version}-py3-none-any.whl"
     info = f"vllm_watch-{version}.dist-info"
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm-watch\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.cli.command_line:main\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.__main__:main\n",
         "vllm_watch/__init__.py": f'"""The daemon."""\n\n__version__ = "{version}"\n',
     }
     if command_line is not None:
