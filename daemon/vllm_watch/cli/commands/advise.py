@@ -26,9 +26,8 @@ from vllm_watch.cli.commands.options import (
 from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
-    prometheus_options,
     prometheus_query,
-    range_options,
+    prometheus_range_options,
 )
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.config.texts import parse_url
@@ -59,8 +58,7 @@ _FILE_SHARE = 0.5
 @zone_option
 @click.option("--url", "daemon", metavar="URL", help="Watch a running vllm-watch, such as http://127.0.0.1:9468.")
 @click.option("--for", "watched", metavar="DURATION", help=f"How long to watch it, with --url [default: {_WATCHED}].")
-@prometheus_options
-@range_options
+@prometheus_range_options
 @explain_option("advice", "each rule: what it needs, when it speaks, what it expects and what it risks")
 def command(
     sources: tuple[str, ...],
@@ -72,7 +70,7 @@ def command(
     zone: str | None,
     daemon: str | None,
     watched: str | None,
-    **prometheus: str | None,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Say which flags of vLLM to change, with the evidence.
@@ -83,9 +81,8 @@ def command(
     them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.
     """
     check_output(output, sources)
-    target = PrometheusOptions(**prometheus)
-    query = _daemon_query(daemon, watched, target)
-    asked = prometheus_query(target) if query is None else None
+    query = _daemon_query(daemon, watched, prometheus)
+    asked = prometheus_query(prometheus) if query is None else None
     if not sources and query is None and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus, or --url")
     chosen = report_format(form, output)

@@ -13,8 +13,7 @@ import click
 
 from vllm_watch.analysis.replay.recording import is_recording
 from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
-from vllm_watch.cli.commands.options import check_output, output_option, progress_bar, seconds_of
-from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.cli.commands.options import check_output, opened, output_option, progress_bar, seconds_of
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState

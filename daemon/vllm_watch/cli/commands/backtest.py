@@ -40,15 +40,15 @@ from vllm_watch.cli.commands.options import (
     objective_option,
     output_option,
     progress_bar,
+    say,
     seconds_of,
     zone_option,
 )
 from vllm_watch.cli.commands.output_formats import rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
-    prometheus_options,
     prometheus_range,
-    range_options,
+    prometheus_range_options,
 )
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
@@ -96,8 +96,7 @@ _Reader = Callable[[Progress], Subject]
 @click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
 @objective_option
 @zone_option
-@prometheus_options
-@range_options
+@prometheus_range_options
 def command(
     sources: tuple[str, ...],
     thresholds: tuple[str, ...],
@@ -110,7 +109,7 @@ def command(
     verbose: bool,
     objective: str | None,
     zone: str | None,
-    **prometheus: str | None,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Tell which alerts would have fired over old data, and when.
@@ -119,7 +118,7 @@ def command(
     path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
     """
     check_output(output, (*sources, *thresholds, *rules))
-    asked = _asked_range(prometheus_range(PrometheusOptions(**prometheus)), lead)
+    asked = _asked_range(prometheus_range(prometheus), lead)
     if not sources and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
@@ -233,7 +232,7 @@ def _check(results: Sequence[SourceResult], severity: str) -> None:
         names = ", ".join(dict.fromkeys(alert.alertname for alert in undecided))
         flags = ", ".join(dict.fromkeys(flag for alert in undecided for flag in alert.unknown))
         text = f"--fail-if-firing {severity}: none fired, but without {flags} these could not be judged: {names}"
-        click.echo(f"vllm-watch: {text}", err=True)
+        say(text)
 
 
 def _is_as_bad(severity: str, limit: str) -> bool:

@@ -8,7 +8,6 @@ import time
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,13 +22,14 @@ from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
     cost_of,
     objective_option,
     output_option,
     progress_bar,
+    say,
     zone_option,
 )
 from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
@@ -80,11 +80,8 @@ def command(
     objective: str | None,
     costs: tuple[str, ...],
     zone: str | None,
-    url: str | None,
-    server: str | None,
-    token_file: str | None,
-    ca_file: str | None,
-    **marks: Any,  # noqa: ANN401 - What `marking` takes.
+    marks: MarkOptions,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Compare load tests: what is different, and whether it is real.
@@ -97,12 +94,11 @@ def command(
 
     --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
     """
-    where = marking(**marks)
+    where = marking(marks)
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
     check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
-    prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
     options = _side_options(named, read_options(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
@@ -177,7 +173,7 @@ def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
     """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
     outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
     for outcome in outcomes:
-        click.echo(f"vllm-watch: {outcome.text}", err=True)
+        say(outcome.text)
     return int(any(outcome.has_failed for outcome in outcomes))
 
 

@@ -28,8 +28,7 @@ from vllm_watch.analysis.replay.recording import (
     server_name,
     with_start_moved,
 )
-from vllm_watch.cli.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
-from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.cli.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option, opened
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.options import config_from_options, with_prometheus
 from vllm_watch.daemon.service.supervisor import run_service

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from vllm_watch.cli.commands.gpu_lines import unopened_gpus, unread_gpus
-from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.commands.options import plain_format_option, say
+from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.command_line import ServeCommand
@@ -28,7 +28,6 @@ from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report import ReportLine, print_report
 from vllm_watch.daemon.support.report_formats import PlainFormat
 
@@ -92,11 +91,12 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
 
 
 def _write(file: str, named: Sequence[DiscoveredServer], *, force: bool) -> None:
-    if any(is_writable(each) for each in named):
+    if any(is_writable(server) for server in named):
         write_configuration(Path(file), configuration_of(named), force=force)
+        text = f"{file} is written; vllm-watch run --config reads it"
     else:
-        text = f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written"
-        click.echo(text, err=True)
+        text = f"no server that can be watched was found, so {file} was not written"
+    say(text)
 
 
 def lines_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> Iterator[ReportLine]:

@@ -12,15 +12,24 @@ import click
 
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.region import region_of
-from vllm_watch.cli.commands.options import several
+from vllm_watch.cli.commands.options import as_one, say
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, connect
 from vllm_watch.cli.grafana.regions import mark_region
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError, VllmWatchError
-from vllm_watch.daemon.support.printable import printable
 
 
-mark_options = several(
+class MarkOptions(NamedTuple):
+    """The values of ``--mark``, ``--grafana-url`` and ``--grafana-token-file``."""
+
+    mark: bool
+    grafana_url: str
+    grafana_token_file: str | None
+
+
+mark_options = as_one(
+    "marks",
+    MarkOptions,
     click.option(
         "--mark", is_flag=True, help="Show the runs as regions on Grafana's dashboards; if that fails, only say so."
     ),
@@ -54,18 +63,18 @@ class Marking(NamedTuple):
     token_file: str
 
 
-def marking(*, mark: bool, grafana_url: str, grafana_token_file: str | None) -> Marking | None:
+def marking(options: MarkOptions) -> Marking | None:
     """
     Return where runs are marked, if the options of the command line want that.
 
     Raises:
         UsageError: It is wanted, and there is no token.
     """
-    if not mark:
+    if not options.mark:
         return None
-    if grafana_token_file is None:
+    if options.grafana_token_file is None:
         raise UsageError("--mark requires --grafana-token-file FILE")
-    return Marking(grafana_url, grafana_token_file)
+    return Marking(options.grafana_url, options.grafana_token_file)
 
 
 def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None) -> None:
@@ -85,12 +94,8 @@ def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None) ->
             for run in runs:
                 region = region_of(run, file)
                 if region is None:
-                    _say(f"warning: {run.name} was not marked: when it ran is not known")
+                    say(f"warning: {run.name} was not marked: when it ran is not known")
                 else:
-                    _say(f"{mark_region(grafana, region)}: run {region.run}")
+                    say(f"{mark_region(grafana, region)}: run {region.run}")
     except VllmWatchError as error:
-        _say(f"warning: not marked in Grafana: {error}")
-
-
-def _say(text: str) -> None:
-    click.echo(f"vllm-watch: {printable(text)}", err=True)
+        say(f"warning: not marked in Grafana: {error}")

@@ -11,8 +11,10 @@ import sys
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,7 +23,12 @@ from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.log_options import LOG_FORMATS, LOG_LEVELS
+from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import PLAIN_FORMATS, REPORT_FORMATS
+
+
+if TYPE_CHECKING:
+    from vllm_watch.analysis.replay.recording import Recording
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -111,6 +118,36 @@ def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _C
     return add
 
 
+def as_one(
+    name: str, record: Callable[..., object], *options: Callable[..., Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """
+    Return a decorator that gives a command several options, whose values it gets as one record.
+
+    Args:
+        name: The command's parameter for the record.
+        record: A named tuple; its fields are named as the parameters of the options.
+        options: The options, in this order.
+    """
+    fields = signature(record).parameters
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def packed(**values: object) -> None:
+            own = {field: values.pop(field) for field in fields if field in values}
+            command(**values, **{name: record(**own)})
+
+        whole: Callable[..., Any] = several(*options)(packed)
+        return whole
+
+    return add
+
+
+def say(text: str) -> None:
+    """Write a line of this program to standard error."""
+    click.echo(f"vllm-watch: {printable(text)}", err=True)
+
+
 def seconds_of(option: str, text: str) -> float:
     """
     Return the seconds of an option's duration, such as 5s or 10m.
@@ -191,3 +228,19 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     if is_terminal:
         sys.stderr.write(_ERASE_LINE_ABOVE)
         sys.stderr.flush()  # Before anything is printed: later it would erase the last line of that.
+
+
+def opened(path: str) -> Recording:
+    """
+    Open a recording; say on standard error if it breaks off.
+
+    Raises:
+        FileError: It cannot be read, or is no recording.
+    """
+    # Most commands need no recording.
+    from vllm_watch.analysis.replay.recording import Recording  # noqa: PLC0415
+
+    recording = Recording(Path(path))
+    if recording.broken_off is not None:
+        say(f"{path}: {recording.broken_off}")
+    return recording

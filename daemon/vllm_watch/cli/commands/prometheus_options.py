@@ -13,7 +13,7 @@ import click
 from vllm_watch.analysis.backtest.subjects import PrometheusRange
 from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
-from vllm_watch.cli.commands.options import several
+from vllm_watch.cli.commands.options import as_one
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.config.times import parse_time_range
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
@@ -22,7 +22,20 @@ from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 
 
-prometheus_options = several(
+class PrometheusOptions(NamedTuple):
+    """The values of ``--prometheus``, ``--server``, ``--from``, ``--to``, ``--bearer-token-file`` and ``--ca-file``."""
+
+    url: str | None = None
+    server: str | None = None
+    start: str | None = None
+    end: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+_NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bearer-token-file", "--ca-file")
+
+_PROMETHEUS = (
     click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
     click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
     click.option(
@@ -39,24 +52,15 @@ prometheus_options = several(
         help="The authorities to trust for its certificate, in PEM format.",
     ),
 )
-range_options = several(
+_RANGE = (
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
     click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
 )
 
+prometheus_options = as_one("prometheus", PrometheusOptions, *_PROMETHEUS)
+"""Gives a command all but a range: its sources have one each."""
 
-class PrometheusOptions(NamedTuple):
-    """The values of ``--prometheus``, ``--server``, ``--from``, ``--to``, ``--bearer-token-file`` and ``--ca-file``."""
-
-    url: str | None = None
-    server: str | None = None
-    start: str | None = None
-    end: str | None = None
-    token_file: str | None = None
-    ca_file: str | None = None
-
-
-_NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bearer-token-file", "--ca-file")
+prometheus_range_options = as_one("prometheus", PrometheusOptions, *_PROMETHEUS, *_RANGE)
 
 
 def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:

@@ -27,13 +27,17 @@ from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderTh
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
     check_output,
-    config_option,
-    log_option,
-    metrics_option,
     plain_format_option,
+    say,
     seconds_of,
 )
-from vllm_watch.cli.commands.watched import Selection, configured_now, discovered, with_command_lines
+from vllm_watch.cli.commands.watched import (
+    Selection,
+    configured_now,
+    discovered,
+    selection_options,
+    with_command_lines,
+)
 from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.daemon.config.model import Config, ServerConfig
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module
@@ -43,7 +47,6 @@ from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.daemon.support.internal_errors import InternalErrors
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import PlainFormat
 
 
@@ -85,9 +88,7 @@ class RecordOptions(NamedTuple):
 
 
 @click.command("record")
-@config_option
-@log_option
-@metrics_option
+@selection_options()
 @click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
 @click.option(
     "-o",
@@ -104,9 +105,7 @@ class RecordOptions(NamedTuple):
 @plain_format_option
 @click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
 def command(
-    config_file: str | None,
-    logs: tuple[str, ...],
-    metrics: tuple[str, ...],
+    selection: Selection,
     names: tuple[str, ...],
     output: str,
     force: bool,
@@ -126,7 +125,7 @@ def command(
     """
     configure_log("error")
     record(
-        Selection(config_file, logs, metrics),
+        selection,
         RecordOptions(
             output,
             names,
@@ -308,10 +307,10 @@ def _announce(servers: Sequence[ServerConfig], options: RecordOptions) -> None:
     for server in servers:
         log = f"the journal of unit {server.journal}" if server.journal is not None else server.log
         sources = [log, server.metrics.url if server.metrics else None]
-        _say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
+        say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
     if not options.argv:
         end = "Ctrl-C ends it" if options.seconds is None else f"it ends after {options.seconds:g} s, or with Ctrl-C"
-        _say(f"into {options.output}; {end}")
+        say(f"into {options.output}; {end}")
 
 
 def _status(session: RecordingSession) -> str:
@@ -331,19 +330,19 @@ def _size(session: RecordingSession) -> str:
 def _summarize(session: RecordingSession) -> None:
     """Say what was recorded, what was removed from it, and what to do with it."""
     counts = session.counts
-    _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
+    say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
     for name, server in counts.servers.items():
         gpus = f", GPU readings: {server.gpu_readings}" if server.gpu_readings else ""
         scrapes = f"scrapes: {server.scrapes} ok, {server.failed_scrapes} failed"
-        _say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
+        say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
         for text in _problems(server):
-            _say(f"    {text}")
+            say(f"    {text}")
     if counts.benchmarks:
-        _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
+        say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
     removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
-    _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
+    say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
     if _has_something(session):
-        _say(f"Next: vllm-watch report {session.path}")
+        say(f"Next: vllm-watch report {session.path}")
 
 
 def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
@@ -411,7 +410,3 @@ def _check(session: RecordingSession, options: RecordOptions, status: int | None
         raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
     if not _has_something(session):
         raise FileError(f"{session.path}: nothing was recorded: no log line was read, and no scrape succeeded")
-
-
-def _say(text: str) -> None:
-    click.echo(f"vllm-watch: {printable(text)}", err=True)

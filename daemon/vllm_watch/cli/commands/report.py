@@ -18,7 +18,7 @@ from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capac
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
     cost_of,
@@ -32,9 +32,8 @@ from vllm_watch.cli.commands.options import (
 from vllm_watch.cli.commands.output_formats import report_format, text_width, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
-    prometheus_options,
     prometheus_query,
-    range_options,
+    prometheus_range_options,
 )
 from vllm_watch.daemon.config.quoting import quote
 from vllm_watch.daemon.support.completion import file_names
@@ -66,8 +65,7 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 @cost_option
 @zone_option
 @mark_options
-@prometheus_options
-@range_options
+@prometheus_range_options
 def command(
     sources: tuple[str, ...],
     output: str | None,
@@ -76,10 +74,8 @@ def command(
     objective: str | None,
     cost: str | None,
     zone: str | None,
-    mark: bool,
-    grafana_url: str,
-    grafana_token_file: str | None,
-    **prometheus: str | None,
+    marks: MarkOptions,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Write a load test in numbers and plots.
@@ -90,8 +86,8 @@ def command(
     """
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
-    where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
-    query = prometheus_query(PrometheusOptions(**prometheus))
+    where = marking(marks)
+    query = prometheus_query(prometheus)
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
     price = None if cost is None else cost_of(cost)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from vllm_watch.cli.commands.options import as_one, config_option, log_option, metrics_option
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
@@ -30,6 +31,11 @@ class Selection(NamedTuple):
     def is_empty(self) -> bool:
         """Whether no option selects a server, so that those that run on this machine are found."""
         return self.config_file is None and not self.logs and not self.metrics
+
+
+def selection_options(*others: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a command these options, and those that select servers, as one `selection`."""
+    return as_one("selection", Selection, config_option, log_option, metrics_option, *others)
 
 
 def configured(selection: Selection) -> Config:
