@@ -11,9 +11,10 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
-from vllm_watch.cli.terminal.cells import UNICODE, Cells
+from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.cli.terminal.frames import Frame, Latency, frame_of, gauge, latencies_of, standing_of, value
 from vllm_watch.cli.terminal.heading import counts_line
+from vllm_watch.cli.terminal.lines import Pane
 from vllm_watch.cli.terminal.numbers import (
     engine_numbers,
     hour_lines,
@@ -36,6 +37,11 @@ from vllm_watch.daemon.support.errors import DaemonError
 def only_server(state):
     """Return the only server of a recorded moment, as a frame has it and as the document does."""
     return frame_of(decode(body(state)), RECEIVED).servers[0], json.loads(body(state))["servers"][0]
+
+
+def pane(at, width=80):
+    """Return what lines are made for."""
+    return Pane(width, Cells(), at)
 
 
 def _texts(lines):
@@ -203,7 +209,7 @@ def test_a_driver_that_is_not_there_is_no_failure():
         {"source": "log", "up": True, "reason": "no_statistics_yet"},
         {"source": "metrics", "reason": "refused"},
     ]
-    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), 0.0, 80, Cells()))]
+    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), pane(0.0)))]
 
     assert "log ok: no statistics line yet" in rows
     assert "GPUs not read: the driver's library is not found" in rows
@@ -255,7 +261,7 @@ def test_events_are_the_last_hours():
     """The events of the recorded crash are there with their ages, the latest first."""
     server, document = only_server("down")
     at = recording("day").started + 515
-    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, at, 80)]
+    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, pane(at))]
 
     assert rows[1:3] == ["7 s ago     down (was serving)", "7 s ago     the engine died"]
     assert rows[-1].endswith("the server starts")
@@ -347,8 +353,8 @@ def test_a_newer_daemon():
     }
     engines = [{"state": "dreaming", "gauges": gauges}]
     server = changed("serving", news=1, engines=engines, sources=[source, {"source": "dream"}])
-    waiting = engine_numbers(server.engines[0], (), 2.0, 80, Cells(UNICODE))[3].text
-    rows = [row.text.split() for row in server_detail(server, 2.0, 80, Cells())]
+    waiting = engine_numbers(server.engines[0], (), pane(2.0))[3].text
+    rows = [row.text.split() for row in server_detail(server, pane(2.0))]
 
     assert server.state == "unknown"
     assert gauge(server.engines[0], "requests_running") is None
@@ -385,7 +391,7 @@ def test_the_kv_caches_of_several_engines():
     ]
     partly = [engines[0], {**engines[1], "gauges": {}}]
     whole, unknown = (
-        server_numbers(changed("serving", engines=each), 2.0, 80, Cells())[-1].text for each in (engines, partly)
+        server_numbers(changed("serving", engines=each), pane(2.0))[-1].text for each in (engines, partly)
     )
 
     assert whole.startswith("KV cache     90.0 % fullest")
@@ -398,7 +404,7 @@ def test_the_kv_caches_of_several_engines():
 def test_the_highest_of_the_hour(width):
     """The highest number of the last hour is that of a moment, however many moments a column of the course has."""
     moments = {"t": [float(10 * each) for each in range(100)], "requests_waiting": [*[0.0] * 50, 209.0, *[1.0] * 49]}
-    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), 1000.0, width, Cells())[2:3])
+    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), pane(1000.0, width))[2:3])
 
     assert row.split()[:2] == ["waiting", "209"]
 

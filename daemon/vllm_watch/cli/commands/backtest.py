@@ -37,20 +37,19 @@ from vllm_watch.analysis.rendering.backtest_document import backtest_document, b
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
-    objective_option,
+    duration_option,
     output_option,
     progress_bar,
     say,
-    seconds_of,
-    zone_option,
 )
 from vllm_watch.cli.commands.output_formats import rendered, write_answer
-from vllm_watch.cli.commands.prometheus_options import (
+from vllm_watch.cli.commands.source_options import (
     PrometheusOptions,
+    objective_option,
     prometheus_range,
     prometheus_range_options,
+    zone_option,
 )
-from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
@@ -85,8 +84,14 @@ _Reader = Callable[[Progress], Subject]
 )
 @output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
-@click.option("--step", metavar="DURATION", help="Time between two scrapes of a log or recording [default: 5s].")
-@click.option("--lead", metavar="DURATION", help="How long before --from a Prometheus is read [default: 2h].")
+@duration_option(
+    "--step",
+    help="Time between two scrapes of a log or recording [default: 5s].",
+)
+@duration_option(
+    "--lead",
+    help="How long before --from a Prometheus is read [default: 2h].",
+)
 @click.option(
     "--fail-if-firing",
     "failing",
@@ -103,12 +108,12 @@ def command(
     rules: tuple[str, ...],
     output: str | None,
     form: BacktestFormat,
-    step: str | None,
-    lead: str | None,
+    step: float | None,
+    lead: float | None,
     failing: str | None,
     verbose: bool,
-    objective: str | None,
-    zone: str | None,
+    objective: Objective | None,
+    zone: tzinfo | None,
     prometheus: PrometheusOptions,
 ) -> None:
     """
@@ -123,8 +128,7 @@ def command(
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
-    read = read_options(objective, zone)
-    options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
+    options = SubjectOptions(step or 5.0, _slo(objective), zone)
     sets = rule_sets(thresholds, rules)
     readers: dict[str, _Reader] = {
         source.name: partial(read_file_source, source, options) for source in file_sources(sources)
@@ -132,17 +136,17 @@ def command(
     if asked is not None:
         readers[asked.source] = partial(read_range, asked, selected_by(sets))
     results = _evaluated(readers, sets, are_shipped=not rules)
-    _write(results, form, output, read.zone, is_verbose=verbose)
+    _write(results, form, output, zone, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
 
 
-def _asked_range(asked: PrometheusRange | None, lead: str | None) -> PrometheusRange | None:
+def _asked_range(asked: PrometheusRange | None, lead: float | None) -> PrometheusRange | None:
     if lead is None:
         return asked
     if asked is None:
         raise UsageError("--lead requires --prometheus URL")
-    return asked._replace(lead=seconds_of("--lead", lead))
+    return asked._replace(lead=lead)
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.comparison.fail_if import Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
-from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.analysis.loadtest.load_test import Objective, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
@@ -25,16 +26,19 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
-    cost_of,
-    objective_option,
     output_option,
     progress_bar,
     say,
-    zone_option,
 )
 from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
-from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
-from vllm_watch.cli.commands.report import read_options
+from vllm_watch.cli.commands.source_options import (
+    PrometheusOptions,
+    cost_of,
+    objective_option,
+    prometheus_options,
+    side_queries,
+    zone_option,
+)
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
@@ -77,9 +81,9 @@ def command(
     form: ComparisonFormat | None,
     rules: tuple[str, ...],
     force: bool,
-    objective: str | None,
+    objective: Objective | None,
     costs: tuple[str, ...],
-    zone: str | None,
+    zone: tzinfo | None,
     marks: MarkOptions,
     prometheus: PrometheusOptions,
 ) -> None:
@@ -99,7 +103,7 @@ def command(
     named = _named_sides(sides, baseline)
     check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
-    options = _side_options(named, read_options(objective, zone), prometheus, costs)
+    options = _side_options(named, ReadOptions(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
     comparisons = compare_sides(read, baseline, force=force)
@@ -137,9 +141,9 @@ def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
         if separator and name not in names:
             raise UsageError(f"--cost-per-hour {text}: no side {name}; there are {', '.join(names)}")
         if separator:
-            for_one[name] = cost_of(price)
+            for_one[name] = cost_of("--cost-per-hour", price)
         else:
-            for_all = dict.fromkeys(names, cost_of(price))
+            for_all = dict.fromkeys(names, cost_of("--cost-per-hour", price))
     return for_all | for_one
 
 

@@ -200,9 +200,6 @@ def run_demo(
         speed: Seconds of the recording per second.
         listen: The daemon's address, if not the default.
         prometheus: The URL of the Prometheus whose alerts are shown, if any.
-
-    Raises:
-        VllmWatchError: The recording cannot be read, or the daemon cannot start.
     """
     recording = opened(path or str(BUNDLED))
     name = server_name(recording, server)

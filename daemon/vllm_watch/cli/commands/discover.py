@@ -72,9 +72,6 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
         form: Of what is printed.
         file: Where to write a configuration, if anywhere.
         force: Whether to overwrite that file.
-
-    Raises:
-        VllmWatchError: Processes cannot be listed, or the file cannot be written.
     """
     proc = Proc()
     found = find_servers(proc, proc.table.processes())

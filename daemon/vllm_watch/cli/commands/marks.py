@@ -13,7 +13,7 @@ import click
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.region import region_of
 from vllm_watch.cli.commands.options import as_one, say
-from vllm_watch.cli.grafana.connection import DEFAULT_URL, connect
+from vllm_watch.cli.grafana.connection import DEFAULT_URL, Connection, connect
 from vllm_watch.cli.grafana.regions import mark_region
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError, VllmWatchError
@@ -52,32 +52,17 @@ mark_options = as_one(
     ),
 )
 
-_SECONDS = 10.0
-"""For one request to Grafana."""
 
-
-class Marking(NamedTuple):
-    """Which Grafana the runs are marked in: its URL, and the file with its token."""
-
-    url: str
-    token_file: str
-
-
-def marking(options: MarkOptions) -> Marking | None:
-    """
-    Return where runs are marked, if the options of the command line want that.
-
-    Raises:
-        UsageError: It is wanted, and there is no token.
-    """
+def marking(options: MarkOptions) -> Connection | None:
+    """Return where runs are marked, if the options of the command line want that."""
     if not options.mark:
         return None
     if options.grafana_token_file is None:
         raise UsageError("--mark requires --grafana-token-file FILE")
-    return Marking(options.grafana_url, options.grafana_token_file)
+    return Connection(options.grafana_url, options.grafana_token_file)
 
 
-def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None) -> None:
+def mark_runs(runs: Iterable[Run], output: str | None, where: Connection | None) -> None:
     """
     Show runs as regions; say on standard error what became of each, and why one could not be shown.
 
@@ -90,7 +75,7 @@ def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None) ->
         return
     file = Path(output).name if output else None
     try:
-        with closing(connect(where.url, where.token_file, None, _SECONDS, options="--grafana-")) as grafana:
+        with closing(connect(where, options="--grafana-")) as grafana:
             for run in runs:
                 region = region_of(run, file)
                 if region is None:

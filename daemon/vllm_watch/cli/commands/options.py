@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several commands have in common: options, how their values are read, and the progress bar."""
+"""
+What several commands have in common: options, how their values are read, and the progress bar.
+
+A value that is wrong is a `UsageError` that names its option.
+"""
 
 from __future__ import annotations
 
 import glob
-import math
 import os
 import stat
 import sys
@@ -18,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vllm_watch.daemon.config.quoting import quote
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
@@ -89,22 +91,6 @@ plain_format_option = click.option(
     show_default=True,
     help="json is for programs: one document.",
 )
-objective_option = click.option(
-    "--objective",
-    metavar="chat|batch|LIMITS",
-    help="What requests have to be answered within: chat, batch, or limits such as ttft=300ms,tpot=40ms.",
-)
-cost_option = click.option(
-    "--cost-per-hour",
-    "cost",
-    metavar="N",
-    help="What the server costs in an hour, in any currency: shows what a million tokens cost.",
-)
-zone_option = click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
-)
 
 
 def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
@@ -143,18 +129,22 @@ def as_one(
     return add
 
 
+def parsed(parse: Callable[[str, str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return the callback of an option whose text is read by `parse`, which is given the option's name before it."""
+
+    def callback(_context: click.Context, option: click.Parameter, text: str | None) -> object:
+        return None if text is None else parse(option.opts[0], text)
+
+    return callback
+
+
 def say(text: str) -> None:
     """Write a line of this program to standard error."""
     click.echo(f"vllm-watch: {printable(text)}", err=True)
 
 
 def seconds_of(option: str, text: str) -> float:
-    """
-    Return the seconds of an option's duration, such as 5s or 10m.
-
-    Raises:
-        UsageError: It is none, or not more than 0 s.
-    """
+    """Return the seconds of an option's duration, such as 5s or 10m; they are more than 0."""
     try:
         seconds = parse_duration(text)
     except ValueError as error:
@@ -164,20 +154,9 @@ def seconds_of(option: str, text: str) -> float:
     return seconds
 
 
-def cost_of(text: str) -> float:
-    """
-    Return the price that an option gives, in any currency.
-
-    Raises:
-        UsageError: It is no number, or not more than 0.
-    """
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 < price < math.inf:
-        raise UsageError(f"--cost-per-hour: expected a number above 0 such as 2.4, got {quote(text)}")
-    return price
+def duration_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - As of click.
+    """Return an option whose value is a duration, in seconds."""
+    return click.option(*names, callback=parsed(seconds_of), metavar="DURATION", **settings)
 
 
 def check_output(output: str | None, inputs: Iterable[str | None], option: str = "-o") -> None:
@@ -188,9 +167,6 @@ def check_output(output: str | None, inputs: Iterable[str | None], option: str =
         output: A file that need not be there, or `None` for standard output.
         inputs: Files, folders, globs, and what names no file.
         option: How the output is given.
-
-    Raises:
-        UsageError: It is one of them, or in one of the folders.
     """
     written = None if output is None else _identity(output)
     if written is not None:

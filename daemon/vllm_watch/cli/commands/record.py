@@ -26,10 +26,12 @@ from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningC
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
+    as_one,
     check_output,
+    duration_option,
+    parsed,
     plain_format_option,
     say,
-    seconds_of,
 )
 from vllm_watch.cli.commands.watched import (
     Selection,
@@ -67,54 +69,69 @@ class RecordOptions(NamedTuple):
     What to record and where.
 
     Attributes:
-        output: The file.
         names: Of the selected servers those to record; all if there are none.
         every: Seconds between scrapes, if not what is configured.
         seconds: How long, if not until a signal.
         kept: Kinds of private data that stay.
-        force: Whether to write over a file that is there.
-        argv: The command to run meanwhile, if any.
         form: Of the summary: text is for standard error, JSON for standard output.
+        argv: The command to run meanwhile, if any.
     """
 
-    output: str
     names: Sequence[str]
+    output: str
+    force: bool
     every: float | None
     seconds: float | None
     kept: Collection[Kind]
-    force: bool
+    form: PlainFormat
     argv: Sequence[str]
-    form: PlainFormat = "text"
+
+
+def kinds_of(option: str, text: str) -> frozenset[Kind]:
+    """Return the kinds of private data that an option names."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            raise UsageError(f"{option}: there is no kind {name}; it takes {','.join(KINDS)}")
+    return frozenset(kind for kind in KINDS if kind in names)
 
 
 @click.command("record")
 @selection_options()
-@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Where to write, such as test.jsonl.xz.",
+@as_one(
+    "options",
+    RecordOptions,
+    click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated."),
+    click.option(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        shell_complete=file_names,
+        help="Where to write, such as test.jsonl.xz.",
+    ),
+    click.option("--force", is_flag=True, help="Write over a FILE that is there."),
+    duration_option(
+        "--every",
+        help="Time between two scrapes [default: as configured, else 5s].",
+    ),
+    duration_option(
+        "--for",
+        "seconds",
+        help="How long to record [default: until Ctrl-C].",
+    ),
+    click.option(
+        "--keep",
+        "kept",
+        default="",
+        callback=parsed(kinds_of),
+        metavar="KINDS",
+        help="What not to remove: prompts,request-ids,keys,addresses.",
+    ),
+    plain_format_option,
+    click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names),
 )
-@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
-@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
-@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
-@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
-@plain_format_option
-@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
-def command(
-    selection: Selection,
-    names: tuple[str, ...],
-    output: str,
-    force: bool,
-    every: str | None,
-    duration: str | None,
-    keep: str | None,
-    form: PlainFormat,
-    argv: tuple[str, ...],
-) -> None:
+def command(selection: Selection, options: RecordOptions) -> None:
     """
     Record the logs and /metrics of running servers in one file.
 
@@ -124,42 +141,11 @@ def command(
     this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
     """
     configure_log("error")
-    record(
-        selection,
-        RecordOptions(
-            output,
-            names,
-            None if every is None else seconds_of("--every", every),
-            None if duration is None else seconds_of("--for", duration),
-            kinds_of(keep or ""),
-            force,
-            argv,
-            form,
-        ),
-    )
-
-
-def kinds_of(text: str) -> frozenset[Kind]:
-    """
-    Return the kinds that ``--keep`` names.
-
-    Raises:
-        UsageError: There is no such kind.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in KINDS:
-            raise UsageError(f"--keep: there is no kind {name}; it takes {','.join(KINDS)}")
-    return frozenset(kind for kind in KINDS if kind in names)
+    record(selection, options)
 
 
 def record(selection: Selection, options: RecordOptions) -> None:
-    """
-    Record servers until a signal, the time given, or the end of the command.
-
-    Raises:
-        VllmWatchError: It cannot start, the file cannot be written, nothing was read, or the command failed.
-    """
+    """Record servers until a signal, the time given, or the end of the command."""
     if options.argv:
         check_command(options.argv)
     config = _config(selection, options)

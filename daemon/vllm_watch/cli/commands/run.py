@@ -42,12 +42,7 @@ def command(selection: Selection, log_level: LogLevel, log_format: LogFormat | N
 
 
 def run_daemon(selection: Selection) -> None:
-    """
-    Watch the selected servers until a signal ends the daemon.
-
-    Raises:
-        VllmWatchError: It cannot start.
-    """
+    """Watch the selected servers until a signal ends the daemon."""
     if selection.is_empty:
         follower = discovered(selection)
         run_service(follower.poll(), SystemClock(), follower=follower)
@@ -62,12 +57,7 @@ def run_daemon(selection: Selection) -> None:
 
 
 def _check_extras(config: Config) -> None:
-    """
-    Check that the extras are there without which a configuration does nothing.
-
-    Raises:
-        UsageError: One is not installed.
-    """
+    """Check that the extras are there without which a configuration does nothing."""
     wanted = {
         "otlp": config.otlp is not None and not is_installed(),
         "kubernetes": config.kubernetes is not None and find_spec("lightkube") is None,

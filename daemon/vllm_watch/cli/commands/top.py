@@ -150,12 +150,7 @@ def command(
 
 
 def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> bool:
-    """
-    Print what is known once all sources were read; return whether no source of any server can be read.
-
-    Raises:
-        VllmWatchError: The options are wrong, or nothing can be read.
-    """
+    """Print what is known once all sources were read; return whether no source of any server can be read."""
     clock = SystemClock()
     with closing(reader_of(options, is_once=True)) as reader:
         try:
@@ -174,12 +169,7 @@ def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> 
 
 
 def show(options: SourceOptions, delay: float, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
-    """
-    Show what is read until somebody quits; return the exit status.
-
-    Raises:
-        VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
-    """
+    """Show what is read until somebody quits; return the exit status."""
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), delay, options.server)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
@@ -214,9 +204,6 @@ def reader_of(options: SourceOptions, *, is_once: bool) -> DocumentReader:
     Args:
         options: The options.
         is_once: Whether it is read only once: of a recording that is its end.
-
-    Raises:
-        VllmWatchError: The options are wrong, or a file that they name.
     """
     is_local = bool(options.config_file or options.logs or options.metrics)
     named = {"--url": options.url, "--recording": options.recording, "--config, --log and --metrics": is_local}

@@ -39,12 +39,7 @@ def selection_options(*others: Callable[..., Any]) -> Callable[[Callable[..., An
 
 
 def configured(selection: Selection) -> Config:
-    """
-    Return the configuration of a file or of options.
-
-    Raises:
-        UsageError, ConfigError: The options or the file are wrong.
-    """
+    """Return the configuration of a file or of options."""
     if selection.config_file is None:
         return _with_keys(config_from_options(selection.logs, selection.metrics, None), selection)
     if selection.logs or selection.metrics:
