@@ -16,6 +16,7 @@ from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
 from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
+    file_option,
     opened,
     output_option,
     progress_bar,
@@ -31,7 +32,7 @@ from vllm_watch.daemon.support.whole_file import whole_file
 
 
 @click.command("backfill")
-@click.option("--recording", metavar="FILE", shell_complete=file_names, help="One or more recorded servers.")
+@file_option("--recording", help="One or more recorded servers.")
 @click.option(
     "--log",
     "logs",

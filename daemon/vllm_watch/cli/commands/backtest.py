@@ -38,6 +38,7 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
+    file_option,
     output_option,
     progress_bar,
     say,
@@ -67,21 +68,12 @@ _Reader = Callable[[Progress], Subject]
 
 @click.command("backtest")
 @click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
-@click.option(
+@file_option(
     "--thresholds",
     multiple=True,
-    metavar="FILE",
-    shell_complete=file_names,
     help="Compare with these thresholds, in a file as alerts/thresholds.yml; twice: compare two files.",
 )
-@click.option(
-    "--rules",
-    "rules",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Prometheus' rules to evaluate instead of the package's.",
-)
+@file_option("--rules", "rules", multiple=True, help="Prometheus' rules to evaluate instead of the package's.")
 @output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
 @duration_option(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from vllm_watch.cli.commands.options import plain_format_option, say
+from vllm_watch.cli.commands.options import file_option, plain_format_option, say
 from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
@@ -25,7 +25,6 @@ from vllm_watch.daemon.service.gpu_once import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.report import ReportLine, print_report
@@ -44,13 +43,7 @@ _OPTIONS = {
 
 @click.command("discover")
 @plain_format_option
-@click.option(
-    "--write",
-    "file",
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Write a configuration for run --config with what was found.",
-)
+@file_option("--write", "file", help="Write a configuration for run --config with what was found.")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
     """

@@ -12,10 +12,9 @@ import click
 
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.region import region_of
-from vllm_watch.cli.commands.options import as_one, say
+from vllm_watch.cli.commands.options import as_one, file_option, say
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, Connection, connect
 from vllm_watch.cli.grafana.regions import mark_region
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError, VllmWatchError
 
 
@@ -42,12 +41,10 @@ mark_options = as_one(
         metavar="URL",
         help="Grafana's address, for --mark.",
     ),
-    click.option(
+    file_option(
         "--grafana-token-file",
         envvar="GRAFANA_TOKEN_FILE",
         show_envvar=True,
-        metavar="FILE",
-        shell_complete=file_names,
         help="Holds a service account's token (role Editor), for --mark.",
     ),
 )

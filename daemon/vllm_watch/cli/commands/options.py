@@ -43,6 +43,12 @@ _ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
 PLAYBACK_SPEED = 10.0
 """How fast a recording is played, unless another speed is given; 1 is real time."""
 
+
+def file_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - As of click.
+    """Return an option whose value is the path of a file, which shells complete."""
+    return click.option(*names, metavar="FILE", shell_complete=file_names, **settings)
+
+
 log_option = click.option(
     "--log",
     "logs",
@@ -54,13 +60,7 @@ log_option = click.option(
 metrics_option = click.option(
     "--metrics", "metrics", multiple=True, metavar="URL", help="A server's /metrics; the first goes with the first log."
 )
-config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    shell_complete=file_names,
-    help="A configuration (YAML), instead of --log and --metrics.",
-)
+config_option = file_option("--config", "config_file", help="A configuration (YAML), instead of --log and --metrics.")
 listen_option = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
 log_level_option = click.option(
     "--log-level",
@@ -74,9 +74,7 @@ log_format_option = click.option(
     type=click.Choice(LOG_FORMATS),
     help="The form of the daemon's own log [default: console on a terminal, else json].",
 )
-output_option = click.option(
-    "-o", "--output", metavar="FILE", shell_complete=file_names, help="Where to write [default: standard output]."
-)
+output_option = file_option("-o", "--output", help="Where to write [default: standard output].")
 report_format_option = click.option(
     "--format",
     "form",

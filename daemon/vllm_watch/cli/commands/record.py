@@ -29,6 +29,7 @@ from vllm_watch.cli.commands.options import (
     as_one,
     check_output,
     duration_option,
+    file_option,
     parsed,
     plain_format_option,
     say,
@@ -102,14 +103,7 @@ def kinds_of(option: str, text: str) -> frozenset[Kind]:
     "options",
     RecordOptions,
     click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated."),
-    click.option(
-        "-o",
-        "--output",
-        required=True,
-        metavar="FILE",
-        shell_complete=file_names,
-        help="Where to write, such as test.jsonl.xz.",
-    ),
+    file_option("-o", "--output", required=True, help="Where to write, such as test.jsonl.xz."),
     click.option("--force", is_flag=True, help="Write over a FILE that is there."),
     duration_option(
         "--every",

@@ -18,6 +18,7 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
+    file_option,
     output_option,
     progress_bar,
     report_format_option,
@@ -48,11 +49,9 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 @click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
 @output_option
 @report_format_option
-@click.option(
+@file_option(
     "--save-capacity",
     "capacity_file",
-    metavar="FILE",
-    shell_complete=file_names,
     help="Also write how many tokens per second the server sustains, for the key `capacity` of the configuration.",
 )
 @objective_option

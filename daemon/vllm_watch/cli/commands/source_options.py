@@ -18,13 +18,12 @@ from vllm_watch.analysis.backtest.subjects import PrometheusRange
 from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
-from vllm_watch.cli.commands.options import as_one, parsed
+from vllm_watch.cli.commands.options import as_one, file_option, parsed
 from vllm_watch.daemon.config.quoting import quote
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.config.times import parse_time_range
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.sources.http_client import TlsOptions
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -47,19 +46,8 @@ _NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bear
 _PROMETHEUS = (
     click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
     click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
-    click.option(
-        "--bearer-token-file",
-        "token_file",
-        metavar="FILE",
-        shell_complete=file_names,
-        help="The file with its bearer token.",
-    ),
-    click.option(
-        "--ca-file",
-        metavar="FILE",
-        shell_complete=file_names,
-        help="The authorities to trust for its certificate, in PEM format.",
-    ),
+    file_option("--bearer-token-file", "token_file", help="The file with its bearer token."),
+    file_option("--ca-file", help="The authorities to trust for its certificate, in PEM format."),
 )
 _RANGE = (
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),

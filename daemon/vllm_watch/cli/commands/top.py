@@ -15,7 +15,15 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from vllm_watch.cli.commands.options import PLAYBACK_SPEED, as_one, config_option, log_option, metrics_option, opened
+from vllm_watch.cli.commands.options import (
+    PLAYBACK_SPEED,
+    as_one,
+    config_option,
+    file_option,
+    log_option,
+    metrics_option,
+    opened,
+)
 from vllm_watch.cli.terminal.abilities import THEME_NAMES, ThemeName, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
 from vllm_watch.cli.terminal.frames import Frame
@@ -29,7 +37,6 @@ from vllm_watch.cli.terminal.reading_thread import (
 )
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_url
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import DaemonError, FileError, UsageError
 from vllm_watch.daemon.support.logging_setup import drop_log
 from vllm_watch.daemon.support.printable import ascii_json
@@ -77,25 +84,13 @@ source_options = as_one(
     SourceOptions,
     click.option("--url", metavar="URL", help="A running vllm-watch, such as http://127.0.0.1:9468."),
     click.option("--username", metavar="NAME", help="A user of that vllm-watch, if it asks for one."),
-    click.option(
-        "--password-file", metavar="FILE", shell_complete=file_names, help="The file with that user's password."
-    ),
-    click.option(
-        "--bearer-token-file",
-        metavar="FILE",
-        shell_complete=file_names,
-        help="The file with a token for what is in front of it.",
-    ),
-    click.option(
-        "--ca-file",
-        metavar="FILE",
-        shell_complete=file_names,
-        help="The authorities to trust for its certificate, in PEM format.",
-    ),
+    file_option("--password-file", help="The file with that user's password."),
+    file_option("--bearer-token-file", help="The file with a token for what is in front of it."),
+    file_option("--ca-file", help="The authorities to trust for its certificate, in PEM format."),
     config_option,
     log_option,
     metrics_option,
-    click.option("--recording", metavar="FILE", shell_complete=file_names, help="Recorded servers, again and again."),
+    file_option("--recording", help="Recorded servers, again and again."),
     click.option(
         "--speed",
         type=click.FloatRange(0.1, 100),
