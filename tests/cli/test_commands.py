@@ -416,7 +416,8 @@ class TestCheck:
         assert "capacity: 900 (810 to 990) tokens/s, measured by a benchmark, from the configuration" in out
 
     @pytest.mark.parametrize(
-        ("generation", "seconds", "may_be_stalled"), [(50.0, 0, False), (0.0, 0, True), (0.0, 71, True)]
+        ("generation", "seconds", "may_be_stalled"),
+        [(50.0, 0, False), (50.0, 20, True), (0.0, 0, True), (0.0, 71, True)],
     )
     def test_one_look_cannot_tell_a_stall(self, tmp_path, generation, seconds, may_be_stalled):
         """Requests that run without a token are pointed at, and access lines do not make an old line a new one."""
@@ -435,7 +436,7 @@ class TestCheck:
 
         assert "engine 0: serving" in out
         assert may_be_stalled == ("Check again in 30 s" in out)
-        assert (seconds == 0) == (f"generation {generation} tokens/s" in out)
+        assert (seconds < 30) == (f"generation {generation} tokens/s" in out)
 
     def test_a_server_that_is_down(self, tmp_path):
         """A log that ends with the server's death is read well, and yet something is wrong: the exit status is 1."""

@@ -10,7 +10,6 @@ import pytest
 from tests.parsers.kernel_lines import message_of
 
 from vllm_watch.cli.commands import check as check_command
-from vllm_watch.cli.commands import kernel_log_check
 from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
 from vllm_watch.daemon.config.model import Config, ServerConfig
@@ -55,8 +54,8 @@ def checked(tmp_path, monkeypatch):
             opened.append(make())
             return opened[-1]
 
-        monkeypatch.setattr(kernel_log_check, "place_of", lambda _config: "never" if make is None else "journal")
-        monkeypatch.setattr(kernel_log_check, "kernel_log", open_log)
+        monkeypatch.setattr(check_command, "place_of", lambda _config: "never" if make is None else "journal")
+        monkeypatch.setattr(check_command, "kernel_log", open_log)
         lines = list(dropwhile(lambda line: not line.text.startswith("kernel's log"), check(config)))
         view = view_of(config)
         assert all(log.is_closed for log in opened)
@@ -98,7 +97,7 @@ def test_a_log_that_may_not_be_read_is_explained(checked):
 
 def test_a_journal_that_prints_nothing_has_none_of_the_kernel_s_messages(checked, monkeypatch):
     """In a container journalctl waits for ever; `check` does not."""
-    monkeypatch.setattr(kernel_log_check, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(check_command, "KERNEL_LOG_SECONDS", 0.1)
     (line,), view = checked(lambda: Log("starting"))
 
     assert line.text.endswith(KERNEL_LOG["no_entries"].text)

@@ -22,7 +22,7 @@ from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.recordings import RECORDINGS
 from tests.terminal.documents import MOMENTS, fleet
 
-from vllm_watch.cli.commands import top_sources
+from vllm_watch.cli.commands import top
 from vllm_watch.daemon.catalog.states import STATES
 from vllm_watch.daemon.config.model import Config, ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -139,8 +139,8 @@ def test_one_server_of_several(daemon):
 def test_a_running_daemon_is_found(daemon, closed_port, monkeypatch, is_there):
     """Without options the vllm-watch at the default address is shown; without one, the servers of this machine."""
     address = daemon.url.removesuffix("/metrics").removeprefix("http://") if is_there else f"127.0.0.1:{closed_port}"
-    monkeypatch.setattr(top_sources, "DEFAULT_LISTEN", address)
-    with closing(top_sources.reader_of(top_sources.SourceOptions(), is_once=True)) as reader:
+    monkeypatch.setattr(top, "DEFAULT_LISTEN", address)
+    with closing(top.reader_of(top.SourceOptions(), is_once=True)) as reader:
         title = reader.title
 
     assert title == (f"http://{address}" if is_there else "servers of this machine")

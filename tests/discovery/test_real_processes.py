@@ -268,7 +268,7 @@ class TestCommand:
         def written():  # Others may start and end on this machine meanwhile.
             return [each for each in load_config(str(file)).servers if each.name == f"{here.folder.name}:{port}"]
 
-        discover("--write", file)
+        assert f"{file} is written" in discover("--write", file).stderr
         servers = written()
 
         assert [f"{here.folder}/vllm log é.txt"] == [each.log for each in servers]

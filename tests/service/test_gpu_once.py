@@ -8,8 +8,8 @@ import pytest
 from tests.support.gpus import GIB, gpu, report, uuid
 from tests.support.waiting import HandClock
 
-from vllm_watch.cli.commands import gpu_lines as gpu_lines_module
-from vllm_watch.cli.commands.gpu_lines import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
+from vllm_watch.cli.commands import server_check
+from vllm_watch.cli.commands.server_check import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.findings import Known, findings
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
@@ -143,8 +143,8 @@ def test_check_explains_a_gpu_that_is_divided():
 @pytest.mark.parametrize(("has_driver", "has_module"), [(True, False), (True, True), (False, False)])
 def test_check_names_the_extra_where_it_would_help(monkeypatch, has_driver, has_module):
     """Only a machine with a driver and without the extra is told about it, and nothing is wrong with that."""
-    monkeypatch.setattr(gpu_lines_module, "has_gpu_driver", lambda: has_driver)
-    monkeypatch.setattr(gpu_lines_module, "has_module", lambda: has_module)
+    monkeypatch.setattr(server_check, "has_gpu_driver", lambda: has_driver)
+    monkeypatch.setattr(server_check, "has_module", lambda: has_module)
     said = [(line.text, line.is_wrong) for line in unread_gpus()]
 
     assert said == ([(NO_EXTRA, False)] if has_driver and not has_module else [])

@@ -11,9 +11,10 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
-from vllm_watch.cli.terminal.cells import UNICODE, Cells
+from vllm_watch.cli.terminal.cells import Cells
 from vllm_watch.cli.terminal.frames import Frame, Latency, frame_of, gauge, latencies_of, standing_of, value
 from vllm_watch.cli.terminal.heading import counts_line
+from vllm_watch.cli.terminal.lines import Pane
 from vllm_watch.cli.terminal.numbers import (
     engine_numbers,
     hour_lines,
@@ -36,6 +37,11 @@ from vllm_watch.daemon.support.errors import DaemonError
 def only_server(state):
     """Return the only server of a recorded moment, as a frame has it and as the document does."""
     return frame_of(decode(body(state)), RECEIVED).servers[0], json.loads(body(state))["servers"][0]
+
+
+def pane(at, width=80):
+    """Return what lines are made for."""
+    return Pane(width, Cells(), at)
 
 
 def _texts(lines):
@@ -132,11 +138,6 @@ def test_a_server_that_was_stopped_is_no_alarm():
     assert [True, False] == wrong
 
 
-def test_all_states_are_tried():
-    """There is a recorded moment for every state of the catalog."""
-    assert set(MOMENTS) == set(ENGINE_STATES)
-
-
 @pytest.mark.parametrize("state", MOMENTS)
 def test_every_number_is_that_of_the_document(state):
     """A gauge has the value, the time and the source of the document, and is not known where that has none."""
@@ -156,33 +157,29 @@ def test_every_number_is_that_of_the_document(state):
         assert len(latency.at_least | latency.roughly) == len(bounds.keys() - {"0.9"})
 
 
-@pytest.mark.parametrize(("low", "high", "objective", "is_over"), [(160, 640, 160, True), (160, None, 300, False)])
-def test_a_quantile_of_a_wide_bucket_is_more_than_its_bound(low, high, objective, is_over):
-    """An estimate within such a bucket is a time that nobody need have waited: its lower bound is shown as that."""
+@pytest.mark.parametrize(
+    ("p50", "bounds", "objective", "text", "is_over"),
+    [
+        (400.0, [160, 640], 160, ">160s", True),  # Nobody need have waited as long as an estimate within it.
+        (400.0, [160, None], 300, ">160s", False),
+        (127.3, [80, 160], 300, "~130s", False),  # An estimate is off by up to a third: it has two digits.
+    ],
+)
+def test_a_quantile_of_a_wide_or_a_coarse_bucket_is_marked(p50, bounds, objective, text, is_over):
+    """Of a wide bucket the lower bound is shown as that; an estimate within one that doubles has a sign of its own."""
     _, document = only_server("saturated")
     (engine,) = document["engines"]
     stage = "time_to_first_token"
-    engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 400.0, "0.95": 80.0}, {stage: {"0.5": [low, high]}}
+    engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": p50, "0.95": 80.0}, {stage: {"0.5": bounds}}
     server = changed("saturated", engines=[engine])
     latency = next(each for each in server.latencies if each.stage == stage)._replace(objective=objective)
-    wide, narrow = (latency_piece(latency, level) for level in ("p50", "p95"))
+    marked, exact = (latency_piece(latency, level) for level in ("p50", "p95"))
 
-    assert (">160s", is_over) == (wide.text[:5], wide.role == "over")
-    assert "80.0s" == narrow.text.strip()
+    assert (text, is_over) == (marked.text[:5], marked.role == "over")
+    assert "80.0s" == exact.text.strip()
     assert server.now.ttft_p95 == 80.0
-
-
-def test_a_quantile_of_a_coarse_bucket_is_marked_as_an_estimate():
-    """Within a bucket that doubles an estimate is off by up to a third: it has a sign, and two digits."""
-    _, document = only_server("saturated")
-    (engine,) = document["engines"]
-    stage = "time_to_first_token"
-    engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 127.3, "0.95": 0.0704}, {stage: {"0.5": [80, 160]}}
-    latency = next(each for each in changed("saturated", engines=[engine]).latencies if each.stage == stage)
-
-    assert "~130s" == latency_piece(latency, "p50").text.strip()
-    assert "70.4" == latency_piece(latency, "p95").text.strip()
-    assert "~130s  0.070s" in _texts(latency_lines([latency], every=False))[1].split("TTFT")[1].strip()
+    row = _texts(latency_lines([latency], every=False))[1].split("TTFT")[1]
+    assert [text, "80.0s"] == [word.rstrip("!") for word in row.split()[:2]]
 
 
 def test_the_latencies_of_a_stage_have_one_unit():
@@ -203,7 +200,7 @@ def test_a_driver_that_is_not_there_is_no_failure():
         {"source": "log", "up": True, "reason": "no_statistics_yet"},
         {"source": "metrics", "reason": "refused"},
     ]
-    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), 0.0, 80, Cells()))]
+    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), pane(0.0)))]
 
     assert "log ok: no statistics line yet" in rows
     assert "GPUs not read: the driver's library is not found" in rows
@@ -227,9 +224,10 @@ def test_the_moment_of_overload_is_whole():
 
 
 def test_the_worst_is_first():
-    """Servers are in the order of their states' severity, whatever their order in the document, then by name."""
+    """Servers are in the order of their states' severity, whatever their order in the document: one of each state."""
     found = frame(*sorted(MOMENTS))
 
+    assert set(MOMENTS) == set(ENGINE_STATES)
     assert [server.name for server in found.servers] == sorted(MOMENTS, key=lambda state: -STATES[state].severity)
     assert found.received == RECEIVED
 
@@ -255,7 +253,7 @@ def test_events_are_the_last_hours():
     """The events of the recorded crash are there with their ages, the latest first."""
     server, document = only_server("down")
     at = recording("day").started + 515
-    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, at, 80)]
+    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, pane(at))]
 
     assert rows[1:3] == ["7 s ago     down (was serving)", "7 s ago     the engine died"]
     assert rows[-1].endswith("the server starts")
@@ -347,8 +345,8 @@ def test_a_newer_daemon():
     }
     engines = [{"state": "dreaming", "gauges": gauges}]
     server = changed("serving", news=1, engines=engines, sources=[source, {"source": "dream"}])
-    waiting = engine_numbers(server.engines[0], (), 2.0, 80, Cells(UNICODE))[3].text
-    rows = [row.text.split() for row in server_detail(server, 2.0, 80, Cells())]
+    waiting = engine_numbers(server.engines[0], (), pane(2.0))[3].text
+    rows = [row.text.split() for row in server_detail(server, pane(2.0))]
 
     assert server.state == "unknown"
     assert gauge(server.engines[0], "requests_running") is None
@@ -385,7 +383,7 @@ def test_the_kv_caches_of_several_engines():
     ]
     partly = [engines[0], {**engines[1], "gauges": {}}]
     whole, unknown = (
-        server_numbers(changed("serving", engines=each), 2.0, 80, Cells())[-1].text for each in (engines, partly)
+        server_numbers(changed("serving", engines=each), pane(2.0))[-1].text for each in (engines, partly)
     )
 
     assert whole.startswith("KV cache     90.0 % fullest")
@@ -398,7 +396,7 @@ def test_the_kv_caches_of_several_engines():
 def test_the_highest_of_the_hour(width):
     """The highest number of the last hour is that of a moment, however many moments a column of the course has."""
     moments = {"t": [float(10 * each) for each in range(100)], "requests_waiting": [*[0.0] * 50, 209.0, *[1.0] * 49]}
-    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), 1000.0, width, Cells())[2:3])
+    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), pane(1000.0, width))[2:3])
 
     assert row.split()[:2] == ["waiting", "209"]
 

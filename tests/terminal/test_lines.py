@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.terminal.made_up import every_state, server
 
 from vllm_watch.cli.terminal.cells import ASCII, Cells, columns
-from vllm_watch.cli.terminal.lines import Span, beside, fitted, line, placed, spread, table_lines, wrapped
+from vllm_watch.cli.terminal.lines import Pane, Span, beside, fitted, line, placed, spread, table_lines, wrapped
 from vllm_watch.cli.terminal.tables import COLUMNS, Order, arranged
 
 
@@ -52,7 +52,7 @@ def test_parts_of_a_line_go_to_its_ends():
 
 def test_blocks_stand_side_by_side():
     """Blocks of different heights are padded, each to its width."""
-    found = beside([[line("a"), line("b")], [line("long text")]], (3, 5), CELLS)
+    found = beside([[line("a"), line("b")], [line("long text")]], (3, 5), CELLS, 2)
 
     assert ["a    long…", "b         "] == [each.text for each in found]
 
@@ -66,7 +66,7 @@ def test_a_text_is_indented_below_its_mark():
 def test_a_table_fits_at_every_width(width):
     """Rows and heads of the table of servers have its width, and the columns are in their order."""
     shown = [column for column, _ in placed(COLUMNS, width)]
-    lines = table_lines(every_state().servers, COLUMNS, width, CELLS, mark=Order().mark)
+    lines = table_lines(every_state().servers, COLUMNS, Pane(width, CELLS, 0.0), mark=Order().mark)
 
     assert len({columns(row.text) for row in lines}) == 1
     assert columns(lines[0].text) <= width

@@ -37,20 +37,23 @@ async def shown(source, view, app, pilot):
     return text(app)
 
 
-@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_every_state_is_drawn_as_it_was(snapshot, size):
-    """A server in each state, with one engine or two, has the screen that was kept, at both sizes."""
+def drawn(size, views):
+    """Return the screen of each view, one after the other in one application."""
 
     async def run():
         source = HandSource(recorded_frame(recorded_server("idle")))
         async with running(source, size) as (app, pilot):
-            views = {state: recorded_frame(recorded_server(state)) for state in STATES}
-            views["two-engines"] = recorded_frame(two_engines())
             return {name: await shown(source, view, app, pilot) for name, view in views.items()}
 
-    screens = asyncio.run(run())
+    return asyncio.run(run())
 
-    for name, screen in screens.items():
+
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+def test_every_state_is_drawn_as_it_was(snapshot, size):
+    """A server in each state, with one engine or two, has the screen that was kept, at both sizes."""
+    servers = {**{state: recorded_server(state) for state in STATES}, "two-engines": two_engines()}
+
+    for name, screen in drawn(size, {name: recorded_frame(server) for name, server in servers.items()}).items():
         assert snapshot(name=name) == screen
 
 
@@ -69,17 +72,9 @@ def gpu_views():
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
 def test_gpus_are_drawn_as_they_were(snapshot, size):
     """Each GPU has a line, one that is lost is an alarm also in the table of servers, and what is absent is a dash."""
-
-    async def run():
-        source = HandSource(recorded_frame(recorded_server("idle")))
-        async with running(source, size) as (app, pilot):
-            screens = {
-                name: await shown(source, recorded_frame(view), app, pilot) for name, view in gpu_views().items()
-            }
-            several = recorded_frame(recorded_server("idle"), gpu_views()["lost"], two_engines())
-            return {**screens, "several": await shown(source, several, app, pilot)}
-
-    screens = asyncio.run(run())
+    servers = gpu_views()
+    several = recorded_frame(recorded_server("idle"), servers["lost"], two_engines())
+    screens = drawn(size, {**{name: recorded_frame(server) for name, server in servers.items()}, "several": several})
 
     for name, screen in screens.items():
         assert snapshot(name=name) == screen

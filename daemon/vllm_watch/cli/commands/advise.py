@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
+
 import click
 
 from vllm_watch.analysis.advice.advice_subject import Given
@@ -10,27 +12,26 @@ from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.advice.checks import Range
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, Sources, read_sources
 from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
-    objective_option,
+    duration_option,
     output_option,
     progress_bar,
     report_format_option,
-    seconds_of,
-    zone_option,
 )
 from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
-from vllm_watch.cli.commands.prometheus_options import (
+from vllm_watch.cli.commands.source_options import (
     PrometheusOptions,
-    prometheus_options,
+    objective_option,
     prometheus_query,
-    range_options,
+    prometheus_range_options,
+    zone_option,
 )
-from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.clock import SystemClock
@@ -40,7 +41,7 @@ from vllm_watch.daemon.support.report_formats import ReportFormat
 
 
 _IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"
-_WATCHED = "3m"
+_MINUTES = 3.0
 _FILE_SHARE = 0.5
 
 
@@ -58,21 +59,24 @@ _FILE_SHARE = 0.5
 )
 @zone_option
 @click.option("--url", "daemon", metavar="URL", help="Watch a running vllm-watch, such as http://127.0.0.1:9468.")
-@click.option("--for", "watched", metavar="DURATION", help=f"How long to watch it, with --url [default: {_WATCHED}].")
-@prometheus_options
-@range_options
+@duration_option(
+    "--for",
+    "watched",
+    help=f"How long to watch it, with --url [default: {_MINUTES:g}m].",
+)
+@prometheus_range_options
 @explain_option("advice", "each rule: what it needs, when it speaks, what it expects and what it risks")
 def command(
     sources: tuple[str, ...],
     output: str | None,
     form: ReportFormat | None,
     verbose: bool,
-    objective: str | None,
+    objective: Objective | None,
     shared_prompt_tokens: int | None,
-    zone: str | None,
+    zone: tzinfo | None,
     daemon: str | None,
-    watched: str | None,
-    **prometheus: str | None,
+    watched: float | None,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Say which flags of vLLM to change, with the evidence.
@@ -83,13 +87,12 @@ def command(
     them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.
     """
     check_output(output, sources)
-    target = PrometheusOptions(**prometheus)
-    query = _daemon_query(daemon, watched, target)
-    asked = prometheus_query(target) if query is None else None
+    query = _daemon_query(daemon, watched, prometheus)
+    asked = prometheus_query(prometheus) if query is None else None
     if not sources and query is None and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus, or --url")
     chosen = report_format(form, output)
-    options = read_options(objective, zone)._replace(prometheus=() if asked is None else (asked,))
+    options = ReadOptions(objective, zone, () if asked is None else (asked,))
     with progress_bar("advise") as progress:
         found = _read_sources(sources, options, query, progress)
     ranges = [Range(each.target.url, each.server, each.times.start, each.times.end) for each in options.prometheus]
@@ -115,7 +118,7 @@ def _read_sources(
     return found
 
 
-def _daemon_query(url: str | None, watched: str | None, target: PrometheusOptions) -> DaemonQuery | None:
+def _daemon_query(url: str | None, watched: float | None, target: PrometheusOptions) -> DaemonQuery | None:
     """Return which running vllm-watch is read; ``--server`` and ``--ca-file`` are for it, too."""
     if url is None:
         if watched is not None:
@@ -131,4 +134,4 @@ def _daemon_query(url: str | None, watched: str | None, target: PrometheusOption
     except ValueError as error:
         raise UsageError(f"--url: {error}") from None
     daemon = DaemonTarget(parsed, target.ca_file, if_unauthorized=_IF_UNAUTHORIZED)
-    return DaemonQuery(daemon, seconds_of("--for", watched or _WATCHED), target.server)
+    return DaemonQuery(daemon, watched or 60 * _MINUTES, target.server)

@@ -13,8 +13,14 @@ import click
 
 from vllm_watch.analysis.replay.recording import is_recording
 from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
-from vllm_watch.cli.commands.options import check_output, output_option, progress_bar, seconds_of
-from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.cli.commands.options import (
+    check_output,
+    duration_option,
+    file_option,
+    opened,
+    output_option,
+    progress_bar,
+)
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState
@@ -26,7 +32,7 @@ from vllm_watch.daemon.support.whole_file import whole_file
 
 
 @click.command("backfill")
-@click.option("--recording", metavar="FILE", shell_complete=file_names, help="One or more recorded servers.")
+@file_option("--recording", help="One or more recorded servers.")
 @click.option(
     "--log",
     "logs",
@@ -35,9 +41,14 @@ from vllm_watch.daemon.support.whole_file import whole_file
     shell_complete=file_names,
     help="An old log, in this machine's time zone.",
 )
-@click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+@duration_option(
+    "--step",
+    default="5s",
+    show_default=True,
+    help="Time between two samples.",
+)
 @output_option
-def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
+def command(recording: str | None, logs: tuple[str, ...], step: float, output: str | None) -> None:
     """
     Write a recording or an old log as OpenMetrics, for promtool.
 
@@ -47,7 +58,7 @@ def command(recording: str | None, logs: tuple[str, ...], step: str, output: str
         raise UsageError("give either --recording FILE, or --log PATH")
     check_output(output, (recording, *logs))
     with progress_bar("backfill") as progress:
-        samples = write_backfill(recording, logs, seconds_of("--step", step), output, progress)
+        samples = write_backfill(recording, logs, step, output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 

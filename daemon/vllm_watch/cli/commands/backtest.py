@@ -37,20 +37,20 @@ from vllm_watch.analysis.rendering.backtest_document import backtest_document, b
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
-    objective_option,
+    duration_option,
+    file_option,
     output_option,
     progress_bar,
-    seconds_of,
-    zone_option,
+    say,
 )
 from vllm_watch.cli.commands.output_formats import rendered, write_answer
-from vllm_watch.cli.commands.prometheus_options import (
+from vllm_watch.cli.commands.source_options import (
     PrometheusOptions,
-    prometheus_options,
+    objective_option,
     prometheus_range,
-    range_options,
+    prometheus_range_options,
+    zone_option,
 )
-from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
@@ -68,25 +68,22 @@ _Reader = Callable[[Progress], Subject]
 
 @click.command("backtest")
 @click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
-@click.option(
+@file_option(
     "--thresholds",
     multiple=True,
-    metavar="FILE",
-    shell_complete=file_names,
     help="Compare with these thresholds, in a file as alerts/thresholds.yml; twice: compare two files.",
 )
-@click.option(
-    "--rules",
-    "rules",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Prometheus' rules to evaluate instead of the package's.",
-)
+@file_option("--rules", "rules", multiple=True, help="Prometheus' rules to evaluate instead of the package's.")
 @output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
-@click.option("--step", metavar="DURATION", help="Time between two scrapes of a log or recording [default: 5s].")
-@click.option("--lead", metavar="DURATION", help="How long before --from a Prometheus is read [default: 2h].")
+@duration_option(
+    "--step",
+    help="Time between two scrapes of a log or recording [default: 5s].",
+)
+@duration_option(
+    "--lead",
+    help="How long before --from a Prometheus is read [default: 2h].",
+)
 @click.option(
     "--fail-if-firing",
     "failing",
@@ -96,21 +93,20 @@ _Reader = Callable[[Progress], Subject]
 @click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
 @objective_option
 @zone_option
-@prometheus_options
-@range_options
+@prometheus_range_options
 def command(
     sources: tuple[str, ...],
     thresholds: tuple[str, ...],
     rules: tuple[str, ...],
     output: str | None,
     form: BacktestFormat,
-    step: str | None,
-    lead: str | None,
+    step: float | None,
+    lead: float | None,
     failing: str | None,
     verbose: bool,
-    objective: str | None,
-    zone: str | None,
-    **prometheus: str | None,
+    objective: Objective | None,
+    zone: tzinfo | None,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Tell which alerts would have fired over old data, and when.
@@ -119,13 +115,12 @@ def command(
     path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
     """
     check_output(output, (*sources, *thresholds, *rules))
-    asked = _asked_range(prometheus_range(PrometheusOptions(**prometheus)), lead)
+    asked = _asked_range(prometheus_range(prometheus), lead)
     if not sources and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
-    read = read_options(objective, zone)
-    options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
+    options = SubjectOptions(step or 5.0, _slo(objective), zone)
     sets = rule_sets(thresholds, rules)
     readers: dict[str, _Reader] = {
         source.name: partial(read_file_source, source, options) for source in file_sources(sources)
@@ -133,17 +128,17 @@ def command(
     if asked is not None:
         readers[asked.source] = partial(read_range, asked, selected_by(sets))
     results = _evaluated(readers, sets, are_shipped=not rules)
-    _write(results, form, output, read.zone, is_verbose=verbose)
+    _write(results, form, output, zone, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
 
 
-def _asked_range(asked: PrometheusRange | None, lead: str | None) -> PrometheusRange | None:
+def _asked_range(asked: PrometheusRange | None, lead: float | None) -> PrometheusRange | None:
     if lead is None:
         return asked
     if asked is None:
         raise UsageError("--lead requires --prometheus URL")
-    return asked._replace(lead=seconds_of("--lead", lead))
+    return asked._replace(lead=lead)
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
@@ -233,7 +228,7 @@ def _check(results: Sequence[SourceResult], severity: str) -> None:
         names = ", ".join(dict.fromkeys(alert.alertname for alert in undecided))
         flags = ", ".join(dict.fromkeys(flag for alert in undecided for flag in alert.unknown))
         text = f"--fail-if-firing {severity}: none fired, but without {flags} these could not be judged: {names}"
-        click.echo(f"vllm-watch: {text}", err=True)
+        say(text)
 
 
 def _is_as_bad(severity: str, limit: str) -> bool:

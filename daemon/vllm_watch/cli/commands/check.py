@@ -8,48 +8,79 @@ import sys
 import time
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from vllm_watch.cli.commands.gpu_lines import unopened_gpus, unread_gpus
-from vllm_watch.cli.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
-from vllm_watch.cli.commands.options import config_option, log_option, metrics_option, plain_format_option
-from vllm_watch.cli.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
-from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines
-from vllm_watch.cli.commands.watched import Selection, configured, discovered
+from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines, pods_view, with_listed
+from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines, unopened_gpus, unread_gpus
+from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
+from vllm_watch.daemon.catalog.event_texts import xid_text
 from vllm_watch.daemon.catalog.finding_texts import alert_subject, alert_text
+from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS
 from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
+from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.service.kernel_log_thread import place_of
 from vllm_watch.daemon.service.otlp_push import OtlpPush
 from vllm_watch.daemon.service.otlp_thread import GOOD, is_installed
 from vllm_watch.daemon.service.prometheus_alerts import Alerts, alerts_view, ask
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS
+from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.report import ReportLine, print_report
 from vllm_watch.daemon.support.report_formats import PlainFormat
+from vllm_watch_parsers.kernel_messages import BY_CODE, XID_ACTIONS
 
 
-_NAMED = 6
-"""So many of equal servers are named."""
+KERNEL_LOG_SECONDS = 2.0
+"""How long the kernel's log is read; a journal that has more is read as far."""
+
+_PAUSE_SECONDS = 0.05
+_SILENT_POLLS = 4
+"""Polls without a line after which all has been read."""
+
+_MOST_NAMES = 6
+"""How many of the servers that are shown as one are named."""
+
+
+class Gathered(NamedTuple):
+    """
+    What each source answered.
+
+    Args:
+        config: What is checked, with the pods that are watched.
+        pods: The pods that there are, if any are selected.
+        kernel_log: What the kernel's log has, where it is read.
+        servers: The servers.
+        unopened: The GPUs that the driver has and does not open here.
+        alerts: Those of the Prometheus, if one is configured.
+    """
+
+    config: Config
+    pods: ListedPods | None
+    kernel_log: KernelLogStatus | None
+    servers: Sequence[CheckedServer]
+    unopened: Mapping[int, GpuState | None]
+    alerts: Alerts | None
 
 
 @click.command("check")
-@config_option
-@log_option
-@metrics_option
+@selection_options()
 @plain_format_option
 @click.option("--verbose", is_flag=True, help="Also name each alert that cannot fire, and write equal servers out.")
-def command(
-    config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat, verbose: bool
-) -> None:
+def command(selection: Selection, form: PlainFormat, verbose: bool) -> None:
     """
     Poll each source once; report what works and what is missing.
 
@@ -57,7 +88,7 @@ def command(
     Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     configure_log("error")
-    config = selected_servers(Selection(config_file, logs, metrics))
+    config = selected_servers(selection)
     if form == "text":
         sys.exit(1 if print_report(check(config, is_verbose=verbose)) else 0)
     view = view_of(config)
@@ -90,29 +121,15 @@ def check(config: Config, *, is_verbose: bool = False) -> Iterator[ReportLine]:
 
     Servers that differ only in their addresses and in what they do now are one, unless it is to be verbose.
     """
-    listed = list_pods(config)
-    yield from _check_folder(config)
-    if listed is not None:
-        yield from pod_lines(listed)
-    config = with_listed(config, listed)
-    kernel_log = read_kernel_log(config)
-    checked, unopened = check_servers(config, kernel_log)
-    for servers in _folded(checked, partial(_texts, is_verbose=is_verbose)):
+    found = _gather(config)
+    yield from _lines_before(found)
+    for servers in _folded(found.servers, partial(_texts, is_verbose=is_verbose)):
         yield ReportLine(f"{_heading(servers)}:")
         yield from server_lines(servers[0], is_one=len(servers) == 1)
-    for servers in _folded(checked, lambda each: (*each.silent, None, *each.limited)):
-        about = "" if len(servers) == len(checked) else f" of {_heading(servers)}"
-        yield from _check_alerts(about, servers[0], is_verbose=is_verbose)
-    yield from unopened_gpus(unopened)
-    if config.gpu.read == "auto":
-        yield from unread_gpus()
-    if kernel_log is not None:
-        yield from kernel_log_lines(kernel_log, time.time())
-    if config.prometheus is not None:
-        alerts = ask(config.prometheus, SystemClock().now())
-        yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
-    if config.otlp is not None:
-        yield _check_otlp(config.otlp)
+    for servers in _folded(found.servers, lambda server: (*server.silent, None, *server.limited)):
+        about = "" if len(servers) == len(found.servers) else f" of {_heading(servers)}"
+        yield from _alert_lines(about, servers[0], is_verbose=is_verbose)
+    yield from _lines_after(found)
 
 
 def view_of(config: Config) -> dict[str, Any]:
@@ -124,30 +141,57 @@ def view_of(config: Config) -> dict[str, Any]:
     whenever they should; ``alert_count``, how many there are; and its ``file``, if it has one. ``kernel_log`` is there
     on a machine with GPUs, ``kubernetes`` if pods are selected.
     """
-    listed = list_pods(config)
-    config = with_listed(config, listed)
-    kernel_log = read_kernel_log(config)
-    checked, unopened = check_servers(config, kernel_log)
-    servers = [_view_of_server(each) for each in checked]
-    lines, alerts = [*_check_folder(config), *unopened_gpus(unopened)], {}
-    lines += [] if listed is None else pod_lines(listed)
-    if config.prometheus is not None:
-        names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
-        lines += _check_prometheus(config.prometheus, asked, names)
-        alerts = alerts_view(asked, names, ahead=0.0)
-    if config.otlp is not None:
-        lines.append(_check_otlp(config.otlp))
-    lines += [] if kernel_log is None else kernel_log_lines(kernel_log, time.time())
-    problems = _problems(lines)
+    found = _gather(config)
+    servers = [_view_of_server(server) for server in found.servers]
+    problems = _problems([*_lines_before(found), *_lines_after(found)])
+    names = {server.name for server in found.config.servers}
     return {
         "ok": not problems and not any(server["problems"] for server in servers),
         "problems": problems,
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
-        **({} if kernel_log is None else {"kernel_log": kernel_log_view(kernel_log)}),
-        **({} if listed is None else {"kubernetes": pods_view(listed)}),
-        **alerts,
+        **({} if found.kernel_log is None else {"kernel_log": _view_of_kernel_log(found.kernel_log)}),
+        **({} if found.pods is None else {"kubernetes": pods_view(found.pods)}),
+        **({} if found.alerts is None else alerts_view(found.alerts, names, ahead=0.0)),
     }
+
+
+def _gather(config: Config) -> Gathered:
+    """Ask each source once."""
+    pods = list_pods(config)
+    config = with_listed(config, pods)
+    kernel_log = _read_kernel_log(config)
+    servers, unopened = check_servers(config, kernel_log)
+    alerts = None if config.prometheus is None else ask(config.prometheus, SystemClock().now())
+    return Gathered(config, pods, kernel_log, servers, unopened, alerts)
+
+
+def _lines_before(found: Gathered) -> Iterator[ReportLine]:
+    """Yield where the servers come from: files of a folder, pods."""
+    config = found.config
+    if config.servers_dir is not None:
+        count = len(config.files)
+        yield ReportLine(f"{config.servers_dir}: {count} {'server' if count == 1 else 'servers'}")
+        for path in list_server_files(config.servers_dir).left_out:
+            yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
+        if not config.servers and config.kubernetes is None:
+            yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
+    if found.pods is not None:
+        yield from pod_lines(found.pods)
+
+
+def _lines_after(found: Gathered) -> Iterator[ReportLine]:
+    """Yield what servers have in common: the machine's GPUs and its kernel's log, a Prometheus, an OTLP endpoint."""
+    config = found.config
+    yield from unopened_gpus(found.unopened)
+    if config.gpu.read == "auto":
+        yield from unread_gpus()
+    if found.kernel_log is not None:
+        yield from _kernel_log_lines(found.kernel_log, time.time())
+    if config.prometheus is not None and found.alerts is not None:
+        yield from _prometheus_lines(config.prometheus, found.alerts, {server.name for server in config.servers})
+    if config.otlp is not None:
+        yield _otlp_line(config.otlp)
 
 
 def _problems(lines: Iterable[ReportLine]) -> list[str]:
@@ -165,17 +209,6 @@ def _view_of_server(checked: CheckedServer) -> dict[str, Any]:
         "limited_alerts": [each._asdict() for each in checked.limited],
     }
     return {name: value for name, value in view.items() if value is not None}
-
-
-def _check_folder(config: Config) -> Iterator[ReportLine]:
-    """Yield how many files of `servers_dir` are read, and which are ignored."""
-    if config.servers_dir is None:
-        return
-    yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
-    for path in list_server_files(config.servers_dir).left_out:
-        yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
-    if not config.servers and config.kubernetes is None:
-        yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
 def _folded(
@@ -198,11 +231,11 @@ def _heading(servers: Sequence[CheckedServer]) -> str:
     names = [each.config.name if each.file is None else f"{each.config.name} ({each.file})" for each in servers]
     if len(names) == 1:
         return names[0]
-    more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
-    return f"{len(names)} servers ({', '.join(names[:_NAMED])}{more})"
+    more = "" if len(names) <= _MOST_NAMES else f" and {len(names) - _MOST_NAMES} more"
+    return f"{len(names)} servers ({', '.join(names[:_MOST_NAMES])}{more})"
 
 
-def _check_alerts(about: str, checked: CheckedServer, *, is_verbose: bool) -> Iterator[ReportLine]:
+def _alert_lines(about: str, checked: CheckedServer, *, is_verbose: bool) -> Iterator[ReportLine]:
     """Yield how many alerts can fire, the others by what they lack, and those that would see more with a flag."""
     every, others = len(alert_needs()), 0
     ask = "" if is_verbose or not checked.silent else "; --verbose names the others"
@@ -223,14 +256,14 @@ def _check_alerts(about: str, checked: CheckedServer, *, is_verbose: bool) -> It
         yield ReportLine(f"  {reason}, so these may stay silent when they should not: {names}")
 
 
-def _check_otlp(config: OtlpConfig) -> ReportLine:
+def _otlp_line(config: OtlpConfig) -> ReportLine:
     """Return whether the endpoint accepts exports: it is sent one without values."""
     outcome = OtlpPush(config).send(b"").outcome if is_installed() else "not_installed"
     word = "ok" if outcome in GOOD else "FAILED"
     return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=outcome not in GOOD)
 
 
-def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:
+def _prometheus_lines(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:
     """Yield the alerts of these servers and of vllm-watch, or why they are not known."""
     if alerts.listed is None:
         yield ReportLine(f"prometheus: FAILED. {alerts.problem}.", is_wrong=True)
@@ -243,3 +276,68 @@ def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Contain
         instance = alert.instance if alert.server is None else None
         subject = alert_subject(alert.alertname, alert.server, alert.engine, instance)
         yield ReportLine(f"  {alert_text(alert.severity, alert.state, subject, alert.summary)}", is_wrong)
+
+
+def _read_kernel_log(config: Config) -> KernelLogStatus | None:
+    """Read the kernel's log once, from the machine's boot on; `None` where that makes no sense."""
+    place = place_of(config)
+    if place == NEVER:
+        return None
+    clock, xids = SystemClock(), XidEvents()
+    log = kernel_log(place, None, clock.wall)
+    try:
+        _poll_to_end(log, clock, xids)
+        reason: KernelLogReason = "no_entries" if log.reason == "starting" else log.reason
+        return KernelLogStatus(place, reason == "ok", reason, xids.totals())
+    finally:
+        log.close()
+
+
+def _poll_to_end(log: KernelLog, clock: SystemClock, xids: XidEvents) -> None:
+    end = time.monotonic() + KERNEL_LOG_SECONDS
+    silent = 0
+    while silent < _SILENT_POLLS and time.monotonic() < end:
+        lines = log.poll(clock.now())
+        for line in lines:
+            xids.apply(line)
+        if log.reason not in {"ok", "starting"}:
+            return
+        silent = 0 if lines or log.reason == "starting" else silent + 1
+        if not log.has_more:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _kernel_log_lines(status: KernelLogStatus, at: float) -> Iterator[ReportLine]:
+    """
+    Yield what the kernel's log has at a moment of the wall clock.
+
+    A log that may not be read is nothing wrong: servers are watched without it. An error of the last hour is, if a GPU
+    needs somebody after it.
+    """
+    word = "ok" if status.is_up else "not read"
+    yield ReportLine(f"kernel's log ({status.place}): {word}. {KERNEL_LOG[status.reason].text}")
+    for total in status.totals:
+        age, group = max(at - total.last_at, 0.0), BY_CODE[total.code].group
+        is_wrong = group in GRAVE_XIDS and age < EVENT_SECONDS
+        yield ReportLine(f"  {xid_text(total.code, total.gpu or total.pci)}, {age / 60:,.0f} min ago", is_wrong)
+        yield ReportLine(f"    {XID_ACTIONS[group]}")
+
+
+def _view_of_kernel_log(status: KernelLogStatus) -> dict[str, Any]:
+    errors = [
+        {
+            "gpu": total.gpu,
+            "pci_bus_id": total.pci,
+            "xid": total.code,
+            "class": BY_CODE[total.code].group,
+            "last": total.last_at,
+        }
+        for total in status.totals
+    ]
+    return {
+        "place": status.place,
+        "up": status.is_up,
+        "reason": status.reason,
+        "explanation": KERNEL_LOG[status.reason].text,
+        "errors": errors,
+    }

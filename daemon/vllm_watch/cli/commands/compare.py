@@ -7,8 +7,8 @@ import sys
 import time
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,25 +16,29 @@ from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.comparison.fail_if import Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
-from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.analysis.loadtest.load_test import Objective, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
-    cost_of,
-    objective_option,
     output_option,
     progress_bar,
-    zone_option,
+    say,
 )
 from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
-from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
-from vllm_watch.cli.commands.report import read_options
+from vllm_watch.cli.commands.source_options import (
+    PrometheusOptions,
+    cost_of,
+    objective_option,
+    prometheus_options,
+    side_queries,
+    zone_option,
+)
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
@@ -77,14 +81,11 @@ def command(
     form: ComparisonFormat | None,
     rules: tuple[str, ...],
     force: bool,
-    objective: str | None,
+    objective: Objective | None,
     costs: tuple[str, ...],
-    zone: str | None,
-    url: str | None,
-    server: str | None,
-    token_file: str | None,
-    ca_file: str | None,
-    **marks: Any,  # noqa: ANN401 - What `marking` takes.
+    zone: tzinfo | None,
+    marks: MarkOptions,
+    prometheus: PrometheusOptions,
 ) -> None:
     """
     Compare load tests: what is different, and whether it is real.
@@ -97,13 +98,12 @@ def command(
 
     --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
     """
-    where = marking(**marks)
+    where = marking(marks)
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
     check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
-    prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
-    options = _side_options(named, read_options(objective, zone), prometheus, costs)
+    options = _side_options(named, ReadOptions(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
     comparisons = compare_sides(read, baseline, force=force)
@@ -141,9 +141,9 @@ def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
         if separator and name not in names:
             raise UsageError(f"--cost-per-hour {text}: no side {name}; there are {', '.join(names)}")
         if separator:
-            for_one[name] = cost_of(price)
+            for_one[name] = cost_of("--cost-per-hour", price)
         else:
-            for_all = dict.fromkeys(names, cost_of(price))
+            for_all = dict.fromkeys(names, cost_of("--cost-per-hour", price))
     return for_all | for_one
 
 
@@ -177,7 +177,7 @@ def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
     """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
     outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
     for outcome in outcomes:
-        click.echo(f"vllm-watch: {outcome.text}", err=True)
+        say(outcome.text)
     return int(any(outcome.has_failed for outcome in outcomes))
 
 

@@ -28,24 +28,24 @@ from vllm_watch.analysis.replay.recording import (
     server_name,
     with_start_moved,
 )
-from vllm_watch.cli.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
-from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.cli.commands.options import (
+    PLAYBACK_SPEED,
+    file_option,
+    listen_option,
+    log_format_option,
+    log_level_option,
+    opened,
+)
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.options import config_from_options, with_prometheus
 from vllm_watch.daemon.service.supervisor import run_service
 from vllm_watch.daemon.support.clock import Clock, ScaledClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.log_options import LogFormat, LogLevel
 from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard_streams
 
 
 @click.command("demo")
-@click.option(
-    "--recording",
-    metavar="FILE",
-    shell_complete=file_names,
-    help="A recorded server [default: the one in the package].",
-)
+@file_option("--recording", help="A recorded server [default: the one in the package].")
 @click.option("--server", metavar="NAME", help="Which server, if the recording has several.")
 @click.option(
     "--speed",
@@ -201,9 +201,6 @@ def run_demo(
         speed: Seconds of the recording per second.
         listen: The daemon's address, if not the default.
         prometheus: The URL of the Prometheus whose alerts are shown, if any.
-
-    Raises:
-        VllmWatchError: The recording cannot be read, or the daemon cannot start.
     """
     recording = opened(path or str(BUNDLED))
     name = server_name(recording, server)

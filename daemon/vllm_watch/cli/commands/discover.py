@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from vllm_watch.cli.commands.gpu_lines import unopened_gpus, unread_gpus
-from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.commands.options import file_option, plain_format_option, say
+from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.command_line import ServeCommand
@@ -25,10 +25,8 @@ from vllm_watch.daemon.service.gpu_once import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report import ReportLine, print_report
 from vllm_watch.daemon.support.report_formats import PlainFormat
 
@@ -45,13 +43,7 @@ _OPTIONS = {
 
 @click.command("discover")
 @plain_format_option
-@click.option(
-    "--write",
-    "file",
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Write a configuration for run --config with what was found.",
-)
+@file_option("--write", "file", help="Write a configuration for run --config with what was found.")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
     """
@@ -73,9 +65,6 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
         form: Of what is printed.
         file: Where to write a configuration, if anywhere.
         force: Whether to overwrite that file.
-
-    Raises:
-        VllmWatchError: Processes cannot be listed, or the file cannot be written.
     """
     proc = Proc()
     found = find_servers(proc, proc.table.processes())
@@ -92,11 +81,12 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
 
 
 def _write(file: str, named: Sequence[DiscoveredServer], *, force: bool) -> None:
-    if any(is_writable(each) for each in named):
+    if any(is_writable(server) for server in named):
         write_configuration(Path(file), configuration_of(named), force=force)
+        text = f"{file} is written; vllm-watch run --config reads it"
     else:
-        text = f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written"
-        click.echo(text, err=True)
+        text = f"no server that can be watched was found, so {file} was not written"
+    say(text)
 
 
 def lines_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> Iterator[ReportLine]:

@@ -12,9 +12,9 @@ from contextlib import closing
 import click
 
 from vllm_watch.analysis.loadtest.region import path
-from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.commands.options import as_one, plain_format_option
 from vllm_watch.cli.grafana import push as dashboards
-from vllm_watch.cli.grafana.connection import STANDARD_INPUT, connect, connection
+from vllm_watch.cli.grafana.connection import STANDARD_INPUT, Connection, connect, connection
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.times import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.errors import UsageError
@@ -28,7 +28,7 @@ def command() -> None:
 
 
 @command.command()
-@connection
+@as_one("target", Connection, connection)
 @plain_format_option
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
@@ -36,10 +36,7 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Overwrite dashboards that somebody changed in Grafana.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 def push(
-    url: str,
-    token_file: str,
-    ca_file: str | None,
-    timeout: float,
+    target: Connection,
     form: PlainFormat,
     folder: str,
     language: dashboards.Language,
@@ -53,21 +50,18 @@ def push(
     A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
     """
     options = dashboards.PushOptions(folder, datasource, force, dry_run)
-    with closing(connect(url, token_file, ca_file, timeout)) as server:
+    with closing(connect(target)) as server:
         _report(dashboards.push(server, dashboards.packaged(language), options, _shown), form)
 
 
 @command.command()
-@connection
+@as_one("target", Connection, connection)
 @plain_format_option
 @click.option("--force", is_flag=True, help="Delete also what somebody changed since it was pushed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(
-    url: str,
-    token_file: str,
-    ca_file: str | None,
-    timeout: float,
+    target: Connection,
     form: PlainFormat,
     force: bool,
     dry_run: bool,
@@ -78,7 +72,7 @@ def delete(
 
     Only what push created is deleted.
     """
-    if token_file == STANDARD_INPUT and not (yes or dry_run):
+    if target.token_file == STANDARD_INPUT and not (yes or dry_run):
         raise UsageError("--token-file - takes the standard input that the question would be answered on: give --yes")
 
     def confirm(count: int) -> None:
@@ -86,12 +80,12 @@ def delete(
             click.confirm(f"Delete {count} dashboard{'s' if count > 1 else ''}?", abort=True, err=True)
 
     options = dashboards.DeleteOptions(force, dry_run, confirm)
-    with closing(connect(url, token_file, ca_file, timeout)) as server:
+    with closing(connect(target)) as server:
         _report(dashboards.delete(server, dashboards.packaged("en"), options, _shown), form)
 
 
 @command.command()
-@connection
+@as_one("target", Connection, connection)
 @plain_format_option
 @click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
 @click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
@@ -102,10 +96,7 @@ def delete(
 )
 @click.option("--tag", "tags", multiple=True, help="A further tag; may be given several times.")
 def mark(
-    url: str,
-    token_file: str,
-    ca_file: str | None,
-    timeout: float,
+    target: Connection,
     form: PlainFormat,
     start: str,
     end: str,
@@ -116,7 +107,7 @@ def mark(
 ) -> None:
     """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
     region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
-    with closing(connect(url, token_file, ca_file, timeout)) as at:
+    with closing(connect(target)) as at:
         outcome, shown_at = mark_region(at, region), f"{at.url}{path(region)}"
         facts = {"run": region.run, "url": shown_at, "result": outcome}
         _report([ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)], form)

@@ -17,7 +17,7 @@ import msgspec
 from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
 from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
 from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
-from vllm_watch.cli.commands.options import log_option, progress_bar
+from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
 from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, parse_url
@@ -95,10 +95,10 @@ def command(logs: tuple[str, ...], metrics: str | None, form: OnceFormat | None)
     _write(found, form)
     if found.foreign:
         for problem in found.foreign:
-            click.echo(f"vllm-watch: {problem}", err=True)
+            say(problem)
         sys.exit(1)
     if found.metrics_problem:
-        click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
+        say(f"{metrics}: {explain('metrics', found.metrics_problem)}")
         sys.exit(1)
 
 

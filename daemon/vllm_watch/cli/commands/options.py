@@ -1,27 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several commands have in common: options, how their values are read, and the progress bar."""
+"""
+What several commands have in common: options, how their values are read, and the progress bar.
+
+A value that is wrong is a `UsageError` that names its option.
+"""
 
 from __future__ import annotations
 
 import glob
-import math
 import os
 import stat
 import sys
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vllm_watch.daemon.config.quoting import quote
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.log_options import LOG_FORMATS, LOG_LEVELS
+from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import PLAIN_FORMATS, REPORT_FORMATS
+
+
+if TYPE_CHECKING:
+    from vllm_watch.analysis.replay.recording import Recording
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -34,6 +43,12 @@ _ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
 PLAYBACK_SPEED = 10.0
 """How fast a recording is played, unless another speed is given; 1 is real time."""
 
+
+def file_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - As of click.
+    """Return an option whose value is the path of a file, which shells complete."""
+    return click.option(*names, metavar="FILE", shell_complete=file_names, **settings)
+
+
 log_option = click.option(
     "--log",
     "logs",
@@ -45,13 +60,7 @@ log_option = click.option(
 metrics_option = click.option(
     "--metrics", "metrics", multiple=True, metavar="URL", help="A server's /metrics; the first goes with the first log."
 )
-config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    shell_complete=file_names,
-    help="A configuration (YAML), instead of --log and --metrics.",
-)
+config_option = file_option("--config", "config_file", help="A configuration (YAML), instead of --log and --metrics.")
 listen_option = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
 log_level_option = click.option(
     "--log-level",
@@ -65,9 +74,7 @@ log_format_option = click.option(
     type=click.Choice(LOG_FORMATS),
     help="The form of the daemon's own log [default: console on a terminal, else json].",
 )
-output_option = click.option(
-    "-o", "--output", metavar="FILE", shell_complete=file_names, help="Where to write [default: standard output]."
-)
+output_option = file_option("-o", "--output", help="Where to write [default: standard output].")
 report_format_option = click.option(
     "--format",
     "form",
@@ -82,22 +89,6 @@ plain_format_option = click.option(
     show_default=True,
     help="json is for programs: one document.",
 )
-objective_option = click.option(
-    "--objective",
-    metavar="chat|batch|LIMITS",
-    help="What requests have to be answered within: chat, batch, or limits such as ttft=300ms,tpot=40ms.",
-)
-cost_option = click.option(
-    "--cost-per-hour",
-    "cost",
-    metavar="N",
-    help="What the server costs in an hour, in any currency: shows what a million tokens cost.",
-)
-zone_option = click.option(
-    "--zone",
-    metavar="ZONE",
-    help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
-)
 
 
 def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
@@ -111,13 +102,47 @@ def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _C
     return add
 
 
-def seconds_of(option: str, text: str) -> float:
+def as_one(
+    name: str, record: Callable[..., object], *options: Callable[..., Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
-    Return the seconds of an option's duration, such as 5s or 10m.
+    Return a decorator that gives a command several options, whose values it gets as one record.
 
-    Raises:
-        UsageError: It is none, or not more than 0 s.
+    Args:
+        name: The command's parameter for the record.
+        record: A named tuple; its fields are named as the parameters of the options.
+        options: The options, in this order.
     """
+    fields = signature(record).parameters
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def packed(**values: object) -> None:
+            own = {field: values.pop(field) for field in fields if field in values}
+            command(**values, **{name: record(**own)})
+
+        whole: Callable[..., Any] = several(*options)(packed)
+        return whole
+
+    return add
+
+
+def parsed(parse: Callable[[str, str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return the callback of an option whose text is read by `parse`, which is given the option's name before it."""
+
+    def callback(_context: click.Context, option: click.Parameter, text: str | None) -> object:
+        return None if text is None else parse(option.opts[0], text)
+
+    return callback
+
+
+def say(text: str) -> None:
+    """Write a line of this program to standard error."""
+    click.echo(f"vllm-watch: {printable(text)}", err=True)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Return the seconds of an option's duration, such as 5s or 10m; they are more than 0."""
     try:
         seconds = parse_duration(text)
     except ValueError as error:
@@ -127,20 +152,9 @@ def seconds_of(option: str, text: str) -> float:
     return seconds
 
 
-def cost_of(text: str) -> float:
-    """
-    Return the price that an option gives, in any currency.
-
-    Raises:
-        UsageError: It is no number, or not more than 0.
-    """
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 < price < math.inf:
-        raise UsageError(f"--cost-per-hour: expected a number above 0 such as 2.4, got {quote(text)}")
-    return price
+def duration_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - As of click.
+    """Return an option whose value is a duration, in seconds."""
+    return click.option(*names, callback=parsed(seconds_of), metavar="DURATION", **settings)
 
 
 def check_output(output: str | None, inputs: Iterable[str | None], option: str = "-o") -> None:
@@ -151,9 +165,6 @@ def check_output(output: str | None, inputs: Iterable[str | None], option: str =
         output: A file that need not be there, or `None` for standard output.
         inputs: Files, folders, globs, and what names no file.
         option: How the output is given.
-
-    Raises:
-        UsageError: It is one of them, or in one of the folders.
     """
     written = None if output is None else _identity(output)
     if written is not None:
@@ -191,3 +202,19 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     if is_terminal:
         sys.stderr.write(_ERASE_LINE_ABOVE)
         sys.stderr.flush()  # Before anything is printed: later it would erase the last line of that.
+
+
+def opened(path: str) -> Recording:
+    """
+    Open a recording; say on standard error if it breaks off.
+
+    Raises:
+        FileError: It cannot be read, or is no recording.
+    """
+    # Most commands need no recording.
+    from vllm_watch.analysis.replay.recording import Recording  # noqa: PLC0415
+
+    recording = Recording(Path(path))
+    if recording.broken_off is not None:
+        say(f"{path}: {recording.broken_off}")
+    return recording

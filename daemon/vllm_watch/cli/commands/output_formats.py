@@ -51,20 +51,12 @@ def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat
     Args:
         form: What is asked for, if it is.
         output: The file, or `None` for standard output. One without an ending is text.
-
-    Raises:
-        UsageError: Nothing is asked for, and the file's ending is that of no format.
     """
     return form or _of_ending(output)
 
 
 def comparison_format(form: ComparisonFormat | None, output: str | None) -> ComparisonFormat:
-    """
-    Return the format of a comparison, as `report_format` does; its text is a table.
-
-    Raises:
-        UsageError: Nothing is asked for, and the file's ending is that of no format.
-    """
+    """Return the format of a comparison, as `report_format` does; its text is a table."""
     if form is not None:
         return form
     named = _of_ending(output)

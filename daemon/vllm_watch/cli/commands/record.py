@@ -26,14 +26,21 @@ from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningC
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
+    as_one,
     check_output,
-    config_option,
-    log_option,
-    metrics_option,
+    duration_option,
+    file_option,
+    parsed,
     plain_format_option,
-    seconds_of,
+    say,
 )
-from vllm_watch.cli.commands.watched import Selection, configured_now, discovered, with_command_lines
+from vllm_watch.cli.commands.watched import (
+    Selection,
+    configured_now,
+    discovered,
+    selection_options,
+    with_command_lines,
+)
 from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.daemon.config.model import Config, ServerConfig
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module
@@ -43,7 +50,6 @@ from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.daemon.support.internal_errors import InternalErrors
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.report_formats import PlainFormat
 
 
@@ -64,58 +70,62 @@ class RecordOptions(NamedTuple):
     What to record and where.
 
     Attributes:
-        output: The file.
         names: Of the selected servers those to record; all if there are none.
         every: Seconds between scrapes, if not what is configured.
         seconds: How long, if not until a signal.
         kept: Kinds of private data that stay.
-        force: Whether to write over a file that is there.
-        argv: The command to run meanwhile, if any.
         form: Of the summary: text is for standard error, JSON for standard output.
+        argv: The command to run meanwhile, if any.
     """
 
-    output: str
     names: Sequence[str]
+    output: str
+    force: bool
     every: float | None
     seconds: float | None
     kept: Collection[Kind]
-    force: bool
+    form: PlainFormat
     argv: Sequence[str]
-    form: PlainFormat = "text"
+
+
+def kinds_of(option: str, text: str) -> frozenset[Kind]:
+    """Return the kinds of private data that an option names."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            raise UsageError(f"{option}: there is no kind {name}; it takes {','.join(KINDS)}")
+    return frozenset(kind for kind in KINDS if kind in names)
 
 
 @click.command("record")
-@config_option
-@log_option
-@metrics_option
-@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="FILE",
-    shell_complete=file_names,
-    help="Where to write, such as test.jsonl.xz.",
+@selection_options()
+@as_one(
+    "options",
+    RecordOptions,
+    click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated."),
+    file_option("-o", "--output", required=True, help="Where to write, such as test.jsonl.xz."),
+    click.option("--force", is_flag=True, help="Write over a FILE that is there."),
+    duration_option(
+        "--every",
+        help="Time between two scrapes [default: as configured, else 5s].",
+    ),
+    duration_option(
+        "--for",
+        "seconds",
+        help="How long to record [default: until Ctrl-C].",
+    ),
+    click.option(
+        "--keep",
+        "kept",
+        default="",
+        callback=parsed(kinds_of),
+        metavar="KINDS",
+        help="What not to remove: prompts,request-ids,keys,addresses.",
+    ),
+    plain_format_option,
+    click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names),
 )
-@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
-@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
-@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
-@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
-@plain_format_option
-@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
-def command(
-    config_file: str | None,
-    logs: tuple[str, ...],
-    metrics: tuple[str, ...],
-    names: tuple[str, ...],
-    output: str,
-    force: bool,
-    every: str | None,
-    duration: str | None,
-    keep: str | None,
-    form: PlainFormat,
-    argv: tuple[str, ...],
-) -> None:
+def command(selection: Selection, options: RecordOptions) -> None:
     """
     Record the logs and /metrics of running servers in one file.
 
@@ -125,42 +135,11 @@ def command(
     this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
     """
     configure_log("error")
-    record(
-        Selection(config_file, logs, metrics),
-        RecordOptions(
-            output,
-            names,
-            None if every is None else seconds_of("--every", every),
-            None if duration is None else seconds_of("--for", duration),
-            kinds_of(keep or ""),
-            force,
-            argv,
-            form,
-        ),
-    )
-
-
-def kinds_of(text: str) -> frozenset[Kind]:
-    """
-    Return the kinds that ``--keep`` names.
-
-    Raises:
-        UsageError: There is no such kind.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in KINDS:
-            raise UsageError(f"--keep: there is no kind {name}; it takes {','.join(KINDS)}")
-    return frozenset(kind for kind in KINDS if kind in names)
+    record(selection, options)
 
 
 def record(selection: Selection, options: RecordOptions) -> None:
-    """
-    Record servers until a signal, the time given, or the end of the command.
-
-    Raises:
-        VllmWatchError: It cannot start, the file cannot be written, nothing was read, or the command failed.
-    """
+    """Record servers until a signal, the time given, or the end of the command."""
     if options.argv:
         check_command(options.argv)
     config = _config(selection, options)
@@ -308,10 +287,10 @@ def _announce(servers: Sequence[ServerConfig], options: RecordOptions) -> None:
     for server in servers:
         log = f"the journal of unit {server.journal}" if server.journal is not None else server.log
         sources = [log, server.metrics.url if server.metrics else None]
-        _say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
+        say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
     if not options.argv:
         end = "Ctrl-C ends it" if options.seconds is None else f"it ends after {options.seconds:g} s, or with Ctrl-C"
-        _say(f"into {options.output}; {end}")
+        say(f"into {options.output}; {end}")
 
 
 def _status(session: RecordingSession) -> str:
@@ -331,19 +310,19 @@ def _size(session: RecordingSession) -> str:
 def _summarize(session: RecordingSession) -> None:
     """Say what was recorded, what was removed from it, and what to do with it."""
     counts = session.counts
-    _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
+    say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
     for name, server in counts.servers.items():
         gpus = f", GPU readings: {server.gpu_readings}" if server.gpu_readings else ""
         scrapes = f"scrapes: {server.scrapes} ok, {server.failed_scrapes} failed"
-        _say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
+        say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
         for text in _problems(server):
-            _say(f"    {text}")
+            say(f"    {text}")
     if counts.benchmarks:
-        _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
+        say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
     removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
-    _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
+    say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
     if _has_something(session):
-        _say(f"Next: vllm-watch report {session.path}")
+        say(f"Next: vllm-watch report {session.path}")
 
 
 def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
@@ -411,7 +390,3 @@ def _check(session: RecordingSession, options: RecordOptions, status: int | None
         raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
     if not _has_something(session):
         raise FileError(f"{session.path}: nothing was recorded: no log line was read, and no scrape succeeded")
-
-
-def _say(text: str) -> None:
-    click.echo(f"vllm-watch: {printable(text)}", err=True)

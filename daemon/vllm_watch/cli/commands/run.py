@@ -7,15 +7,8 @@ from importlib.util import find_spec
 
 import click
 
-from vllm_watch.cli.commands.options import (
-    config_option,
-    listen_option,
-    log_format_option,
-    log_level_option,
-    log_option,
-    metrics_option,
-)
-from vllm_watch.cli.commands.watched import Selection, configured, discovered
+from vllm_watch.cli.commands.options import listen_option, log_format_option, log_level_option
+from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.service.otlp_thread import is_installed
 from vllm_watch.daemon.service.supervisor import run_service
@@ -26,24 +19,17 @@ from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard
 
 
 @click.command("run")
-@config_option
-@log_option
-@metrics_option
-@listen_option
-@click.option(
-    "--prometheus", metavar="URL", help="The Prometheus whose alerts are shown, in place of that of the configuration."
+@selection_options(
+    listen_option,
+    click.option(
+        "--prometheus",
+        metavar="URL",
+        help="The Prometheus whose alerts are shown, in place of that of the configuration.",
+    ),
 )
 @log_level_option
 @log_format_option
-def command(
-    config_file: str | None,
-    logs: tuple[str, ...],
-    metrics: tuple[str, ...],
-    listen: str | None,
-    prometheus: str | None,
-    log_level: LogLevel,
-    log_format: LogFormat | None,
-) -> None:
+def command(selection: Selection, log_level: LogLevel, log_format: LogFormat | None) -> None:
     """
     Run the daemon until SIGTERM or SIGINT.
 
@@ -52,16 +38,11 @@ def command(
     """
     hold_standard_streams()
     configure_log(log_level, log_format)
-    run_daemon(Selection(config_file, logs, metrics, listen, prometheus))
+    run_daemon(selection)
 
 
 def run_daemon(selection: Selection) -> None:
-    """
-    Watch the selected servers until a signal ends the daemon.
-
-    Raises:
-        VllmWatchError: It cannot start.
-    """
+    """Watch the selected servers until a signal ends the daemon."""
     if selection.is_empty:
         follower = discovered(selection)
         run_service(follower.poll(), SystemClock(), follower=follower)
@@ -76,12 +57,7 @@ def run_daemon(selection: Selection) -> None:
 
 
 def _check_extras(config: Config) -> None:
-    """
-    Check that the extras are there without which a configuration does nothing.
-
-    Raises:
-        UsageError: One is not installed.
-    """
+    """Check that the extras are there without which a configuration does nothing."""
     wanted = {
         "otlp": config.otlp is not None and not is_installed(),
         "kubernetes": config.kubernetes is not None and find_spec("lightkube") is None,

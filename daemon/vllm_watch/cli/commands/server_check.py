@@ -7,22 +7,29 @@ import glob
 import os
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.cli.commands.gpu_lines import gpu_lines
+from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.config.model import Config, ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
+from vllm_watch.daemon.exposition.document import GpuDocument
+from vllm_watch.daemon.exposition.json_view import gpu_documents
+from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.service.gpu_once import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor
+from vllm_watch.daemon.sources.kernel_log import has_gpu_driver
+from vllm_watch.daemon.state.gpu_report import ServerGpu, is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.server_findings import server_findings
@@ -57,11 +64,22 @@ _FACTS = {
     "max_model_len_tokens": "at most {:,.0f} tokens a request",
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
+_MOVING_SECONDS = 15.0
+"""A log has a line every 10 s while tokens come: an older rate does not show that they still do."""
+
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
 _THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
 _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
+)
+
+_HOW = {"pid": "by its processes", "config": "by the configuration"}
+_MIG = "It is divided into instances (MIG): how busy the whole is, is not reported."
+_HIDDEN = "the driver does not open it for this user or in this container, so it is not read."
+NO_EXTRA = (
+    "GPUs: not read, because the extra gpu is not installed: in the sources, pip install '.[gpu]'. Without it the "
+    "series of another exporter can be used; `gpu: off` in the configuration says that none are wanted."
 )
 
 
@@ -213,7 +231,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: b
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
     if is_one:
         yield from _check_gauges(engine.gauges, snapshot.at)
-    if _may_be_stalled(engine):
+    if _may_be_stalled(engine, snapshot.at):
         yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
     for basis, known in engine.capacity.ranges.items():
@@ -221,11 +239,15 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: b
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
 
 
-def _may_be_stalled(engine: EngineSnapshot) -> bool:
-    """Whether requests run and no token is known: one scrape has no rates, and a log may be silent or report 0."""
+def _may_be_stalled(engine: EngineSnapshot, at: float) -> bool:
+    """
+    Whether requests run and no token of the last seconds is known.
+
+    One scrape has no rates, and a log may report 0, or be silent for longer than from one line to the next.
+    """
     rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
     running = engine.gauges.get("requests_running")
-    is_moving = any(rate is not None and rate.value > 0 for rate in rates)
+    is_moving = any(rate is not None and rate.value > 0 and at - rate.at <= _MOVING_SECONDS for rate in rates)
     return engine.state in _COMPUTING and running is not None and running.value > 0 and not is_moving
 
 
@@ -241,3 +263,63 @@ def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLi
         seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
         when = "now" if source == first else f"from the {source}, {seconds:.0f} s ago"
         yield ReportLine(f"    {when}: {', '.join(values)}")
+
+
+def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterator[ReportLine]:
+    """
+    Yield what is known of each GPU of a server, below the line of the source; what is wrong is a finding.
+
+    Args:
+        gpus: Those that are known.
+        named: How its configuration calls them.
+    """
+    for used, shown in zip(gpus, gpu_documents(gpus), strict=True):
+        reading = used.reading
+        if reading is None:
+            yield ReportLine(f"    {used.gpu}, {_HOW[used.how]}: not read", is_wrong=False)
+            continue
+        facts = [
+            *_facts(shown),
+            f"driver {reading.driver_version}",
+            *(["used by another server, too"] * used.is_shared),
+        ]
+        # Instances of one GPU have its number.
+        name = f"{used.gpu} of GPU {reading.number}" if is_instance(used.gpu) else f"GPU {reading.number}"
+        yield ReportLine(f"    {name}, {reading.name}, {_HOW[used.how]}: {', '.join(facts)}")
+        if reading.mig == "1" and not is_instance(used.gpu):
+            yield ReportLine(f"      {_MIG}")
+
+    for name in named:
+        if not any(_is_called(used, name) for used in gpus):
+            yield ReportLine(f"    GPU {name}, {_HOW['config']}: {NOT_SHOWN}", is_wrong=True)
+
+
+def unopened_gpus(unopened: Mapping[int, GpuState | None]) -> Iterator[ReportLine]:
+    """Yield the GPUs of the machine that the driver does not open; one that is only hidden is nothing wrong."""
+    for number, state in sorted(unopened.items()):
+        problem = _HIDDEN if state is None else STATE_PROBLEMS[state]
+        yield ReportLine(f"GPU {number}, whose server is not known: {problem}", is_wrong=state is not None)
+
+
+def unread_gpus() -> Iterator[ReportLine]:
+    """Yield that this machine has a driver which nobody reads."""
+    if has_gpu_driver() and not has_module():
+        yield ReportLine(NO_EXTRA)
+
+
+def _is_called(used: ServerGpu, name: str) -> bool:
+    """Tell whether a configuration means a GPU by its name: a UUID, or the number or the place of a whole GPU."""
+    reading = used.reading
+    return used.gpu == name or (reading is not None and name in {str(reading.number), reading.pci_bus_id})
+
+
+def _facts(gpu: GpuDocument) -> Iterator[str]:
+    """Yield the main values; what is not known is left out."""
+    texts = (
+        ("{} GiB are its", gpu_cells.server_memory(gpu)),
+        ("{} GiB of processes that are not watched", gpu_cells.other_memory(gpu) if gpu.other_memory else MISSING),
+        ("busy {} %", gpu_cells.busy(gpu)),
+        ("{} W", gpu_cells.power(gpu)),
+        ("{} °C", gpu_cells.temperature(gpu)),
+    )
+    yield from (form.format(text) for form, text in texts if text != MISSING)

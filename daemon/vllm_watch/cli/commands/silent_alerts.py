@@ -104,7 +104,8 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
         return [f"--{FLAGS_OF_FACTS[series.name]} is not known"]
     if _is_compared(series):
         return [*([] if config.has_log else [_NO_LOG]), *([] if config.metrics else [_NO_METRICS])]
-    without_log, without_metrics = _without_log(config, now), _without_metrics(config, now)
+    without_log = _without("log", now, _NO_LOG, is_configured=config.has_log)
+    without_metrics = _without("metrics", now, _NO_METRICS, is_configured=config.metrics is not None)
     if series.feature == "slo" and config.slo is None:
         return ["no slo is configured", *without_metrics]
     if "log" in (need.source, series.origins[0]):
@@ -130,14 +131,6 @@ def _unknown(name: str, now: ServerSnapshot) -> list[str]:
     """Return why nobody knows a series' value although the server has the feature."""
     reasons = [each.labels[0] for each in now.of_server if each.name == _UNKNOWN.get(name)]
     return [f"{name} is unknown ({reason})" for reason in reasons]
-
-
-def _without_log(config: ServerConfig, now: ServerSnapshot) -> list[str]:
-    return _without("log", now, _NO_LOG, is_configured=config.has_log)
-
-
-def _without_metrics(config: ServerConfig, now: ServerSnapshot) -> list[str]:
-    return _without("metrics", now, _NO_METRICS, is_configured=config.metrics is not None)
 
 
 def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_configured: bool) -> list[str]:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from vllm_watch.cli.commands.options import as_one, config_option, log_option, metrics_option
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
@@ -32,13 +33,13 @@ class Selection(NamedTuple):
         return self.config_file is None and not self.logs and not self.metrics
 
 
-def configured(selection: Selection) -> Config:
-    """
-    Return the configuration of a file or of options.
+def selection_options(*others: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a command these options, and those that select servers, as one `selection`."""
+    return as_one("selection", Selection, config_option, log_option, metrics_option, *others)
 
-    Raises:
-        UsageError, ConfigError: The options or the file are wrong.
-    """
+
+def configured(selection: Selection) -> Config:
+    """Return the configuration of a file or of options."""
     if selection.config_file is None:
         return _with_keys(config_from_options(selection.logs, selection.metrics, None), selection)
     if selection.logs or selection.metrics:

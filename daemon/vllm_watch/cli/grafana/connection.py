@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -24,6 +24,15 @@ STANDARD_INPUT = "-"
 
 
 DEFAULT_URL = "http://localhost:3000"
+
+
+class Connection(NamedTuple):
+    """The values of the options of `connection`: which Grafana, and seconds for one request."""
+
+    url: str
+    token_file: str
+    ca_file: str | None = None
+    timeout: float = 10.0
 
 
 def connection(command: Callable[..., None]) -> Callable[..., None]:
@@ -64,29 +73,17 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def connect(url: str, token_file: str, ca_file: str | None, timeout: float, *, options: str = "--") -> Grafana:
-    """
-    Return the Grafana that the options say; it is asked nothing yet.
-
-    Args:
-        url: As in the options of `connection`, like the next three.
-        token_file: Where its token is.
-        ca_file: Authorities' certificates.
-        timeout: Seconds for one request.
-        options: How the names of the options begin, for messages.
-
-    Raises:
-        UsageError: An option's value is wrong, or grafana-client is not installed.
-    """
-    url = _checked(url, options)
-    token = _token(token_file, f"{options}token-file")
-    if ca_file is not None and not Path(ca_file).is_file():
-        raise UsageError(f"--ca-file: {ca_file}: no such file")
+def connect(target: Connection, *, options: str = "--") -> Grafana:
+    """Return the Grafana of a connection; it is asked nothing yet. The names of its options begin with `options`."""
+    url = _checked(target.url, options)
+    token = _token(target.token_file, f"{options}token-file")
+    if target.ca_file is not None and not Path(target.ca_file).is_file():
+        raise UsageError(f"--ca-file: {target.ca_file}: no such file")
     try:
         from vllm_watch.cli.grafana.client import Grafana, Target  # noqa: PLC0415 - An extra, which may be missing.
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is not installed: in the sources, pip install '.[grafana]'") from error
-    return Grafana(Target(url, token, ca_file, timeout))
+    return Grafana(Target(url, token, target.ca_file, target.timeout))
 
 
 def _checked(url: str, options: str) -> str:

@@ -24,9 +24,6 @@ def region_of_options(time: TimeRange, text: str, server: str | None, run: str |
     Return the region that the options of a command say.
 
     A line break in the text becomes a space, as Grafana would show it: a region's text is HTML there.
-
-    Raises:
-        UsageError: One of them is not what it has to be.
     """
     if not text.strip():
         raise UsageError("--text: expected a line that says what was tested")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vllm_watch.cli.terminal.cells import Cells, age, ago, columns, fit
 from vllm_watch.cli.terminal.frames import Frame, Lost, Server, View
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, fitted, line, spread, table_lines, wrapped
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Span, fitted, line, spread, table_lines, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece, state_word
 from vllm_watch.cli.terminal.server_detail import finding_line, server_detail
 from vllm_watch.cli.terminal.tables import Order, columns_for
@@ -183,25 +183,18 @@ def counts_line(servers: Sequence[Server], width: int) -> Line:
 
 
 def once_screen(moment: Moment, width: int, cells: Cells) -> str:
-    """
-    Return a screen as text: one server whole; of several a table, and the worst one whole.
-
-    Args:
-        moment: What was read, and when.
-        width: Columns.
-        cells: How numbers and drawings are written.
-    """
+    """Return a screen as text: one server whole; of several a table, and the worst one whole."""
     lines = [title_line(moment, width, cells), *banner(moment, width), EMPTY]
     frame = moment.frame
     if frame is not None:
-        lines += [*common_lines(frame, width), *_servers(frame.servers, moment.at, width, cells)]
+        lines += [*common_lines(frame, width), *_servers(frame.servers, Pane(width, cells, moment.at))]
     return "".join(f"{fitted(row, width, cells).text.rstrip()}\n" for row in lines)
 
 
-def _servers(servers: Sequence[Server], at: float, width: int, cells: Cells) -> list[Line]:
+def _servers(servers: Sequence[Server], pane: Pane) -> list[Line]:
     if len(servers) == 1:
-        return server_detail(servers[0], at, width, cells)
+        return server_detail(servers[0], pane)
     if not servers:
-        return [counts_line(servers, width), *wrapped(NO_SERVER, width)]
-    table = table_lines(servers, columns_for(servers), width, cells, mark=Order().mark)
-    return [counts_line(servers, width), *table, EMPTY, *server_detail(servers[0], at, width, cells)]
+        return [counts_line(servers, pane.width), *wrapped(NO_SERVER, pane.width)]
+    table = table_lines(servers, columns_for(servers), pane, mark=Order().mark)
+    return [counts_line(servers, pane.width), *table, EMPTY, *server_detail(servers[0], pane)]

@@ -51,6 +51,25 @@ class Line(NamedTuple):
         return "".join(span.text for span in self.spans)
 
 
+class Pane(NamedTuple):
+    """
+    What lines are made for.
+
+    Attributes:
+        width: Columns.
+        cells: What writes numbers and drawings.
+        at: The time by the servers' clock.
+    """
+
+    width: int
+    cells: Cells
+    at: float
+
+    def of_width(self, width: int) -> Pane:
+        """Return the same in another width."""
+        return self._replace(width=width)
+
+
 EMPTY = Line()
 
 
@@ -78,7 +97,7 @@ def fitted(row: Line, width: int, cells: Cells) -> Line:
     return Line((*spans, Span(" " * left)) if left > 0 else tuple(spans))
 
 
-def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int], cells: Cells, gap: int = 2) -> list[Line]:
+def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int], cells: Cells, gap: int) -> list[Line]:
     """Return blocks of lines side by side, each in its width."""
     rows = []
     for index in range(max(map(len, blocks), default=0)):
@@ -200,13 +219,12 @@ def placed(every: Sequence[Column[Item]], width: int) -> Placed[Item]:
 def table_lines(
     items: Sequence[Item],
     every: Sequence[Column[Item]],
-    width: int,
-    cells: Cells,
+    pane: Pane,
     *,
     mark: Callable[[str, Cells], str] = lambda _name, _cells: "",
 ) -> list[Line]:
     """Return a table with its head; `mark` says what stands behind the title of a column."""
-    shown = placed(every, width)
+    cells, shown = pane.cells, placed(every, pane.width)
     heads = zip(*(column.head(width, cells, mark(column.name, cells)) for column, width in shown), strict=True)
     rows = ([column.line_of(item, width, cells) for column, width in shown] for item in items)
     return [_joined(parts) for parts in (*heads, *rows)]

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 from vllm_watch.cli.terminal.cells import Cells, age, columns, fit, latency_text
 from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
-from vllm_watch.cli.terminal.lines import Line, Span, line
+from vllm_watch.cli.terminal.lines import Line, Pane, Span, line
 from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, of_most, share, shortened, significant
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName
@@ -87,7 +87,6 @@ def latency_piece(latency: Latency, level: LatencyLevel, *, in_seconds: bool | N
     Args:
         latency: All that is known of a stage.
         level: Which of its quantiles to return.
-        cells: What writes cells.
         in_seconds: Whether it is written in seconds; by default a long one is.
     """
     seconds: float | None = getattr(latency, level)
@@ -146,17 +145,8 @@ class _Number(NamedTuple):
     reading: ReadingDocument | None = None
 
 
-def engine_numbers(engine: EngineDocument, recent: Sequence[Point], at: float, width: int, cells: Cells) -> list[Line]:
-    """
-    Return the gauges of an engine.
-
-    Args:
-        engine: Which one.
-        recent: The last points of its server, if that has no other engine.
-        at: The time by the servers' clock.
-        width: Columns.
-        cells: What writes cells.
-    """
+def engine_numbers(engine: EngineDocument, recent: Sequence[Point], pane: Pane) -> list[Line]:
+    """Return the gauges of an engine; `recent` are the last points of its server, if that has no other engine."""
     capacity, deferred = engine.facts.get("kv_cache_capacity_tokens"), value(engine, "requests_deferred")
     waiting = f"{count(deferred)} deferred" if deferred else ""
     usage = value(engine, "kv_cache_usage_ratio")
@@ -167,8 +157,7 @@ def engine_numbers(engine: EngineDocument, recent: Sequence[Point], at: float, w
     ]
     readings = [gauge(engine, name) for name in _GAUGES]
     return [
-        _number_line(number._replace(reading=reading), at, width, cells)
-        for number, reading in zip(numbers, readings, strict=True)
+        _number_line(number._replace(reading=reading), pane) for number, reading in zip(numbers, readings, strict=True)
     ]
 
 
@@ -182,7 +171,7 @@ _GAUGES = (
 """The gauges that have a line each, in this order."""
 
 
-def server_numbers(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def server_numbers(server: Server, pane: Pane) -> list[Line]:
     """Return the sums over the engines of a server, and of their KV caches the fullest beside the tokens in all."""
     now, capacity = server.now, server.sum_of_facts("kv_cache_capacity_tokens")
     used = [_used(engine) for engine in server.engines]
@@ -193,7 +182,7 @@ def server_numbers(server: Server, at: float, width: int, cells: Cells) -> list[
         *_traffic(server.recent, partial(getattr, now), server.sum_of_facts("max_running_requests"), ""),
         _Number("KV cache", share(usage), "% fullest", ratio=usage, note=note),
     ]
-    return [_number_line(number, at, width, cells) for number in numbers]
+    return [_number_line(number, pane) for number in numbers]
 
 
 def _traffic(
@@ -210,14 +199,14 @@ def _traffic(
     ]
 
 
-def _number_line(number: _Number, at: float, width: int, cells: Cells) -> Line:
-    room = width - _LABEL - _VALUE - _UNIT - 2 - (_SOURCE if number.reading is not None else 0)
+def _number_line(number: _Number, pane: Pane) -> Line:
+    room = pane.width - _LABEL - _VALUE - _UNIT - 2 - (_SOURCE if number.reading is not None else 0)
     return line(
         Span(number.label.ljust(_LABEL), "label"),
         Span(number.value.rjust(_VALUE), "strong"),
         f" {number.unit.ljust(_UNIT)} ",
-        *_drawing(number, room, cells),
-        *_origin(number.reading, at),
+        *_drawing(number, room, pane.cells),
+        *_origin(number.reading, pane.at),
     )
 
 
@@ -248,12 +237,12 @@ def _tokens(used: float | None, capacity: float | None) -> str:
     return f"{f'of {shortened(capacity)}' if used is None else of_most(used, capacity, shortened)} tokens"
 
 
-def hour_lines(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def hour_lines(server: Server, pane: Pane) -> list[Line]:
     """Return the last hour of a server, if it is known: each course, of means, with the highest of all values."""
     if not server.hour:
         return []
-    hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
-    room = max(width - _LABEL - _VALUE - 1, 1)
+    hour = [point for point in server.hour if pane.at - point.at <= HOUR_SECONDS]
+    room = max(pane.width - _LABEL - _VALUE - 1, 1)
     courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
         ("output", _OUTPUT, significant, None),
         ("running", _RUNNING, count, None),
@@ -267,7 +256,7 @@ def hour_lines(server: Server, at: float, width: int, cells: Cells) -> list[Line
                 text(max((number for point in hour if (number := read(point)) is not None), default=None)).rjust(_VALUE)
             ),
             " ",
-            course_piece(_by_time(hour, read, at, room), room, cells, top),
+            course_piece(_by_time(hour, read, pane.at, room), room, pane.cells, top),
         )
         for label, read, text, top in courses
     ]
@@ -288,10 +277,7 @@ def latency_lines(latencies: Sequence[Latency], *, every: bool) -> list[Line]:
     """
     Return the latencies of the last minute, in milliseconds; a stage that takes long in seconds.
 
-    Args:
-        latencies: One for each stage.
-        cells: What writes cells.
-        every: Whether to show all stages that are known, not only what users feel.
+    With `every` all stages that are known are shown, not only what users feel.
     """
     levels = "".join(f"{level} ".rjust(_QUANTILE) for level in _LEVELS)
     head = Span(f"{'ms, last minute'.ljust(_STAGE)}{levels}{'objective'.rjust(_OBJECTIVE)}", "head")
@@ -314,19 +300,19 @@ def _latency_line(latency: Latency) -> Line:
     )
 
 
-def draft_lines(engine: EngineDocument, width: int, cells: Cells) -> list[Line]:
+def draft_lines(engine: EngineDocument, pane: Pane) -> list[Line]:
     """Return how many tokens of its drafts an engine accepts; nothing if it drafts none."""
     length, drafted = value(engine, "spec_decode_mean_acceptance_length"), engine.facts.get("num_speculative_tokens")
     if length is None and drafted is None and not engine.position_acceptance:
         return []
     # Each step gives one token more than it accepts of its draft.
     most = f" of {count(drafted + 1)}" if drafted is not None else ""
-    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", width), "head"))]
-    bar = max(width - _DRAFT - _DRAFT_PERCENT - 1, 1)
+    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", pane.width), "head"))]
+    bar = max(pane.width - _DRAFT - _DRAFT_PERCENT - 1, 1)
     return lines + [
         line(
             Span(f"draft {position}".ljust(_DRAFT), "label"),
-            ratio_bar(ratio, bar, cells, fills=False),
+            ratio_bar(ratio, bar, pane.cells, fills=False),
             f"{share(ratio).rjust(_DRAFT_PERCENT - 1)} %",
         )
         for position, ratio in enumerate(engine.position_acceptance, 1)

@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
 from vllm_watch.cli.terminal.frames import Server
 from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, state_line, title_line
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Role, Span, fitted, line, placed, rule, spread, wrapped
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, fitted, line, placed, rule, spread, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
 from vllm_watch.cli.terminal.server_detail import events_screen, server_detail
@@ -212,10 +212,7 @@ class TopScreen(Screen[None]):
         for number, row in enumerate(rows):
             text.append("\n" if number else "")
             for span in row.spans:
-                style = (
-                    None if span.role == "text" else self.get_component_rich_style(f"role--{span.role}", partial=True)
-                )
-                text.append(span.text, style)
+                text.append(span.text, self._style(span.role))
         return text
 
     def _style(self, role: Role) -> Style | None:
@@ -327,7 +324,7 @@ class HomeScreen(TopScreen):
         selected = self.selected
         self.server = selected.name if selected is not None else None
         if selected is not None:
-            return server_detail(selected, moment.at, width, self.present.cells)
+            return server_detail(selected, Pane(width, self.present.cells, moment.at))
         words = self.query_one(Input).value
         none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
         return wrapped(none, width)
@@ -442,7 +439,7 @@ class ServerScreen(TopScreen):
         server = next((server for server in servers if server.name == self.server), None)
         if server is None:
             return wrapped(f"{self.server} is not watched any more. Esc shows the others.", width)
-        return server_detail(server, moment.at, width, self.present.cells)
+        return server_detail(server, Pane(width, self.present.cells, moment.at))
 
 
 class EventsScreen(TopScreen):
@@ -462,7 +459,7 @@ class EventsScreen(TopScreen):
         """Return the events."""
         if moment.frame is None:
             return []
-        return events_screen(moment.frame, self.server, moment.at, width)
+        return events_screen(moment.frame, self.server, Pane(width, self.present.cells, moment.at))
 
 
 class HelpScreen(TopScreen):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from vllm_watch.cli.terminal.cells import Cells, age, ago, fit
+from vllm_watch.cli.terminal.cells import age, ago, fit
 from vllm_watch.cli.terminal.frames import (
     Frame,
     Server,
@@ -16,7 +16,7 @@ from vllm_watch.cli.terminal.frames import (
     standing_of,
     state_of,
 )
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Role, Span, beside, line, rule, wrapped
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, beside, line, rule, wrapped
 from vllm_watch.cli.terminal.numbers import (
     LATENCY_WIDTH,
     draft_lines,
@@ -51,51 +51,52 @@ _HOUR = "Last hour: the highest, and the course"
 _NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
 
 
-def server_detail(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def server_detail(server: Server, pane: Pane) -> list[Line]:
     """Return all lines of a server; the screen shows as many as it has room for."""
-    head = _head(server, at, cells)
+    width = pane.width
+    head = _head(server, pane)
     if width < _WIDE:
         return [
             head,
             *meaning_lines(server, width),
             *finding_lines(server, width, "wrong"),
-            *_present(server, at, width, cells, every=False),
-            *gpu_lines(server, width, cells),
-            *_events(server, at, width)[:_FEW_EVENTS],
+            *_present(server, pane, every=False),
+            *gpu_lines(server, pane),
+            *_events(server, pane)[:_FEW_EVENTS],
             *step_lines(server, width),
-            *_sources(server, at, width),
+            *_sources(server, pane),
             *_capacity(server, width),
             *finding_lines(server, width, "note"),
-            *_titled(_HOUR, hour_lines(server, at, width, cells), width),
-            *_blocks(server, at, width, cells),
+            *_titled(_HOUR, hour_lines(server, pane), width),
+            *_blocks(server, pane),
         ]
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
-    halves = [_left(server, at, left, cells), _right(server, at, right)]
+    halves = [_left(server, pane.of_width(left)), _right(server, pane.of_width(right))]
     what = wrapped(server.meaning, width) if server.meaning else []
-    return [head, *what, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
+    return [head, *what, EMPTY, *beside(halves, (left, right), pane.cells, _GAP), *_blocks(server, pane)]
 
 
-def _left(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
-    gpus = gpu_lines(server, width, cells)
+def _left(server: Server, pane: Pane) -> list[Line]:
+    gpus = gpu_lines(server, pane)
     now = f"Now; tok/s over the last {MIN_SECONDS:g} s or more"
     return [
-        *_titled(now, _present(server, at, width, cells, every=True), width),
+        *_titled(now, _present(server, pane, every=True), pane.width),
         EMPTY,
         *([*gpus, EMPTY] if gpus else []),
-        *_titled(_HOUR, hour_lines(server, at, width, cells), width),
+        *_titled(_HOUR, hour_lines(server, pane), pane.width),
     ]
 
 
-def _right(server: Server, at: float, width: int) -> list[Line]:
-    nothing = [line("nothing")]
+def _right(server: Server, pane: Pane) -> list[Line]:
+    nothing, width = [line("nothing")], pane.width
     wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")]
     parts = [
         _titled("What is wrong or should be known", wrong or nothing, width),
         step_lines(server, width),
-        _titled("Sources", _sources(server, at, width), width),
+        _titled("Sources", _sources(server, pane), width),
         _titled("Capacity", _capacity(server, width), width),
-        _titled("Events of the last hour", _events(server, at, width) or nothing, width),
+        _titled("Events of the last hour", _events(server, pane) or nothing, width),
     ]
     return [row for part in parts if part for row in (*part, EMPTY)]
 
@@ -104,16 +105,16 @@ def _titled(title: str, rows: list[Line], width: int) -> list[Line]:
     return [rule(title, width), *rows] if rows else []
 
 
-def _head(server: Server, at: float, cells: Cells) -> Line:
+def _head(server: Server, pane: Pane) -> Line:
     """Return the state and how long it has lasted, the name, and what is served."""
     document = server.document
     is_up = document.start_time is not None and server.state != "down"
-    up = f"up {duration(float(round(at - (document.start_time or 0))))}" if is_up else ""
+    up = f"up {duration(float(round(pane.at - (document.start_time or 0))))}" if is_up else ""
     starts = f"{document.starts} starts seen" if document.starts is not None and document.starts > 1 else ""
     facts = [document.model_name, f"vLLM {document.version}" if document.version else "", up, starts]
     about = " · ".join(["", *(fact for fact in facts if fact)])
-    state = state_piece(server.state, cells, server.cause)
-    return line(state, lasts(server, at), "  ", Span(server.name, "strong"), about)
+    state = state_piece(server.state, pane.cells, server.cause)
+    return line(state, lasts(server, pane.at), "  ", Span(server.name, "strong"), about)
 
 
 def lasts(server: Server, at: float) -> str:
@@ -161,65 +162,65 @@ def finding_lines(server: Server, width: int, weight: Weight) -> list[Line]:
     return [row for finding in server.findings if finding.weight == weight for row in finding_line(finding, width)]
 
 
-def _present(server: Server, at: float, width: int, cells: Cells, *, every: bool) -> list[Line]:
+def _present(server: Server, pane: Pane, *, every: bool) -> list[Line]:
     """Return the numbers of now, and the latencies of the last minute."""
     if len(server.engines) == 1:
         engine = server.engines[0]
-        numbers = engine_numbers(engine, server.recent, at, width, cells)
-        return [*numbers, *_details(server, engine, width, cells, every=every)]
-    numbers = server_numbers(server, at, width, cells)
+        numbers = engine_numbers(engine, server.recent, pane)
+        return [*numbers, *_details(server, engine, pane, every=every)]
+    numbers = server_numbers(server, pane)
     latencies = latency_lines(server.latencies, every=every)
-    return [*numbers, *engine_lines(server, width, cells), *latencies]
+    return [*numbers, *engine_lines(server, pane), *latencies]
 
 
-def _details(server: Server, engine: EngineDocument, width: int, cells: Cells, *, every: bool) -> list[Line]:
+def _details(server: Server, engine: EngineDocument, pane: Pane, *, every: bool) -> list[Line]:
     """Return latencies, with the drafts at their side if there is room and else below, and the hits of the caches."""
     latencies = latency_lines(latencies_of(engine, server.document.slo), every=every)
-    room = min(width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
+    room = min(pane.width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
     if room < _LEAST_DRAFTS:
-        return [*latencies, hits_line(engine), *draft_lines(engine, width, cells)]
-    both = beside([latencies, draft_lines(engine, room, cells)], (LATENCY_WIDTH, room), cells, _GAP)
+        return [*latencies, hits_line(engine), *draft_lines(engine, pane)]
+    both = beside([latencies, draft_lines(engine, pane.of_width(room))], (LATENCY_WIDTH, room), pane.cells, _GAP)
     return [*both, hits_line(engine)]
 
 
-def _blocks(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+def _blocks(server: Server, pane: Pane) -> list[Line]:
     """Return each engine of several, as many side by side as there is room for."""
     engines = server.engines
     if len(engines) < 2:
         return []
-    across = max(min(width // _BLOCK, len(engines)), 1)
-    room = (width - _GAP * (across - 1)) // across
+    across = max(min(pane.width // _BLOCK, len(engines)), 1)
+    room = (pane.width - _GAP * (across - 1)) // across
     lines: list[Line] = []
     for first in range(0, len(engines), across):
-        blocks = [_block(server, engine, at, room, cells) for engine in engines[first : first + across]]
-        lines += [EMPTY, *beside(blocks, [room] * len(blocks), cells, _GAP)]
+        blocks = [_block(server, engine, pane.of_width(room)) for engine in engines[first : first + across]]
+        lines += [EMPTY, *beside(blocks, [room] * len(blocks), pane.cells, _GAP)]
     return lines
 
 
-def _block(server: Server, engine: EngineDocument, at: float, width: int, cells: Cells) -> list[Line]:
+def _block(server: Server, engine: EngineDocument, pane: Pane) -> list[Line]:
     state, cause = state_of(engine), cause_of(engine)
-    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(state, cells, cause))
-    why = wrapped(meaning(state, cause), width, role="wrong") if cause else []
-    numbers = engine_numbers(engine, (), at, width, cells)
-    return [title, *why, *numbers, *_details(server, engine, width, cells, every=False)]
+    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(state, pane.cells, cause))
+    why = wrapped(meaning(state, cause), pane.width, role="wrong") if cause else []
+    numbers = engine_numbers(engine, (), pane)
+    return [title, *why, *numbers, *_details(server, engine, pane, every=False)]
 
 
-def _sources(server: Server, at: float, width: int) -> list[Line]:
+def _sources(server: Server, pane: Pane) -> list[Line]:
     """Return what each source says about itself; those that work take one line."""
     sources = [source for source in server.document.sources if source.source in BY_SOURCE]
-    return [row for source in sources for row in _source(server, source, at, width)]
+    return [row for source in sources for row in _source(server, source, pane)]
 
 
-def _source(server: Server, source: SourceDocument, at: float, width: int) -> list[Line]:
+def _source(server: Server, source: SourceDocument, pane: Pane) -> list[Line]:
     how = standing_of(source, server.document)
-    last = "" if source.last_reading is None else f", read {ago(at - source.last_reading)}"
+    last = "" if source.last_reading is None else f", read {ago(pane.at - source.last_reading)}"
     if how == "not read":
         last = ""
     elif not last and how in WRONG:
         last = ", nothing read yet"  # Of one that is well the words tell: a log without statistics yet.
     # What to do about one that fails is among what is wrong.
     name = Span(SOURCE_NAMES[cast("SourceName", source.source)].ljust(_SOURCE_LABEL), "label")
-    return wrapped(f"{how}{last}: {short_of(source)}", width, first=name, role="wrong" if how in WRONG else "text")
+    return wrapped(f"{how}{last}: {short_of(source)}", pane.width, first=name, role="wrong" if how in WRONG else "text")
 
 
 def _capacity(server: Server, width: int) -> list[Line]:
@@ -236,38 +237,29 @@ def _capacity(server: Server, width: int) -> list[Line]:
     return lines
 
 
-def _events(server: Server, at: float, width: int) -> list[Line]:
+def _events(server: Server, pane: Pane) -> list[Line]:
     """Return the events of a server with their ages, the latest first."""
     return [
         row
         for event in reversed(server.document.events or ())
-        for row in _event(event, _of_several(event.engine, server), at, width)
+        for row in _event(event, _of_several(event.engine, server), pane)
     ]
 
 
-def events_screen(frame: Frame, only: str | None, at: float, width: int) -> list[Line]:
-    """
-    Return the events of the last hour, the latest first.
-
-    Args:
-        frame: What was read.
-        only: The server to show; all of them if `None`.
-        at: The time, by the servers' clock.
-        width: Columns of the screen.
-        cells: What writes cells.
-    """
+def events_screen(frame: Frame, only: str | None, pane: Pane) -> list[Line]:
+    """Return the events of the last hour, the latest first; without `only` those of all servers."""
     servers = [server for server in frame.servers if only is None or server.name == only]
     events = [(event, server) for server in servers for event in reversed(server.document.events or ())]
     events.sort(key=lambda pair: pair[0].at, reverse=True)
     of = "all servers" if only is None else only
-    lines = [rule(f"What has happened in the last hour: {of}", width)]
+    lines = [rule(f"What has happened in the last hour: {of}", pane.width)]
     for event, server in events:
         name = f"{server.name}: " if len(servers) > 1 else ""
-        lines += _event(event, f"{name}{_of_several(event.engine, server)}", at, width)
+        lines += _event(event, f"{name}{_of_several(event.engine, server)}", pane)
     if len(servers) > 1 and any(server.document.events is None for server in servers):
-        lines += wrapped(_NOT_READ, width)
+        lines += wrapped(_NOT_READ, pane.width)
     elif not events:
-        lines += wrapped(_nothing(servers), width)
+        lines += wrapped(_nothing(servers), pane.width)
     return lines
 
 
@@ -282,8 +274,8 @@ def _of_several(engine: str | None, server: Server) -> str:
     return f"engine {engine}: " if engine is not None and len(server.engines) > 1 else ""
 
 
-def _event(event: EventDocument, subject: str, at: float, width: int) -> list[Line]:
-    when = Span(fit(ago(at - event.at), _AGE_WIDTH), "label")
+def _event(event: EventDocument, subject: str, pane: Pane) -> list[Line]:
+    when = Span(fit(ago(pane.at - event.at), _AGE_WIDTH), "label")
     times = f" ({event.count} times)" if event.count > 1 else ""
     role: Role = "wrong" if event.kind in {"failure", "xid"} else "text"
-    return wrapped(f"{subject}{event.text}{times}", width, first=when, role=role)
+    return wrapped(f"{subject}{event.text}{times}", pane.width, first=when, role=role)

@@ -24,7 +24,7 @@ from vllm_watch.cli.terminal.frames import (
     state_of,
     value,
 )
-from vllm_watch.cli.terminal.lines import Cell, Column, Item, Line, Role, Span, ordered, table_lines, wrapped
+from vllm_watch.cli.terminal.lines import Cell, Column, Item, Line, Pane, Role, Span, ordered, table_lines, wrapped
 from vllm_watch.cli.terminal.numbers import course_piece, latency_piece, of_limit, ratio_bar, state_piece
 from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
 from vllm_watch.daemon.catalog.causes import severity
@@ -76,22 +76,22 @@ def arranged(servers: Sequence[Server], order: Order, words: str) -> list[Server
     return ordered(left, column, is_reversed=order.is_reversed)
 
 
-def engine_lines(server: Server, width: int, cells: Cells) -> list[Line]:
+def engine_lines(server: Server, pane: Pane) -> list[Line]:
     """Return the engines of a server as a table; nothing where none is known."""
     slo = server.document.slo
-    return table_lines(server.engines, _engine_columns(slo), width, cells) if server.engines else []
+    return table_lines(server.engines, _engine_columns(slo), pane) if server.engines else []
 
 
-def gpu_lines(server: Server, width: int, cells: Cells) -> list[Line]:
+def gpu_lines(server: Server, pane: Pane) -> list[Line]:
     """Return the GPUs of a server as a table, and why none of them is read, if so; nothing where none is known."""
     gpus = server.document.gpus
     if not gpus:
         return []
     source = next((source for source in server.document.sources if source.source == "gpu"), None)
-    lines = table_lines(gpus, _GPU_COLUMNS, width, cells)
+    lines = table_lines(gpus, _GPU_COLUMNS, pane)
     if source is not None and not source.up:
         role: Role = "wrong" if standing_of(source, server.document) in WRONG else "note"
-        lines += wrapped(f"GPUs: {short_of(source)}", width, role=role)
+        lines += wrapped(f"GPUs: {short_of(source)}", pane.width, role=role)
     return lines
 
 
