@@ -61,6 +61,7 @@ _SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created|info|max)$")
 _END_MARK = b"# EOF"
 _TYPE_MARK = b"# TYPE "
 _ESCAPES = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
+_AFTER_NAME = (b"{", b" ", b"\t")
 _NO_LINE = b"\n"
 """No line starts with it."""
 
@@ -186,7 +187,10 @@ class ExpositionParser:
         start = self._skipped
         if not block.startswith(start) or not block.startswith(start, block.rfind(b"\n") + 1):
             return False
-        return (self._has_types and b"#" not in block) or block.count(b"\n" + start) == block.count(b"\n")
+        is_whole_family = start[-1:] not in _AFTER_NAME  # Else wanted names of the family may be in between.
+        if is_whole_family and self._has_types and b"#" not in block:
+            return True
+        return block.count(b"\n" + start) == block.count(b"\n")
 
     def _take_line(self, line: bytes) -> None:
         """Keep a wanted sample, skip an unwanted one; a malformed line or one over a limit is a problem."""

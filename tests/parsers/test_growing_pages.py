@@ -7,10 +7,9 @@ import gc
 import sys
 import tracemalloc
 
-from pathlib import Path
-
 import pytest
 
+from tests.fuzz.runs import read_corpus
 from tests.support.pages import label_sets, page
 from tests.support.recordings import bodies_of
 
@@ -29,7 +28,6 @@ from vllm_watch_parsers.server_families import LORA_MOST, lora_unknown
 
 
 PAGE = page(running=3).encode()
-CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 
 def values(body):
@@ -92,7 +90,7 @@ def test_wild_bodies_take_hardly_more_steps_than_two_ordinary_pages():
     """What the fuzzer has kept, torn pages, and label sets by the ten thousand: none is looked at for long."""
     recorded = bodies_of("day")
     ordinary = recorded[len(recorded) // 2]
-    wild = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+    wild = list(read_corpus("exposition").values())
     wild += [ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // 60)]
     wild += [ordinary + label_sets(10_000 * times) for times in (1, 2, 4)]
     most = 2.4 * steps(ordinary)
@@ -125,6 +123,19 @@ def test_a_block_that_begins_and_ends_alike_hides_none(comment):
 
     assert len(sets) > 2 * BLOCK
     assert values(b"# merged\n" + body) == [3]
+
+
+def test_wanted_names_of_a_family_between_unwanted_ones_are_kept():
+    """A family of which only sums and counts are wanted has thousands of buckets around them."""
+    family = b"vllm:kv_offload_load_size"
+    engines = b"".join(
+        b"".join(b'%s_bucket{engine="%d",le="%d.0"} 1.0\n' % (family, engine, bound) for bound in range(400))
+        + b'%s_sum{engine="%d"} 2.0\n' % (family, engine)
+        for engine in range(64)
+    )
+    found = parse_exposition(b"# TYPE %s histogram\n" % family + engines, {f"{family.decode()}_sum"})
+
+    assert len(found.series[f"{family.decode()}_sum"]) == 64
 
 
 @pytest.mark.parametrize("name", [b"vllm:num_requests", b"vllm:prompt_tokens_created", b"v", b"http_requests_to"])

@@ -65,6 +65,36 @@ def test_rotations_that_make_no_new_file(followed):
     assert ([1, 2, 3, 4, 5], 0) == (found, followed.counts.files_lost)
 
 
+def test_a_log_that_is_moved_away_and_back_beside_a_copy_is_read_once(followed):
+    """T2: while the path names nothing, a copy beside it is no successor of a file that is only elsewhere."""
+    followed.write(1, 2)
+    found = followed.poll()
+    shutil.copy(followed.path, followed.named(".1"))
+    followed.write(3)
+    found += followed.poll()
+    followed.path.rename(followed.path.with_name("away"))
+    found += followed.poll()
+    followed.write(4, path=followed.path.with_name("away"))
+    found += followed.poll()
+    followed.path.with_name("away").rename(followed.path)
+    followed.write(5)
+    found += followed.poll() + followed.poll()
+
+    assert ([1, 2, 3, 4, 5], 0) == (found, followed.counts.rotations)
+
+
+def test_a_copy_of_a_log_that_was_truncated_and_removed_is_read(followed):
+    """T8: what was copied before the truncation, and not read yet, is read although the path names nothing."""
+    followed.write(1)
+    found = followed.poll()
+    followed.write(2)
+    shutil.copy(followed.path, followed.named(".1"))
+    os.truncate(followed.path, 0)
+    followed.path.unlink()
+
+    assert [1, 2] == found + followed.poll() + followed.poll()
+
+
 def test_rotated_beyond_retention_between_two_polls(followed):
     """T4: what was open is read to its end although it was removed, and what is left of its successors, in order."""
     followed.write(1)

@@ -237,10 +237,9 @@ class EngineNames:
             lone = log.facts.lone_engine or AGGREGATED
             names = {lone if engine == AGGREGATED else engine for engine in log.engines}
             return tuple(EngineKey(self._model_name(log), engine) for engine in sorted(names))
-        if self.last:
-            return self.last
         model_name = self._model_name(log) if log else self._sources.command.model_name
-        return (EngineKey(model_name, DEFAULT_ENGINE),)
+        last = self.last or (EngineKey("", DEFAULT_ENGINE),)
+        return tuple(EngineKey(key.model_name or model_name, key.engine) for key in last)
 
     def note_scrape(self, reading: MetricsReading) -> None:
         """Keep what /metrics calls the model that the log names."""
