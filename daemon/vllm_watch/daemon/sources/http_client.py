@@ -128,18 +128,22 @@ class HttpClient:
             RequestError: There was no good answer, or not in time.
         """
         is_good = False
-        with self._running:
-            self._deadline.start(self._timeout)
-            try:
-                yield
-                is_good = True
-            except (http.client.HTTPException, OSError, ValueError) as error:
-                raise RequestError("timeout" if self._deadline.is_over else _reason(error)) from None
-            except RequestError as error:
-                raise RequestError("timeout" if self._deadline.is_over else error.reason) from None
-            finally:
-                if not is_good or self._deadline.is_over:
-                    self._adapter.close()
+        try:
+            with self._running:
+                self._deadline.start(self._timeout)
+                try:
+                    yield
+                    is_good = True
+                except (http.client.HTTPException, OSError, ValueError) as error:
+                    raise RequestError("timeout" if self._deadline.is_over else _reason(error)) from None
+                except RequestError as error:
+                    raise RequestError("timeout" if self._deadline.is_over else error.reason) from None
+                finally:
+                    if not is_good or self._deadline.is_over:
+                        self._adapter.close()
+        finally:
+            if self._deadline.is_over:  # `close` may have come after the look above, and before the lock was free.
+                self._close_if_idle()
 
     def send(
         self, method: str, url: str, headers: Mapping[str, str | None], body: bytes | None = None
@@ -151,7 +155,11 @@ class HttpClient:
         """End a request that is running, and close the connection."""
         self._deadline.expire()
         self._adapter.shut_down()
-        if self._running.acquire(blocking=False):  # Otherwise the request that ends now closes it.
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        """Close the connection, unless a request runs: that closes it when it ends."""
+        if self._running.acquire(blocking=False):
             self._adapter.close()
             self._running.release()
 
