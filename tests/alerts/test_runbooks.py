@@ -27,8 +27,8 @@ from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.analysis.replay.recording import BUNDLED
+from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS
-from vllm_watch.daemon.catalog.severities import severity_rank
 from vllm_watch.daemon.exposition.json_view import server_view
 
 

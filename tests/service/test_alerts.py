@@ -38,7 +38,7 @@ from vllm_watch.daemon.service.prometheus_alerts import (
 )
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 SINCE = "2026-11-21T02:14:00.123456789Z"

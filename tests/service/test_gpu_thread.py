@@ -22,7 +22,7 @@ from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Positions
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers, KnownUse
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 def config(*servers, read="auto", interval=0.01):

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.catalog.parts import PARTS
+from vllm_watch.daemon.catalog.codes import PARTS
 from vllm_watch.daemon.config.model import (
     Config,
     GpuConfig,

@@ -21,7 +21,7 @@ from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.xid_events import KernelLine
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 AT = 1000.0

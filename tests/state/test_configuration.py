@@ -13,7 +13,7 @@ from tests.parsers.lines import record
 from tests.state.test_sources_together import DEAD, READY, RECORDINGS, Server, page
 
 from vllm_watch.cli.commands.once import read_once
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
 from vllm_watch.daemon.state.present_life import RunningServer

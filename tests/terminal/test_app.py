@@ -21,8 +21,8 @@ from vllm_watch.cli.terminal.home_screen import HomeScreen
 from vllm_watch.cli.terminal.keys import FILTER, KEYS
 from vllm_watch.cli.terminal.model import Lost, Since, ViewOptions
 from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, ServerScreen
+from vllm_watch.daemon.catalog.causes import first_steps
 from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.first_steps import first_steps
 
 
 pytestmark = pytest.mark.slow

@@ -19,9 +19,8 @@ from vllm_watch.cli.terminal.numbers import engine_numbers, hour_lines, number_l
 from vllm_watch.cli.terminal.pieces import latency_piece, state_word
 from vllm_watch.cli.terminal.server_detail import server_detail
 from vllm_watch.cli.terminal.what_to_do import lasts, meaning_lines, step_lines
-from vllm_watch.daemon.catalog.causes import CAUSES
+from vllm_watch.daemon.catalog.causes import CAUSES, first_steps
 from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.reasons import explain
 from vllm_watch.daemon.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.document import decode

@@ -24,8 +24,7 @@ from vllm_watch.analysis.loadtest.number_texts import MISSING, gibibytes, megahe
 from vllm_watch.analysis.replay.recording import server_name
 from vllm_watch.cli.commands.demo import played
 from vllm_watch.cli.terminal.cells import Cells
-from vllm_watch.daemon.catalog.causes import CAUSES
-from vllm_watch.daemon.catalog.first_steps import first_steps
+from vllm_watch.daemon.catalog.causes import CAUSES, first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES

@@ -32,7 +32,7 @@ from vllm_watch.daemon.capacity.estimates import curve_range, measured_range, sa
 from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.capacity.windows import WINDOW_SECONDS
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityReason
+from vllm_watch.daemon.catalog.codes import CapacityReason
 
 
 _SERVED = 0.98

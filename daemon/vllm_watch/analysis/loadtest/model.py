@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis
+from vllm_watch.daemon.catalog.codes import CapacityBasis
 
 
 View = Literal["client", "server"]

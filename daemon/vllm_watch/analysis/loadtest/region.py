@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from vllm_watch.analysis.loadtest.model import Run
 from vllm_watch.analysis.loadtest.number_texts import MISSING, moment
-from vllm_watch.daemon.catalog.grafana_tag import TAG
+from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.config.texts import as_name
 
 

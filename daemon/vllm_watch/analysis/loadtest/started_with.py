@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.config_labels import are_all_known
 from vllm_watch.daemon.state.snapshot import ServerSnapshot

@@ -15,7 +15,7 @@ from vllm_watch.analysis.rendering.document import Block, Column, Document, Grou
 from vllm_watch.analysis.rendering.json_output import encoded
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
-from vllm_watch.daemon.catalog.severities import severity_rank
+from vllm_watch.daemon.catalog.codes import severity_rank
 
 
 _NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})

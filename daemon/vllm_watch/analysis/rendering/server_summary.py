@@ -36,8 +36,8 @@ from vllm_watch.analysis.rendering.server_gpus import gpu_table
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.log_course import LogCourse, Peak
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.causes import meaning
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, worst

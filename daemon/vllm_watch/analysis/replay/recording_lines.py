@@ -35,7 +35,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.command_line import CommandLine
 from vllm_watch.daemon.state.gpu_report import HowKnown

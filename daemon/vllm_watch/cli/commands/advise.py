@@ -38,10 +38,9 @@ from vllm_watch.cli.commands.prometheus_options import (
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import ReportFormat
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
 

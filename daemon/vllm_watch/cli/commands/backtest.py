@@ -43,11 +43,10 @@ from vllm_watch.cli.commands.prometheus_options import (
     range_options,
 )
 from vllm_watch.cli.commands.report import read_options
-from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.catalog.codes import SEVERITIES, severity_rank
+from vllm_watch.daemon.support.choices import BACKTEST_FORMATS, BacktestFormat, file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
-from vllm_watch.daemon.support.report_formats import BACKTEST_FORMATS, BacktestFormat
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
 

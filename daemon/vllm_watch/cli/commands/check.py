@@ -21,8 +21,8 @@ from vllm_watch.cli.commands.pods_check import list_pods, pod_lines, pods_view, 
 from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines
 from vllm_watch.cli.commands.watched import Selection, configured, discovered
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
-from vllm_watch.daemon.catalog.finding_texts import alert_subject, alert_text
-from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
+from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
+from vllm_watch.daemon.catalog.findings import alert_subject, alert_text
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.daemon.config.web import load_web_config
@@ -30,11 +30,11 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.otlp_push import OtlpPush
 from vllm_watch.daemon.service.otlp_thread import GOOD, is_installed
 from vllm_watch.daemon.service.prometheus_alerts import Alerts, alerts_view, ask
+from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.report import ReportLine, print_report
-from vllm_watch.daemon.support.report_formats import PlainFormat
+from vllm_watch.daemon.support.printable import ReportLine, print_report
 
 
 _NAMED = 6

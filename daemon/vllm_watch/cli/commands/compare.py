@@ -36,9 +36,8 @@ from vllm_watch.cli.commands.options import (
 from vllm_watch.cli.commands.output_formats import comparison_format, text_width
 from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.cli.commands.report import read_options
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import COMPARISON_FORMATS, ComparisonFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
 

@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.loadtest import gpu_texts
 from vllm_watch.analysis.loadtest.number_texts import MISSING
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
-from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.sources.kernel_log import has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import ServerGpu, is_instance
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 _HOW = {"pid": "by its processes", "config": "by the configuration"}

@@ -22,9 +22,9 @@ from vllm_watch.cli.grafana.push import PushOptions
 from vllm_watch.cli.grafana.push import push as push_all
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.times import EXAMPLES, parse_time_range
+from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.report import ReportLine, print_report
-from vllm_watch.daemon.support.report_formats import PlainFormat
+from vllm_watch.daemon.support.printable import ReportLine, print_report
 
 
 @click.group("grafana")

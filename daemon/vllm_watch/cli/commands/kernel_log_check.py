@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_watch.daemon.catalog.event_texts import xid_text
-from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS
+from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS, xid_text
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.service.kernel_log_thread import place_of
@@ -17,7 +16,7 @@ from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
 from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 from vllm_watch_parsers.kernel_messages import BY_CODE, XID_ACTIONS
 
 

@@ -15,7 +15,7 @@ from vllm_watch.analysis.loadtest.region import region_of
 from vllm_watch.cli.commands.options import several
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, connect
 from vllm_watch.cli.grafana.regions import mark_region
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import UsageError, VllmWatchError
 from vllm_watch.daemon.support.printable import printable
 

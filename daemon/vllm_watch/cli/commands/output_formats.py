@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from vllm_watch.analysis.rendering.text import WIDTH
+from vllm_watch.daemon.support.choices import ComparisonFormat, ReportFormat
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.report_formats import ComparisonFormat, ReportFormat
 
 
 _BY_ENDING: Mapping[str, ReportFormat] = {

@@ -18,7 +18,7 @@ from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.config.times import parse_time_range
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.sources.http_client import TlsOptions
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import UsageError
 
 

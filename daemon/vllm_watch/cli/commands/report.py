@@ -39,9 +39,8 @@ from vllm_watch.cli.commands.prometheus_options import (
     range_options,
 )
 from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import ReportFormat
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
 

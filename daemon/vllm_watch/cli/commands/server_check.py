@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from vllm_watch.cli.commands.gpu_lines import gpu_lines
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.daemon.catalog.causes import meaning
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES
 from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.config.model import Config, ServerConfig
@@ -30,7 +30,7 @@ from vllm_watch.daemon.state.server_findings import server_findings
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 CHECK_SECONDS = 600.0

@@ -23,11 +23,11 @@ from vllm_watch.cli.terminal.moment import Moment
 from vllm_watch.cli.terminal.once_screen import once_screen
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
 from vllm_watch.cli.terminal.settled import read_settled
+from vllm_watch.daemon.support.choices import PLAIN_FORMATS, PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, UsageError
 from vllm_watch.daemon.support.logging_setup import drop_log
 from vllm_watch.daemon.support.printable import ascii_json
-from vllm_watch.daemon.support.report_formats import PLAIN_FORMATS, PlainFormat
 from vllm_watch.daemon.support.standard_streams import write_output
 
 

@@ -13,10 +13,10 @@ import click
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED, config_option, log_option, metrics_option, several
 from vllm_watch.cli.terminal.reader import DocumentReader
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_url
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import DaemonError, FileError, UsageError
-from vllm_watch.daemon.support.tokens import MAX_TOKEN, read_token
+from vllm_watch.daemon.support.secret_files import MAX_TOKEN, read_token
 
 
 source_options = several(

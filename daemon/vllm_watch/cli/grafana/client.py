@@ -36,8 +36,7 @@ from vllm_watch.cli.grafana.answers import (
 from vllm_watch.cli.grafana.deadline import within
 from vllm_watch.cli.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
 from vllm_watch.cli.grafana.plan import LastPush, Present
-from vllm_watch.daemon.support.causes import causes_of
-from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
+from vllm_watch.daemon.support.errors import GrafanaError, RejectedError, causes_of
 
 
 _BUILD_INFO = "vllm_watch_build_info"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vllm_watch.cli.grafana.model import FOLDER_UID, Dashboard
 from vllm_watch.cli.grafana.plan import Action, Present, about, about_folder, about_grafana, plan_delete
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 if TYPE_CHECKING:

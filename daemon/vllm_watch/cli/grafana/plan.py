@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from vllm_watch.cli.grafana.model import Dashboard, Model, content, digest
-from vllm_watch.daemon.catalog.grafana_tag import TAG
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.catalog.codes import TAG
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 _WRONG = frozenset({"failed", "refused", "not done"})

@@ -10,7 +10,7 @@ from vllm_watch.cli.grafana.diff import json_changes, panel_changes
 from vllm_watch.cli.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
 from vllm_watch.cli.grafana.plan import Action, Present, about, about_folder, about_grafana, plan_push
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 if TYPE_CHECKING:

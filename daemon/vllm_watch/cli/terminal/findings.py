@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import cast
 
-from vllm_watch.daemon.catalog.finding_texts import alert_subject, alert_text
-from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
+from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, alert_subject, alert_text, findings
 from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, needs_attention
 from vllm_watch.daemon.catalog.states import EngineState

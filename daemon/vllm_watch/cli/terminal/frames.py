@@ -20,9 +20,8 @@ from vllm_watch.cli.terminal.model import (
     SourceView,
     Stage,
 )
-from vllm_watch.daemon.catalog.causes import common, meaning, severity
+from vllm_watch.daemon.catalog.causes import common, first_steps, meaning, severity
 from vllm_watch.daemon.catalog.event_texts import EventKind
-from vllm_watch.daemon.catalog.first_steps import first_steps
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SourceName, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
 from vllm_watch.daemon.config.quoting import quote

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple, Protocol, get_args
 
+from vllm_watch.daemon.catalog.causes import FirstSteps
 from vllm_watch.daemon.catalog.event_texts import EventKind
 from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.first_steps import FirstSteps
 from vllm_watch.daemon.catalog.reasons import SourceName, Standing
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.exposition.document import GpuDocument

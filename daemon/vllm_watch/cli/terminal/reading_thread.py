@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from vllm_watch.cli.terminal.frames import frame_of
 from vllm_watch.cli.terminal.model import Frame, Lost, Point, View
 from vllm_watch.cli.terminal.reader import DocumentReader
-from vllm_watch.daemon.catalog.limits import SERVERS_WITH_HOUR
+from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import VllmWatchError, WrongDaemonError

@@ -15,20 +15,23 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.causes import DOWN
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.daemon.catalog.gpu_codes import (
+from vllm_watch.daemon.catalog.codes import (
+    CAPACITY_BASES,
+    CAPACITY_UNKNOWN,
+    CONFIG_LABELS,
+    MAX_HANGING_PROCESSES,
+    OTLP_OUTCOMES,
+    PARTS,
+    POD_STATES,
+)
+from vllm_watch.daemon.catalog.gpu_texts import (
     GPU_ACTIONS,
     GPU_LINK_ERRORS,
     GPU_PCIE_ERRORS,
     GPU_STATES,
     GPU_THROTTLING,
 )
-from vllm_watch.daemon.catalog.limits import MAX_HANGING_PROCESSES
-from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
-from vllm_watch.daemon.catalog.parts import PARTS
-from vllm_watch.daemon.catalog.pod_states import POD_STATES
 from vllm_watch.daemon.catalog.reasons import STALL_REASONS
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES

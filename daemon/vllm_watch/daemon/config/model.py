@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vllm_watch.daemon.catalog.limits import STALL_SECONDS
+from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, parse_listen
 from vllm_watch_parsers.command_facts import CommandFacts
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from vllm_watch.daemon.catalog.limits import MAX_HANGING_PROCESSES
+from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 
 
 HANG_SECONDS = 1.0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.catalog.pod_states import POD_STATES, PodState
+from vllm_watch.daemon.catalog.codes import POD_STATES, PodState
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.links import with_default_links
 from vllm_watch.daemon.config.model import Config, KubernetesConfig, ServerConfig

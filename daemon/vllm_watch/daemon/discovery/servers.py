@@ -22,7 +22,7 @@ from vllm_watch.daemon.discovery.network import PublishedPort
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.process_details import Environment, user_name
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 _CACHED_MODEL = re.compile(r"(?:^|/)models--([^/]+)/snapshots/")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuAction, GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuAction, GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from vllm_watch.daemon.catalog.limits import STEP_TIME_SECONDS
+from vllm_watch.daemon.catalog.codes import STEP_TIME_SECONDS
 from vllm_watch.daemon.reading.event_filter import ONE_OF_SEVERAL
 from vllm_watch_parsers.events import SpecDecoding
 from vllm_watch_parsers.usual_statistics import UsualStatistics, interval_statistics, usual_intervals

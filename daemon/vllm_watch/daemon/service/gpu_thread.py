@@ -25,7 +25,7 @@ from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instanc
 from vllm_watch.daemon.state.gpu_source import MAX_INTERVALS
 from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, KnownUse, gpus_need_driver
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -22,7 +22,7 @@ from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
 from vllm_watch.daemon.state.server import LogStatus
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.heartbeat import running_seconds
+from vllm_watch.daemon.support.own_health import running_seconds
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -21,8 +21,7 @@ from vllm_watch.daemon.service.log_monitor import LogMonitor
 from vllm_watch.daemon.service.poll_schedule import PollSchedule
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.heartbeat import running_seconds
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors, running_seconds
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -28,7 +28,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from vllm_watch.daemon.catalog.reasons import MetricsReason, ProbeReason
 from vllm_watch.daemon.sources.alarms import ALARMS, Alarm
-from vllm_watch.daemon.support.causes import causes_of
+from vllm_watch.daemon.support.errors import causes_of
 
 
 HTTP_1_1 = 11

@@ -14,7 +14,7 @@ from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.tokens import read_token
+from vllm_watch.daemon.support.secret_files import read_token
 from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import reading_of

@@ -11,7 +11,7 @@ import re
 
 from collections.abc import Mapping
 
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 
 
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.state.config_labels import config_labels
 from vllm_watch.daemon.state.facts import Text
 from vllm_watch_parsers.command_facts import CommandFacts

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.capacity.curve import NoCurve
 from vllm_watch.daemon.capacity.estimates import CapacityRange, curve_range, saturated_range
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
+from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
 
 
 class EngineCapacity(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vllm_watch.daemon.catalog.limits import MAX_ENGINES
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch_parsers.events import KvTransfers
 from vllm_watch_parsers.kv_transfer import KvKey
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from vllm_watch.daemon.catalog.limits import MAX_ENGINES
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.state.http_labels import ANY_OTHER
 from vllm_watch.daemon.state.kv_totals import KvTotals
 from vllm_watch.daemon.state.snapshot import HttpRequestKey

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers in files: they may hold secrets, so that no message repeats them."""
+"""
+Tokens, API keys and headers in files: read in one place, so that none ends up in a header that it breaks.
+
+They may be secrets, so that no message repeats them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
+MAX_TOKEN = 64 * 1024
+"""Bytes of a file with a token."""
+
 MAX_HEADERS = 64 * 1024
 """Bytes of a file with headers."""
 
@@ -17,6 +24,24 @@ _OURS = frozenset(
     {"connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "upgrade"}
 )
 """Headers that belong to how a request is sent."""
+
+
+def read_token(path: str) -> str | None:
+    """Return a file's token, or `None` if the file cannot be read or has none that a header can carry."""
+    try:
+        with Path(path).open("rb") as file:
+            return parse_token(file.read(MAX_TOKEN))
+    except OSError:
+        return None
+
+
+def parse_token(data: bytes) -> str | None:
+    """Return the token that a file's bytes hold, or `None` if they hold none that a header can carry."""
+    try:
+        token = data.decode("ascii").strip()
+    except UnicodeDecodeError:
+        return None
+    return token if token and token.isprintable() else None
 
 
 def read_headers(path: str) -> Mapping[str, str] | None:
