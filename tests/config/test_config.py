@@ -16,21 +16,17 @@ from hypothesis import strategies as st
 from tests.support.alarm import computes_at_most
 
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import (
+from vllm_watch.daemon.config.model import Config, GpuConfig, KubernetesConfig, OtlpConfig, PrometheusConfig
+from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
+from vllm_watch.daemon.config.server_config import (
     SLO_PRESETS,
     CapacityConfig,
-    Config,
-    GpuConfig,
-    KubernetesConfig,
     MetricsConfig,
-    OtlpConfig,
     ProbeConfig,
-    PrometheusConfig,
     ServerConfig,
     SloConfig,
     TlsConfig,
 )
-from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
 from vllm_watch.daemon.config.yaml_node import MAX_BYTES
 from vllm_watch.daemon.support.errors import MAX_MISTAKES, ConfigError, UsageError

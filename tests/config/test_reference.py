@@ -11,9 +11,11 @@ import pytest
 
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.daemon.config.config_file import CONFIGURATION, load_config
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.keys import keys_of
+from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.reference import document
-from vllm_watch.daemon.config.web import WEB_CONFIGURATION
+from vllm_watch.daemon.config.web import WebSections
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 
@@ -24,13 +26,13 @@ ELSEWHERE = {"scrape_configs": "Prometheus", "resources": "kustomize"}
 """Other programs' files that the documents show, by a key that each of them has."""
 
 
-def keys_of(section, path=""):
+def all_keys(section, path=""):
     """Yield each key that the reference shows, and all below it, by its path."""
-    for name, key in section.keys.items():
+    for name, key in keys_of(section).items():
         if key.example:
             yield f"{path}{name}", key
         if key.section is not None:
-            yield from keys_of(key.section, f"{path}{name}.")
+            yield from all_keys(key.section, f"{path}{name}.")
 
 
 def yaml_blocks():
@@ -48,7 +50,7 @@ def load_block(text, folder):
         return False
     text = text.replace("/etc/vllm-watch", str(folder))
     (folder / "servers.d").mkdir()
-    if keys & set(CONFIGURATION.keys):
+    if keys & set(keys_of(Config)):
         (folder / "vllm-watch.yml").write_text(text)
     else:
         (folder / "servers.d" / "server.yml").write_text(text)
@@ -62,7 +64,7 @@ def test_the_reference_is_made_from_the_code():
     assert (ROOT / "daemon" / "CONFIGURATION.md").read_text(encoding="utf-8") == document()
 
 
-@pytest.mark.parametrize(("path", "key"), [pytest.param(*each, id=each[0]) for each in keys_of(CONFIGURATION)])
+@pytest.mark.parametrize(("path", "key"), [pytest.param(*each, id=each[0]) for each in all_keys(Config)])
 def test_each_example_is_accepted(tmp_path, path, key):
     """The example of a key of the configuration is a value that the key accepts."""
     (tmp_path / "vllm-watch.yml").write_text(f"{path.rpartition('.')[2]}: {key.example}\n")
@@ -71,11 +73,11 @@ def test_each_example_is_accepted(tmp_path, path, key):
     key.read(place)
 
 
-@pytest.mark.parametrize("section", [CONFIGURATION, WEB_CONFIGURATION], ids=["configuration", "web"])
+@pytest.mark.parametrize("section", [Config, WebSections], ids=["configuration", "web"])
 def test_no_key_is_left_out(section):
     """Each key that is accepted is in the reference, with all that people need to know of it."""
     reference = document()
-    for path, key in keys_of(section):
+    for path, key in all_keys(section):
         assert f"| `{path.rpartition('.')[2]}` | {key.expects} |" in reference
         assert key.expects
         assert key.meaning.endswith(".")

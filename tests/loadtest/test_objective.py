@@ -7,7 +7,7 @@ import pytest
 
 from vllm_watch.analysis.loadtest.model import Objective
 from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.daemon.config.model import SLO_PRESETS
+from vllm_watch.daemon.config.server_config import SLO_PRESETS
 
 
 @pytest.mark.parametrize("name", sorted(SLO_PRESETS))

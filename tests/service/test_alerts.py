@@ -21,8 +21,7 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
 from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import PrometheusConfig
-from vllm_watch.daemon.config.prometheus_section import LONGEST_TIMEOUT
+from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.prometheus.answers import parse_alerts
 from vllm_watch.daemon.service import alerts_thread

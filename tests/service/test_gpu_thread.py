@@ -14,7 +14,8 @@ import pytest
 from tests.support.gpus import gpu, report, uuid
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, GpuConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor

@@ -14,7 +14,8 @@ from tests.support.clocks import HandClock
 from tests.support.gpus import gpu
 from tests.support.waiting import until
 
-from vllm_watch.daemon.config.model import Config, GpuConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, GpuConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import kernel_log_thread, supervisor
 from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.daemon.service.monitor import ServerMonitor

@@ -24,7 +24,8 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
-from vllm_watch.daemon.config.model import Config, OtlpConfig, TlsConfig
+from vllm_watch.daemon.config.model import Config, OtlpConfig
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.service import otlp_thread
 from vllm_watch.daemon.service.otlp_push import MAX_WAIT, OtlpPush, Sent
 from vllm_watch.daemon.service.otlp_thread import OtlpThread

@@ -18,7 +18,7 @@ import structlog
 from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import poll_schedule
 from vllm_watch.daemon.service.log_thread import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor

@@ -19,7 +19,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.waiting import until
 
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.sources import file_follower, file_queue, log_file, startup_scan

@@ -26,8 +26,9 @@ from vllm_watch.cli.terminal.model import Frame, Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
 from vllm_watch.cli.terminal.replay_reader import ReplayReader
 from vllm_watch.cli.terminal.settled import read_settled
-from vllm_watch.daemon.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, PrometheusConfig
 from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget

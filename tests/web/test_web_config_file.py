@@ -14,7 +14,8 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.daemon.config.web import WEB_CONFIGURATION, load_web_config
+from vllm_watch.daemon.config.keys import keys_of
+from vllm_watch.daemon.config.web import WebSections, load_web_config
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 
@@ -64,8 +65,8 @@ def examples(tmp_path, authority, server_certificate):
 
 def test_each_example_of_the_reference_is_accepted(examples):
     """The example of each key of the web configuration is a value that the key accepts."""
-    sections = [WEB_CONFIGURATION, *filter(None, (key.section for key in WEB_CONFIGURATION.keys.values()))]
-    for key in (key for section in sections for key in section.keys.values() if key.example):
+    sections = [WebSections, *filter(None, (key.section for key in keys_of(WebSections).values()))]
+    for key in (key for section in sections for key in keys_of(section).values() if key.example):
         examples(key)
 
 

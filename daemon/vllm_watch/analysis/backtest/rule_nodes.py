@@ -9,7 +9,7 @@ from typing import NamedTuple
 import yaml
 
 from vllm_watch.analysis.backtest.durations import DURATION
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.errors import ConfigError
 
 

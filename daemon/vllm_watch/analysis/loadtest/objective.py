@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from vllm_watch.analysis.loadtest.model import LatencyName, Objective
-from vllm_watch.daemon.config.model import SLO_PRESETS
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import parse_duration
+from vllm_watch.daemon.config.server_config import SLO_PRESETS
+from vllm_watch.daemon.config.texts import parse_duration, quote
 
 
 GIVEN = "given"

@@ -13,7 +13,7 @@ from vllm_watch.analysis.loadtest.number_texts import moment
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.analysis.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.config.times import TimeRange
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.support.errors import PrometheusError

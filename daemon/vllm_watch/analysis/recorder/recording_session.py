@@ -19,7 +19,7 @@ from vllm_watch.analysis.replay.recorded_gpus import recorded_gpus
 from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.daemon.catalog.reasons import GpuReason
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import Clock

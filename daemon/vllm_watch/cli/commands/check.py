@@ -23,8 +23,8 @@ from vllm_watch.cli.commands.watched import Selection, configured, discovered
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
 from vllm_watch.daemon.catalog.findings import alert_subject, alert_text
+from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
-from vllm_watch.daemon.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.otlp_push import OtlpPush

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import parse_duration
+from vllm_watch.daemon.config.texts import parse_duration, quote
 from vllm_watch.daemon.support.choices import LOG_FORMATS, LOG_LEVELS, PLAIN_FORMATS, REPORT_FORMATS, file_names
 from vllm_watch.daemon.support.errors import UsageError
 

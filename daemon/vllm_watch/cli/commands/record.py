@@ -36,7 +36,8 @@ from vllm_watch.cli.commands.options import (
 )
 from vllm_watch.cli.commands.watched import Selection, configured_now, discovered, with_command_lines
 from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module
 from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.daemon.support.choices import PlainFormat, file_names

@@ -38,7 +38,7 @@ from vllm_watch.cli.commands.prometheus_options import (
     prometheus_query,
     range_options,
 )
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.standard_streams import write_output

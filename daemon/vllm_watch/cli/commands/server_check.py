@@ -19,7 +19,8 @@ from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.daemon.service.gpu_once import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor

@@ -24,7 +24,7 @@ from vllm_watch.daemon.catalog.causes import common, first_steps, meaning, sever
 from vllm_watch.daemon.catalog.event_texts import EventKind
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SourceName, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import (
     CapacityDocument,
     Document,

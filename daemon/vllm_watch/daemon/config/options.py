@@ -10,10 +10,18 @@ from typing import TypeVar
 
 import msgspec
 
-from vllm_watch.daemon.config.model import Config, MetricsConfig, PrometheusConfig, ServerConfig
-from vllm_watch.daemon.config.prometheus_section import parse_prometheus_url
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name, check_listen, check_path, host_and_port, parse_url
+from vllm_watch.daemon.config.model import Config, PrometheusConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.texts import (
+    DEFAULT_NAME,
+    as_name,
+    check_listen,
+    check_path,
+    host_and_port,
+    parse_prometheus_url,
+    parse_url,
+    quote,
+)
 from vllm_watch.daemon.support.errors import UsageError
 
 

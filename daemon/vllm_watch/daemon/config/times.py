@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name
 from vllm_watch.daemon.discovery.address import address_of
 from vllm_watch.daemon.discovery.command_line import ServeCommand

@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.daemon.exposition.self_metrics import GpusStatus
 from vllm_watch.daemon.gpu.reader import has_module

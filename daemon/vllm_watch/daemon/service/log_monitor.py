@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.source_reports import SourceReports
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions

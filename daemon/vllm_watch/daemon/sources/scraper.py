@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.daemon.catalog.reasons import MetricsReason
-from vllm_watch.daemon.config.model import MetricsConfig, TlsConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, TlsConfig
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
