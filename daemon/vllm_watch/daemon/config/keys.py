@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Keys of a configuration file: how the value of each is read, and what the reference writes about it.
+Keys of a configuration file, and how the value of each is read.
 
+What people need to know of them is in `reference.md.template`, from which `daemon/CONFIGURATION.md` is made.
 A mapping of the file is a `Section`, a struct whose fields are annotated with their keys. Reading does not stop at the
 first mistake: those of all keys of a section and of all items of a list are collected.
 """
@@ -37,17 +38,10 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Key(NamedTuple):
-    """
-    A key of a file: how its value is read, and what the reference (``daemon/CONFIGURATION.md``) writes about it.
-
-    `expects` names the type of the value, with its bounds; `example` is a value as it is written in YAML. A value that
-    is a mapping has a `section`. A key without `example` is known but not supported, and not in the reference.
-    """
+    """A key of a file: how its value is read, in words what that may be, and the section that a mapping is."""
 
     read: Reader
-    expects: str
-    meaning: str
-    example: str = ""
+    expects: str = ""
     section: type[Section] | None = None
 
 
@@ -122,8 +116,9 @@ def read_section(
     for name, value in values.items():
         with mistakes.collect():
             if name not in keys:
-                supported = [known for known, key in keys.items() if key.expects]
-                raise node.error(_unknown_key(name, supported), value.line)
+                raise node.error(
+                    _unknown_key(name, [known for known in keys if known not in kind.unsupported]), value.line
+                )
             given[name] = keys[name].read(value)
     mistakes.check()
     return kind(**{**otherwise, **fixed, **given}).checked(node)
@@ -156,27 +151,23 @@ def fitting_timeout(timeout: float, section: ConfigNode, longest: float, name: s
 # The kinds of keys.
 
 
-def text_key(parse: Callable[[str], object], expects: str, meaning: str, example: str) -> Key:
+def text_key(parse: Callable[[str], object] = str) -> Key:
     """Return a key whose value is a text."""
-    return Key(lambda node: node.parsed(node.text(), parse), expects, meaning, example)
+    return Key(lambda node: node.parsed(node.text(), parse))
 
 
-def value_key(parse: Callable[[str], object], expects: str, meaning: str, example: str) -> Key:
+def value_key(parse: Callable[[str], object], expects: str = "") -> Key:
     """Return a key whose value is parsed as it is written, whatever YAML reads it as."""
-    return Key(lambda node: node.parsed(node.written(), parse), expects, meaning, example)
+    return Key(lambda node: node.parsed(node.written(), parse), expects)
 
 
-def list_key(parse: Callable[[str], object], expects: str, meaning: str, example: str) -> Key:
+def list_key(parse: Callable[[str], object]) -> Key:
     """Return a key whose value is a list of texts."""
-
-    def read(node: ConfigNode) -> tuple[object, ...]:
-        return tuple(read_each(node.items(), lambda item: item.parsed(item.text(), parse)))
-
-    return Key(read, expects, meaning, example)
+    return Key(lambda node: tuple(read_each(node.items(), lambda item: item.parsed(item.text(), parse))))
 
 
-def words_key(words: Sequence[str], meaning: str, example: str = "", *, between: str = ", ") -> Key:
-    """Return a key whose value is one of some words, in the reference with `between` them; the example is the first."""
+def words_key(words: Sequence[str], *, between: str = ", ") -> Key:
+    """Return a key whose value is one of some words, in the reference with `between` them."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -184,10 +175,10 @@ def words_key(words: Sequence[str], meaning: str, example: str = "", *, between:
             raise ValueError(f"expected {expected}, got {quote(text)}")
         return text
 
-    return value_key(parse, between.join(f"`{word}`" for word in words), meaning, example or words[0])
+    return value_key(parse, between.join(f"`{word}`" for word in words))
 
 
-def number_key(most: float, meaning: str, example: str) -> Key:
+def number_key(most: float) -> Key:
     """Return a key whose value is a number above zero."""
 
     def parse(text: str) -> float:
@@ -195,10 +186,10 @@ def number_key(most: float, meaning: str, example: str) -> Key:
             raise ValueError(f"expected a number above 0, up to {most:,.0f}, got {quote(text)}")
         return float(text)
 
-    return value_key(parse, "number", meaning, example)
+    return value_key(parse)
 
 
-def duration_key(shortest: str, longest: str, meaning: str, example: str) -> Key:
+def duration_key(shortest: str, longest: str) -> Key:
     """Return a key whose value is a duration within these bounds."""
 
     def parse(text: str) -> float:
@@ -207,12 +198,12 @@ def duration_key(shortest: str, longest: str, meaning: str, example: str) -> Key
             raise ValueError(f"expected a duration from {shortest} to {longest}, got {quote(text)}")
         return seconds
 
-    return value_key(parse, f"duration, {shortest} to {longest}", meaning, example)
+    return value_key(parse, f"duration, {shortest} to {longest}")
 
 
-def path_key(meaning: str, example: str) -> Key:
+def path_key() -> Key:
     """Return a key whose value is a path."""
-    return Key(read_path, "path", meaning, example)
+    return Key(read_path)
 
 
 def read_path(node: ConfigNode) -> str:
@@ -220,22 +211,12 @@ def read_path(node: ConfigNode) -> str:
     return str(Path(node.file).absolute().parent / node.parsed(node.text(), check_path))
 
 
-def section_key(
-    kind: type[Section],
-    meaning: str,
-    example: str,
-    *,
-    expects: str = "mapping",
-    alone: Callable[[ConfigNode], object] | str | None = None,
-) -> Key:
+def section_key(kind: type[Section], *, alone: Callable[[ConfigNode], object] | str | None = None) -> Key:
     """
     Return a key whose value is a mapping.
 
     Args:
         kind: The section.
-        meaning: What the reference says of it.
-        example: A value.
-        expects: What else it may be.
         alone: How a value is read that is no mapping; a name is that of the key whose value it is, all others usual.
     """
 
@@ -244,7 +225,7 @@ def section_key(
             return read_section(node, kind)
         return kind(**{alone: keys_of(kind)[alone].read(node)}) if isinstance(alone, str) else alone(node)
 
-    return Key(read, expects, meaning, example, kind)
+    return Key(read, section=kind)
 
 
 def unsupported_key(what: str) -> Key:
@@ -253,4 +234,4 @@ def unsupported_key(what: str) -> Key:
     def reject(node: ConfigNode) -> object:
         raise node.error(f"{what} is not supported by this version")
 
-    return Key(reject, "", f"{what} is not supported")
+    return Key(reject)

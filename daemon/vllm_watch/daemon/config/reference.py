@@ -1,50 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`daemon/CONFIGURATION.md`: the prose of `reference.md`, and the keys by which the configuration files are read."""
+"""
+`daemon/CONFIGURATION.md`: `reference.md.template`, with what the code knows of each key.
+
+That are a key's default, and what its value may be where the code has bounds or words for it.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from vllm_watch.daemon.config.keys import Key, Section, keys_of
+from vllm_watch.daemon.config.keys import Section, keys_of
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.web import WebSections
 
 
-_HEAD = "| key | type | default | example | meaning |\n|---|---|---|---|---|"
+_FILES: Mapping[str, type[Section]] = {"The file": Config, "The web configuration file": WebSections}
+"""The sections of whole files, by their headings; the others' headings are their paths."""
+
+_ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<expects>.*?) ?\| \| (?P<rest>`.*)")
+"""A row of a table of keys, whose default is not written yet."""
 
 
 def document() -> str:
     """Return the whole document."""
-    text = Path(__file__).with_name("reference.md").read_text(encoding="utf-8")
-    configuration = [_table(Config), *_sections(Config, "")]
-    web_configuration = [_table(WebSections), *_sections(WebSections, "")]
-    text = text.replace("{configuration}", "\n".join(configuration))
-    return text.replace("{web_configuration}\n", "\n".join(web_configuration))
+    text = Path(__file__).with_name("reference.md.template").read_text(encoding="utf-8")
+    section, lines = None, []
+    for line in text.splitlines():
+        if line.startswith("## "):
+            section = section_of(line.removeprefix("## "))
+        row = _ROW.fullmatch(line)
+        lines.append(line if section is None or row is None else _filled(section, row))
+    return "\n".join([*lines, ""])
 
 
-def _sections(section: type[Section], path: str) -> Iterator[str]:
-    """Yield heading and table of each mapping below a section, outer ones first."""
-    for name, key in keys_of(section).items():
-        if key.section is not None:
-            below = f"{path}{name}{'[]' if key.expects.startswith('list') else ''}"
-            yield f"## `{below}`\n"
-            yield _table(key.section)
-            yield from _sections(key.section, f"{below}.")
+def section_of(heading: str) -> type[Section] | None:
+    """Return the section that a heading names, such as ``The file`` or `` `servers[].metrics` ``, if it names one."""
+    if heading in _FILES or not heading.startswith("`"):
+        return _FILES.get(heading)
+    first, *names = heading.strip("`").replace("[]", "").split(".")
+    section = next(keys_of(file)[first].section for file in _FILES.values() if first in keys_of(file))
+    for name in names:
+        section = section and keys_of(section)[name].section
+    return section
 
 
-def _table(section: type[Section]) -> str:
-    fields = {field.name: field for field in msgspec.structs.fields(section)}
-    rows = [_row(name, key, fields[name]) for name, key in keys_of(section).items() if key.example]
-    return "\n".join([_HEAD, *rows]) + "\n"
-
-
-def _row(name: str, key: Key, field: msgspec.structs.FieldInfo) -> str:
-    return f"| `{name}` | {key.expects} | {_default(field)} | `{key.example}` | {key.meaning} |"
+def _filled(section: type[Section], row: re.Match[str]) -> str:
+    (field,) = [field for field in msgspec.structs.fields(section) if field.name == row["key"]]
+    expects = row["expects"] or keys_of(section)[row["key"]].expects
+    return f"| `{row['key']}` | {expects} | {_default(field)} | {row['rest']}"
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

@@ -74,17 +74,9 @@ _NEEDED = {
 class TlsConfig(Section, frozen=True):
     """Files in PEM format: authorities to trust, and the client certificate to present."""
 
-    ca_file: Annotated[
-        str | None,
-        path_key("Authorities to trust instead of the usual ones, in PEM format.", "/etc/vllm-watch/ca.pem"),
-    ] = None
-    cert_file: Annotated[
-        str | None, path_key("The client certificate to present, in PEM format.", "/etc/vllm-watch/client.pem")
-    ] = None
-    key_file: Annotated[
-        str | None,
-        path_key("The private key of `cert_file`, in PEM format, unencrypted.", "/etc/vllm-watch/client.key"),
-    ] = None
+    ca_file: Annotated[str | None, path_key()] = None
+    cert_file: Annotated[str | None, path_key()] = None
+    key_file: Annotated[str | None, path_key()] = None
 
     def checked(self, node: ConfigNode) -> TlsConfig:
         """Return the section if its key has a certificate."""
@@ -93,49 +85,14 @@ class TlsConfig(Section, frozen=True):
         return self
 
 
-def tls_key() -> Key:
-    """Return the key of files for TLS."""
-    return section_key(
-        TlsConfig,
-        "How the server is verified and what it is shown, for an `https` URL.",
-        "{ca_file: /etc/vllm-watch/ca.pem}",
-    )
-
-
 class MetricsConfig(Section, frozen=True):
     """A vLLM's /metrics; `timeout` limits a whole scrape and is never longer than `interval`."""
 
-    url: Annotated[
-        str,
-        text_key(
-            parse_url,
-            "URL",
-            "vLLM's /metrics, or that of the Ray agent on its node. Without a path it is `/metrics`. A user name or "
-            "password in the URL is an error.",
-            "http://127.0.0.1:8000/metrics",
-        ),
-    ]
-    interval: Annotated[
-        float, duration_key("500ms", "60s", "The time from the start of one scrape to the start of the next.", "5s")
-    ] = 5.0
-    timeout: Annotated[
-        float,
-        duration_key(
-            "100ms",
-            "60s",
-            "The limit for one whole scrape, however slowly the answer arrives. Not longer than `interval`; "
-            "if only `interval` is given and is shorter than 4s, it is 0.8 times `interval`.",
-            "4s",
-        ),
-    ] = 4.0
-    bearer_token_file: Annotated[
-        str | None,
-        path_key(
-            "A file with the token to send as `Authorization: Bearer`. It is read for each scrape.",
-            "/etc/vllm-watch/token",
-        ),
-    ] = None
-    tls: Annotated[TlsConfig | None, tls_key()] = None
+    url: Annotated[str, text_key(parse_url)]
+    interval: Annotated[float, duration_key("500ms", "60s")] = 5.0
+    timeout: Annotated[float, duration_key("100ms", "60s")] = 4.0
+    bearer_token_file: Annotated[str | None, path_key()] = None
+    tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
 
     def checked(self, node: ConfigNode) -> MetricsConfig:
         """Return the section with a timeout that is no longer than the interval."""
@@ -153,41 +110,11 @@ class ProbeConfig(Section, frozen=True):
     model to request; without it, the name that the server itself gives.
     """
 
-    every: Annotated[
-        float,
-        duration_key("10s", "1h", "The time from one probe to the next; after failures up to 5 minutes.", "60s"),
-    ] = 60.0
-    timeout: Annotated[
-        float,
-        duration_key(
-            "1s", "5m", "The limit for one whole probe. Not longer than `every`, which also limits the default.", "20s"
-        ),
-    ] = 20.0
-    api_key_file: Annotated[
-        str | None,
-        path_key(
-            "A file with vLLM's `--api-key`, sent as `Authorization: Bearer` to the probed host only.",
-            "/etc/vllm-watch/api-key",
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        text_key(
-            check_model,
-            "text",
-            "The model to ask for. Without it: the name that /metrics, the log or `/v1/models` gives.",
-            "Qwen3.6-27B",
-        ),
-    ] = None
-    url: Annotated[
-        str | None,
-        text_key(
-            parse_completions_url,
-            "URL",
-            f"Where completions are requested. Without it: `{COMPLETIONS_PATH}` on the host and port of `metrics`.",
-            f"http://127.0.0.1:8000{COMPLETIONS_PATH}",
-        ),
-    ] = None
+    every: Annotated[float, duration_key("10s", "1h")] = 60.0
+    timeout: Annotated[float, duration_key("1s", "5m")] = 20.0
+    api_key_file: Annotated[str | None, path_key()] = None
+    model: Annotated[str | None, text_key(check_model)] = None
+    url: Annotated[str | None, text_key(parse_completions_url)] = None
 
     def checked(self, node: ConfigNode) -> ProbeConfig:
         """Return the section with a timeout that is no longer than the time from one probe to the next."""
@@ -200,12 +127,8 @@ class ProbeConfig(Section, frozen=True):
 class SloConfig(Section, frozen=True):
     """The latencies that users of a server should get."""
 
-    time_to_first_token: Annotated[
-        float, duration_key("1ms", "1h", "The longest acceptable time to the first token.", "500ms")
-    ]
-    time_per_output_token: Annotated[
-        float, duration_key("1ms", "1h", "The longest acceptable time per output token.", "50ms")
-    ]
+    time_to_first_token: Annotated[float, duration_key("1ms", "1h")]
+    time_per_output_token: Annotated[float, duration_key("1ms", "1h")]
 
 
 SLO_PRESETS = {
@@ -225,10 +148,7 @@ def _preset_of_slo(node: ConfigNode) -> SloConfig:
 class JournalConfig(Section, frozen=True):
     """A log in systemd's journal: the name of the unit that writes it."""
 
-    journal: Annotated[
-        str,
-        text_key(check_unit, "name of a unit", "The systemd unit whose journal is vLLM's log.", "vllm.service"),
-    ]
+    journal: Annotated[str, text_key(check_unit)]
 
 
 def _read_log(node: ConfigNode) -> str | None:
@@ -252,30 +172,11 @@ class CapacityConfig(Section, frozen=True):
     The bounds are 10 % below and above where they are not given. `benchmark` says which one it was.
     """
 
-    tokens_per_second: Annotated[
-        float,
-        number_key(
-            MAX_TOKENS_PER_SECOND, "Tokens that the server generated per second, all engines together.", "18700"
-        ),
-    ]
-    lower: Annotated[
-        float | None,
-        number_key(MAX_TOKENS_PER_SECOND, "The lower bound; without it 10 % below `tokens_per_second`.", "17800"),
-    ] = None
-    upper: Annotated[
-        float | None,
-        number_key(MAX_TOKENS_PER_SECOND, "The upper bound; without it 10 % above `tokens_per_second`.", "19700"),
-    ] = None
-    prompt_tokens_per_second: Annotated[
-        float | None,
-        number_key(
-            MAX_TOKENS_PER_SECOND, "Prompt tokens that it computed per second meanwhile, without cached ones.", "74900"
-        ),
-    ] = None
-    benchmark: Annotated[
-        str | None,
-        text_key(str, "text", "Which benchmark it was; for whoever reads this file.", "bench-2026-11.json"),
-    ] = None
+    tokens_per_second: Annotated[float, number_key(MAX_TOKENS_PER_SECOND)]
+    lower: Annotated[float | None, number_key(MAX_TOKENS_PER_SECOND)] = None
+    upper: Annotated[float | None, number_key(MAX_TOKENS_PER_SECOND)] = None
+    prompt_tokens_per_second: Annotated[float | None, number_key(MAX_TOKENS_PER_SECOND)] = None
+    benchmark: Annotated[str | None, text_key()] = None
 
     def checked(self, node: ConfigNode) -> CapacityConfig:
         """Return the section if its bounds are around what was measured."""
@@ -299,25 +200,8 @@ def _capacity_of_file(node: ConfigNode) -> CapacityConfig:
 class LinksConfig(Section, frozen=True):
     """URLs of a server's logs and of its GPUs, with placeholders (`vllm_watch.daemon.config.links`)."""
 
-    logs: Annotated[
-        str | None,
-        text_key(
-            parse_link,
-            "URL or path of Grafana",
-            "Where the server's log can be read: see [Links to logs and GPUs](#links-to-logs-and-gpus).",
-            "/explore?schemaVersion=1&panes=%7B%22a%22:%7B%22datasource%22:%22loki%22,%22queries%22:%5B%7B%22refId%22:%22A%22,"
-            "%22expr%22:%22%7Bunit%3D%60{unit}%60%7D%22%7D%5D,%22range%22:%7B%22from%22:%22{from}%22,%22to%22:%22{to}%22%7D%7D%7D",
-        ),
-    ] = None
-    gpu: Annotated[
-        str | None,
-        text_key(
-            parse_link,
-            "URL or path of Grafana",
-            "A dashboard of the server's GPUs: see [Links to logs and GPUs](#links-to-logs-and-gpus).",
-            "/d/Oxed_c6Wz?var-instance={host}:9400&from={from}&to={to}",
-        ),
-    ] = None
+    logs: Annotated[str | None, text_key(parse_link)] = None
+    gpu: Annotated[str | None, text_key(parse_link)] = None
 
     def given(self) -> Mapping[str, str]:
         """Return the links that there are, by what they lead to."""
@@ -360,126 +244,19 @@ class ServerConfig(Section, frozen=True):
     has the facts from the command line of a discovered server; it is not a key of the file.
     """
 
-    name: Annotated[
-        str,
-        text_key(
-            check_name,
-            "1 to 128 letters, digits or any of `. _ : / -`",
-            "The label `server` of every series, unique in the daemon. In a file of `servers_dir` the default is the "
-            "file's name without `.yml`.",
-            "qwen",
-        ),
-    ]
-    log: Annotated[
-        str | None,
-        Key(
-            _read_log,
-            "path, glob or mapping",
-            "vLLM's log: a file, a glob whose matches are all read, or the journal of a unit. Files of Docker "
-            "(json-file) and Kubernetes (CRI) are recognised. A server needs `log`, `metrics` or both.",
-            "/var/log/vllm/vllm.log",
-            JournalConfig,
-        ),
-    ] = None
+    name: Annotated[str, text_key(check_name)]
+    log: Annotated[str | None, Key(_read_log, section=JournalConfig)] = None
     journal: str | None = None
-    metrics: Annotated[
-        MetricsConfig | None,
-        section_key(
-            MetricsConfig,
-            "vLLM's /metrics. The URL alone is enough.",
-            "http://127.0.0.1:8000/metrics",
-            expects="URL or mapping",
-            alone="url",
-        ),
-    ] = None
-    probe: Annotated[
-        ProbeConfig | None,
-        section_key(
-            ProbeConfig,
-            "A completion of one token, requested at intervals. Without this key there are no probes; `{}` has all "
-            "defaults. It needs `metrics` or a `url` of its own.",
-            "{every: 60s}",
-        ),
-    ] = None
-    slo: Annotated[
-        SloConfig | None,
-        section_key(
-            SloConfig,
-            "The latencies that users of this server should get. Alerts about latency need it. "
-            + "; ".join(
-                f"`{name}` is {slo.time_to_first_token:g}s and {slo.time_per_output_token:g}s"
-                for name, slo in SLO_PRESETS.items()
-            )
-            + ".",
-            "chat",
-            expects=f"{', '.join(f'`{name}`' for name in SLO_PRESETS)} or mapping",
-            alone=_preset_of_slo,
-        ),
-    ] = None
-    capacity: Annotated[
-        CapacityConfig | None,
-        section_key(
-            CapacityConfig,
-            "How many tokens per second the server sustains, by a benchmark: the basis `bench` of its capacity. "
-            "`vllm-watch report --save-capacity FILE` writes such a file.",
-            "{tokens_per_second: 18700}",
-            expects="mapping, or path of a file that holds it",
-            alone=_capacity_of_file,
-        ),
-    ] = None
-    links: Annotated[
-        LinksConfig,
-        section_key(
-            LinksConfig,
-            "Links of this server's own, with the keys of the file's `links`, which they replace one by one. A "
-            "placeholder that the server cannot fill is an error.",
-            "{logs: 'https://logs.example.com/?host={host}&from={from}&to={to}'}",
-        )._replace(section=None),
-    ] = LinksConfig()
-    gpus: Annotated[
-        tuple[str, ...],
-        Key(
-            _read_gpus,
-            "list of UUIDs, numbers or PCI addresses",
-            "The GPUs that the server uses, where its processes do not tell: see [GPUs](#gpus). Numbers are those of "
-            "`nvidia-smi`; a UUID needs no driver here.",
-            "[GPU-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f]",
-        ),
-    ] = ()
-    cost_per_hour: Annotated[
-        float | None,
-        number_key(
-            MAX_COST_PER_HOUR,
-            "What the server costs in an hour, in any currency. The cost of a million tokens is computed from it.",
-            "12.50",
-        ),
-    ] = None
-    peak_flops: Annotated[
-        float | None,
-        value_key(
-            parse_peak_flops,
-            "number",
-            "How many floating point operations per second a device of the server does at most, at the precision that "
-            "the model runs in, without sparsity. With `--enable-mfu-metrics` `flops_utilization_ratio` is computed "
-            "from it.",
-            "989e12",
-        ),
-    ] = None
-    labels: Annotated[
-        Mapping[str, str],
-        Key(
-            read_labels,
-            "mapping of label names to texts",
-            "Labels added to every series of this server. Names of vllm-watch's own labels are rejected.",
-            "{team: search}",
-        ),
-    ] = MappingProxyType({})
-    stall_after: Annotated[
-        float,
-        duration_key(
-            "5s", "1h", "How long nothing may move, while there is work, before an engine is called stalled.", "30s"
-        ),
-    ] = STALL_SECONDS
+    metrics: Annotated[MetricsConfig | None, section_key(MetricsConfig, alone="url")] = None
+    probe: Annotated[ProbeConfig | None, section_key(ProbeConfig)] = None
+    slo: Annotated[SloConfig | None, section_key(SloConfig, alone=_preset_of_slo)] = None
+    capacity: Annotated[CapacityConfig | None, section_key(CapacityConfig, alone=_capacity_of_file)] = None
+    links: Annotated[LinksConfig, section_key(LinksConfig)] = LinksConfig()
+    gpus: Annotated[tuple[str, ...], Key(_read_gpus)] = ()
+    cost_per_hour: Annotated[float | None, number_key(MAX_COST_PER_HOUR)] = None
+    peak_flops: Annotated[float | None, value_key(parse_peak_flops)] = None
+    labels: Annotated[Mapping[str, str], Key(read_labels)] = MappingProxyType({})
+    stall_after: Annotated[float, duration_key("5s", "1h")] = STALL_SECONDS
     command: CommandFacts = CommandFacts()
 
     def checked(self, node: ConfigNode) -> ServerConfig:

@@ -138,34 +138,15 @@ def _read_http2(node: ConfigNode) -> bool:
     return False
 
 
-def _file_key(meaning: str, example: str) -> Key:
-    return Key(_read_file, "path of a file", meaning, example)
-
-
-def _version_key(meaning: str) -> Key:
-    return words_key(tuple(_VERSIONS), meaning, "TLS13", between=" or ")
-
-
 class WebTls(Section, frozen=True):
     """The section ``tls_server_config``."""
 
-    cert_file: Annotated[str, _file_key("The certificate to present, in PEM format.", "/etc/vllm-watch/tls.crt")]
-    key_file: Annotated[str, _file_key("Its private key, in PEM format, unencrypted.", "/etc/vllm-watch/tls.key")]
-    client_auth_type: Annotated[
-        str,
-        Key(
-            _read_client_auth,
-            " or ".join(f"`{kind}`" for kind in _CLIENT_AUTH),
-            "Whether clients need a certificate. All but the default need `client_ca_file`.",
-            "RequireAndVerifyClientCert",
-        ),
-    ] = _NO_CLIENT_CERT
-    client_ca_file: Annotated[
-        str | None,
-        _file_key("Authorities that sign client certificates, in PEM format.", "/etc/vllm-watch/clients.pem"),
-    ] = None
-    min_version: Annotated[str, _version_key("The oldest TLS version.")] = "TLS12"
-    max_version: Annotated[str, _version_key("The newest TLS version.")] = "TLS13"
+    cert_file: Annotated[str, Key(_read_file)]
+    key_file: Annotated[str, Key(_read_file)]
+    client_auth_type: Annotated[str, Key(_read_client_auth)] = _NO_CLIENT_CERT
+    client_ca_file: Annotated[str | None, Key(_read_file)] = None
+    min_version: Annotated[str, words_key(tuple(_VERSIONS), between=" or ")] = "TLS12"
+    max_version: Annotated[str, words_key(tuple(_VERSIONS), between=" or ")] = "TLS13"
 
     unsupported = MappingProxyType(
         {
@@ -197,46 +178,16 @@ class WebTls(Section, frozen=True):
 class HttpServer(Section, frozen=True):
     """The section ``http_server_config``."""
 
-    headers: Annotated[
-        Mapping[str, str],
-        Key(
-            _read_headers,
-            "mapping of header names to texts",
-            f"Headers added to every answer: {', '.join(f'`{name}`' for name in HEADERS)}.",
-            "{X-Frame-Options: deny}",
-        ),
-    ] = MappingProxyType({})
-    http2: Annotated[
-        bool, Key(_read_http2, "`false`", "HTTP/2 is not supported; other values are rejected.", "false")
-    ] = False
+    headers: Annotated[Mapping[str, str], Key(_read_headers)] = MappingProxyType({})
+    http2: Annotated[bool, Key(_read_http2)] = False
 
 
 class WebSections(Section, frozen=True):
     """The file."""
 
-    tls_server_config: Annotated[
-        WebTls | None,
-        section_key(
-            WebTls,
-            "Serve TLS. Without it the daemon serves plain HTTP.",
-            "{cert_file: /etc/vllm-watch/tls.crt, key_file: /etc/vllm-watch/tls.key}",
-        ),
-    ] = None
-    http_server_config: Annotated[
-        HttpServer, section_key(HttpServer, "Headers of answers.", "{headers: {X-Frame-Options: deny}}")
-    ] = HttpServer()
-    basic_auth_users: Annotated[
-        Mapping[str, str],
-        Key(
-            _read_users,
-            "mapping of user names to bcrypt hashes",
-            "With users every address asks for a password, `/-/healthy` too. `htpasswd -nB NAME` makes a hash, and so "
-            "does the Python that vllm-watch runs with: `python -c 'import bcrypt, getpass; "
-            "print(bcrypt.hashpw(getpass.getpass().encode(), bcrypt.gensalt(10)).decode())'`; its cost is "
-            f"from {_MIN_COST} to {MAX_COST}.",
-            "{prometheus: $2b$10$yBbqB4BTkTgLjObWpDOGQ.xJYdPIqU10OJr/uCvQclZYx4k.AngTK}",
-        ),
-    ] = MappingProxyType({})
+    tls_server_config: Annotated[WebTls | None, section_key(WebTls)] = None
+    http_server_config: Annotated[HttpServer, section_key(HttpServer)] = HttpServer()
+    basic_auth_users: Annotated[Mapping[str, str], Key(_read_users)] = MappingProxyType({})
 
     unsupported = MappingProxyType({"rate_limit": unsupported_key("a rate limit")})
 
