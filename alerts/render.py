@@ -21,9 +21,8 @@ from gpu_rules import rendered_gpu_rules
 from needs import needs
 from xid_table import RUNBOOK, with_tables
 
-from vllm_watch.analysis.backtest.rule_set import shipped_sources
-from vllm_watch.analysis.backtest.thresholds import named_in, shipped_thresholds
-from vllm_watch.analysis.backtest.thresholds import rendered as rendered_rules
+from vllm_watch.analysis.backtest.rule_set import named_in, shipped_sources, shipped_thresholds
+from vllm_watch.analysis.backtest.rule_set import rendered as rendered_rules
 
 
 HERE = Path(__file__).parent

@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.yaml_files import load_all_yaml
 
-from vllm_watch.cli.command_line import cli
-from vllm_watch.daemon.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import LazyCommand, cli
 
 
 ROOT = Path(__file__).parents[1]

@@ -46,19 +46,9 @@ PURE_PACKAGES = (
     *(f"daemon/{name}" for name in ("capacity", "state", "reading", "statistics")),
     *(f"analysis/{name}" for name in ("comparison", "advice", "rendering")),
 )
-READERS_OF_LOAD_TESTS = {
-    "daemon_source",
-    "log_history",
-    "log_parts",
-    "prometheus_source",
-    "source_kind",
-    "sources",
-    "gpu",
-}
+READERS_OF_LOAD_TESTS = {"daemon_source", "log_history", "prometheus_source", "report_sources", "source_kind"}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
-READERS_OF_BACKTESTS = {
-    "evaluation", "prometheus_grid", "promtool", "rule_check", "rule_set", "subjects", "thresholds",
-}  # fmt: skip
+READERS_OF_BACKTESTS = {"promtool", "rule_set", "subjects"}
 """The modules of `backtest` that open files or connections, or run promtool."""
 IMPURE_OF_THE_TERMINAL = {
     "app", "canvas", "daemon_reader", "home_screen", "key_driver", "local_reader", "present", "reading_thread",

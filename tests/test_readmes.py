@@ -203,3 +203,12 @@ others.
     assert ["More", "See ·the list·: · and others.", "what it is", "# runs all of it"] == list(
         untranslated(TRANSLATED + placeholders)
     )
+
+
+def test_each_module_that_the_map_names_is_there():
+    """daemon/README.md leads to files and folders that exist."""
+    homes = (ROOT / "daemon" / "vllm_watch", ROOT / "parsers")
+    paths = set(re.findall(r"`((?:daemon|analysis|cli|vllm_watch_parsers)/[\w/*.]*)`", text_of("daemon/README.md")))
+
+    assert len(paths) > 40
+    assert [] == sorted(path for path in paths if not any(list(home.glob(path)) for home in homes))

@@ -7,7 +7,7 @@ import re
 
 from pathlib import Path
 
-from vllm_watch.analysis.replay.open_recording import is_recording
+from tests.support.recordings import NAMES
 
 
 TESTS = Path(__file__).parent
@@ -22,7 +22,7 @@ def test_each_recording_and_folder_is_described():
 
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {
         "day",
-        *(path.name.partition(".")[0] for path in (TESTS / "recordings").iterdir() if is_recording(path)),
+        *NAMES,
     }
     assert set(re.findall(r"\]\((\w+)/", folders)) == {
         path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"

@@ -22,7 +22,7 @@ import click
 
 from vllm_watch import __version__
 from vllm_watch.cli import command_line as cli
-from vllm_watch.daemon.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import LazyCommand
 
 
 HERE = Path(__file__).parent

@@ -39,7 +39,7 @@ def _usual(program: str) -> str:
 
 
 @click.command("stack", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--recording", envvar="RECORDING", show_envvar=True, metavar="DIR|FILE", help="Replay a recorded server.")
+@click.option("--recording", envvar="RECORDING", show_envvar=True, metavar="FILE", help="Replay a recorded server.")
 @click.option("--server", envvar="SERVER", show_envvar=True, metavar="NAME", help="Which one, if there are several.")
 @click.option(
     "--speed",

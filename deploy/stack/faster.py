@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_watch.analysis.backtest.durations import DURATION, duration_seconds
+from vllm_watch.analysis.backtest.expressions import DURATION, duration_seconds
 
 
 TIMES = frozenset({

@@ -16,7 +16,7 @@ from deploy.stack.processes import Program
 from deploy.stack.programs import Found
 from deploy.stack.tree import ALERTS, DASHBOARDS
 
-from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 
 
 FIRST_DASHBOARD = "vllm-watch-fleet.json"

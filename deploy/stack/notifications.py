@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from deploy.stack.tree import ROOT
 
-from vllm_watch.analysis.loadtest.number_texts import duration
+from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.support.printable import printable
 
 

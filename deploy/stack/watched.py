@@ -13,10 +13,10 @@ import yaml
 
 from deploy.stack.ports import HOST
 
-from vllm_watch.analysis.loadtest.number_texts import duration
 from vllm_watch.analysis.replay.recording import BUNDLED, server_name
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED
 from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.options import config_from_options
 from vllm_watch.daemon.support.errors import UsageError

@@ -31,8 +31,8 @@ from vllm_watch_parsers.benchmark_result import (
     Settings,
     SpecDecode,
 )
+from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 from vllm_watch_parsers.json_fields import JsonFields
-from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
 
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors")

@@ -28,7 +28,7 @@ from vllm_watch_parsers.benchmark_result import (
     Settings,
     SpecDecode,
 )
-from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND, number
+from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND, number
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch_parsers.benchmark_result import MAX_SECONDS, BenchmarkError, LatencyResult, ThroughputResult
+from vllm_watch_parsers.fields import MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND, number, whole
 from vllm_watch_parsers.json_fields import JsonFields
-from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND, number, whole
 
 
 _THROUGHPUT = frozenset(

@@ -1,16 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form that all statistics lines share: ``Name: value, Name: value``."""
+"""Numbers as vLLM prints them and their ranges, and the form of statistics lines: ``Name: value, Name: value``."""
 
 from __future__ import annotations
 
+import math
 import re
 
-from math import isnan
+from functools import lru_cache
 from typing import NamedTuple
+
+
+MAX_TOKENS_PER_SECOND = 1e8
+"""No server is faster: a prompt's tokens are counted at once, so lines can exceed the hardware."""
+
+MAX_REQUESTS = 10_000_000
+MAX_TOKENS = 10**15
+MAX_COUNT = 10**18
+"""No counter is higher: sums of counts stay finite."""
+
+MAX_WORK = 10**27
+"""No device has done more operations, nor moved more bytes: decades at a hundred times the speed of today."""
+
+MAX_DRAFT_TOKENS = 256
+
+
+def number(text: str) -> float | None:
+    """Return a text as a number, without thousands separators; `None` for `nan` and anything else."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def whole(text: str) -> int | None:
+    """Return a text as a whole number, without thousands separators, or `None`."""
+    digits = text.replace(",", "")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
+def percent(text: str) -> float | None:
+    """Return a percentage as a ratio; the decimals printed are kept exact (12.3 is 0.123)."""
+    value = number(text)
+    return None if value is None else round(value / 100, 6)
 
 
 UNNAMED = "unnamed"
 """The name of an unknown field whose own name does not look like one."""
+
+USUAL_RATE = r"\d{1,7}\.\d{1,2}"
+USUAL_PERCENT = r"\d{1,2}\.\d{1,2}|100\.0"
+"""Numbers that are in their range whatever their digits are."""
 
 _NAME = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}\Z")
 
@@ -83,7 +123,7 @@ def read_field(kind: Kind, text: str) -> float | int | None:
             return None
         raise MalformedError from None
     if not 0 <= value <= most:
-        if isnan(value) and not whole:
+        if math.isnan(value) and not whole:
             return None
         raise OutOfRangeError(field)
     if whole:
@@ -91,6 +131,12 @@ def read_field(kind: Kind, text: str) -> float | int | None:
             raise OutOfRangeError(field)
         return int(value)
     return value
+
+
+@lru_cache(maxsize=2048)  # Nearly all have one decimal: there are 1001 of them.
+def usual_ratio(percent: str) -> float:
+    """Return a percentage as a ratio: as a decimal exponent 12.3 % is 0.123, without an error of division."""
+    return float(percent + "e-2")
 
 
 def unknown_name(name: str) -> str:

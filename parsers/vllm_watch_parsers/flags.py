@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
@@ -213,3 +214,18 @@ def _value(printed: str) -> str | None:
     if text in _UNSET or not _VALUE.match(text):
         return None
     return repr(float(text)) if _DECIMAL.match(text) else text
+
+
+class CommandFacts(NamedTuple):
+    """
+    Facts from a server's command line, for what its log does not have.
+
+    A fact from the log takes precedence: the log shows what vLLM made of its arguments. `flags` are the options of the
+    list in `flags`, sizes among them; `None` where there is no command line. `model` is what was given as the model.
+    """
+
+    model_name: str = ""
+    has_several_api_servers: bool = False
+    log_stats_disabled: bool = False
+    flags: Flags | None = None
+    model: str | None = None

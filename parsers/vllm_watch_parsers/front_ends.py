@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from vllm_watch_parsers.labels import Labels, Pairs, SeriesByName
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -51,9 +52,6 @@ _RAY_PREFIXES = ("ray_vllm:", "ray_vllm_")
 _KSERVE_PREFIX = "kserve_"
 _TOTAL = "_total"
 
-_PROCESS_LABELS = frozenset({"WorkerId", "ReplicaId", "instance", "exported_instance", "pod", "exported_pod"})
-"""Labels that tell one server's series from another's on a page of many."""
-
 _RUNNING = GAUGES["requests_running"][0]
 _SPLIT = (
     REQUESTS_FINISHED,
@@ -78,11 +76,6 @@ _OF_RAYS_AGENT = frozenset({PROCESS_START, HTTP_REQUESTS})
 _MARK_OF_ESTIMATES = "otel_scope_name"
 """Ray labels with it what came through OpenTelemetry: there it knows a histogram's buckets, and estimates its sum."""
 
-Labels = tuple[tuple[str, str], ...]
-Indexes = Mapping[Labels, int]
-Found = Mapping[str, Indexes]
-"""The places of a page's series by name and labels."""
-
 
 class Name(NamedTuple):
     """What a name is: vLLM's own one, in whose spelling, and whether it is the second series of a counter."""
@@ -98,7 +91,7 @@ class Page(NamedTuple):
 
     Args:
         kind: Whose names they bore.
-        found: The places of those that count.
+        series: Those that count.
         problem: Why they are not to be read, `None` if they are.
         is_undecided: Whether nobody can tell which of several workers runs, so that none is read.
         process: The labels that tell which server's they are; empty if there is none.
@@ -106,10 +99,10 @@ class Page(NamedTuple):
     """
 
     kind: EngineKind
-    found: Found
+    series: SeriesByName
     problem: PageProblem | None = None
     is_undecided: bool = False
-    process: Labels = ()
+    process: Pairs = ()
     has_estimated_sums: bool = False
 
 
@@ -132,13 +125,13 @@ WANTED: frozenset[str] = frozenset(NAMES)
 """All sample names that are read, in all spellings."""
 
 
-def page_of(found: Found) -> Page:
+def page_of(found: SeriesByName) -> Page:
     """
     Return a page's series by vLLM's own names: of those in vLLM's own spelling if there are any, else of KServe's, else
     of Ray's.
 
     Args:
-        found: The places of its series by the names they bear.
+        found: Its series by the names they bear.
     """
     kinds = {NAMES[name].kind for name in found if NAMES[name].own.startswith(OWN_PREFIX)}
     kind: EngineKind = next((kind for kind in _PREFERRED if kind in kinds), "vllm")
@@ -151,27 +144,27 @@ def page_of(found: Found) -> Page:
     return Page(kind, own, process=next(iter(processes), ()))
 
 
-def _in_own_names(found: Found, kind: EngineKind) -> dict[str, Indexes]:
+def _in_own_names(found: SeriesByName, kind: EngineKind) -> dict[str, Mapping[Labels, float]]:
     """Return the series of one spelling, a counter's second series only where the first is missing."""
-    own: dict[str, Indexes] = {}
+    own: dict[str, Mapping[Labels, float]] = {}
     for is_alias in (False, True):
-        for name, indexes in found.items():
+        for name, values in found.items():
             known = NAMES[name]
             if known.kind == kind and known.is_alias == is_alias:
-                own.setdefault(known.own, indexes)
+                own.setdefault(known.own, values)
     if kind == "ray_vllm":
         return own
-    return own | {name: indexes for name, indexes in found.items() if name in _OF_RAYS_AGENT and name not in own}
+    return own | {name: values for name, values in found.items() if name in _OF_RAYS_AGENT and name not in own}
 
 
-def _ray_page(own: Found) -> Page:
+def _ray_page(own: SeriesByName) -> Page:
     """
     Return what of a page of Ray counts: the series of the one worker that computes, or else of the only one there is.
 
     Ray's agent forgets the gauges of a worker that has reported none for a while, because it has ended or because its
     engine has had nothing to compute. It never forgets counters and histograms.
     """
-    processes = {process_of(labels) for labels in own.get(_RUNNING, {})} or _processes(own)
+    processes = {labels.process for labels in own.get(_RUNNING, {})} or _processes(own)
     if len(processes) != 1:
         is_undecided = _RUNNING not in own
         return Page("ray_vllm", {}, None if is_undecided else "several_servers", is_undecided)
@@ -180,17 +173,17 @@ def _ray_page(own: Found) -> Page:
     if len(_processes(alive)) > 1:
         return Page("ray_vllm", {}, "several_servers")
     process = next(iter(_processes(alive)))
-    every = [labels for indexes in alive.values() for labels in indexes]
+    every = [labels for values in alive.values() for labels in values]
     has_estimates = any(name == _MARK_OF_ESTIMATES for labels in every for name, _ in labels)
     page = Page("ray_vllm", alive, process=process, has_estimated_sums=has_estimates)
     if _has_right_labels(alive):
         return page
     if {_label(labels, "engine", "0") for labels in every} != {"0"}:
         return Page("ray_vllm", {}, "ray_engines_mixed", process=process)
-    return page._replace(found={name: indexes for name, indexes in alive.items() if name not in _SPLIT})
+    return page._replace(series={name: values for name, values in alive.items() if name not in _SPLIT})
 
 
-def _has_right_labels(own: Found) -> bool:
+def _has_right_labels(own: SeriesByName) -> bool:
     """
     Return whether each series has its own labels.
 
@@ -204,28 +197,23 @@ def _has_right_labels(own: Found) -> bool:
     )
 
 
-def process_of(labels: Labels) -> Labels:
-    """Return the labels that tell whose a series is."""
-    return tuple([(name, value) for name, value in labels if name in _PROCESS_LABELS])
-
-
-def _processes(own: Found) -> set[Labels]:
+def _processes(own: SeriesByName) -> set[Pairs]:
     """Return the processes of all series, of those that differ only in what they leave out the one that says most."""
-    every = {process_of(labels) for name, indexes in own.items() if name.startswith(OWN_PREFIX) for labels in indexes}
+    every = {labels.process for name, values in own.items() if name.startswith(OWN_PREFIX) for labels in values}
     return {one for one in every if not any(set(one) < set(other) for other in every)}
 
 
-def _only(own: Found, process: Mapping[str, str]) -> dict[str, Indexes]:
+def _only(own: SeriesByName, process: Mapping[str, str]) -> dict[str, Mapping[Labels, float]]:
     """Return the series that say nothing else of their process; without OpenTelemetry Ray's gauges name no worker."""
     kept = {
         name: {
-            labels: index
-            for labels, index in indexes.items()
-            if all(process.get(label, value) == value for label, value in process_of(labels))
+            labels: value
+            for labels, value in values.items()
+            if all(process.get(label, said) == said for label, said in labels.process)
         }
-        for name, indexes in own.items()
+        for name, values in own.items()
     }
-    return {name: indexes for name, indexes in kept.items() if indexes}
+    return {name: values for name, values in kept.items() if values}
 
 
 def _label(labels: Labels, wanted: str, missing: str) -> str:

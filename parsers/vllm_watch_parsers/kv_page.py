@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from vllm_watch_parsers.front_ends import Labels
+from vllm_watch_parsers.fields import MAX_COUNT
 from vllm_watch_parsers.kv_transfer import (
     DEPRECATED,
     KV_GAUGES,
@@ -24,11 +24,8 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT
-from vllm_watch_parsers.places import EngineKey, engine_key
+from vllm_watch_parsers.labels import EngineKey, SeriesByName
 
-
-Series = Mapping[str, Mapping[Labels, float]]
 
 _MOST_DIGITS = 15
 
@@ -83,7 +80,7 @@ class KvSums:
         return KvReading({key: value for key, value in sound.items() if key not in sums}, gauges)
 
 
-def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
+def read_kv_page(series: SeriesByName, engines: Collection[EngineKey]) -> KvPage:
     """
     Return what KV connectors show of the engines of a page.
 
@@ -94,13 +91,13 @@ def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
     sums: dict[EngineKey, KvSums] = defaultdict(KvSums)
     for name, rows in _rows_of(series).items():
         for labels, value in series[name].items():
-            sums[engine_key(labels)].add(rows, dict(labels), value)
+            sums[labels.engine].add(rows, dict(labels), value)
     for key, usage, share in _simple_usage(series):
         sums[key].put(usage, share)
     counted = {key: frozenset(of_engine.values) for key, of_engine in sums.items()}
     for name, rows in DEPRECATED.items():
         for labels, value in series.get(name, {}).items():
-            key = engine_key(labels)
+            key = labels.engine
             uncounted = (row for row in rows if row.key not in counted.get(key, ()))
             sums[key].add(uncounted, dict(labels), value)
     if len(engines) == 1:
@@ -112,7 +109,7 @@ def read_kv_page(series: Series, engines: Collection[EngineKey]) -> KvPage:
     return KvPage(readings, sum((each.out_of_range for each in sums.values()), Counter[str]()))
 
 
-def _rows_of(series: Series) -> dict[str, tuple[Row, ...]]:
+def _rows_of(series: SeriesByName) -> dict[str, tuple[Row, ...]]:
     """
     Return the rows of the names that a page has, in the order of the table.
 
@@ -123,13 +120,13 @@ def _rows_of(series: Series) -> dict[str, tuple[Row, ...]]:
     return {name: rows for name, rows in ROWS.items() if name in series and name != counted_elsewhere}
 
 
-def _simple_usage(series: Series) -> Iterator[tuple[EngineKey, KvKey, float]]:
+def _simple_usage(series: SeriesByName) -> Iterator[tuple[EngineKey, KvKey, float]]:
     """Yield the share of the blocks of `SimpleCPUOffloadConnector` that are in use, by engine."""
     used: dict[EngineKey, float] = {}
     for labels, value in series.get(SIMPLE_USED, {}).items():
-        used[engine_key(labels)] = max(value, used.get(engine_key(labels), value))
+        used[labels.engine] = max(value, used.get(labels.engine, value))
     for labels in series.get(SIMPLE_INFO, {}):
-        named, key = dict(labels), engine_key(labels)
+        named, key = dict(labels), labels.engine
         tier, capacity = named.get("backend", ""), named.get("capacity_blocks", "")
         is_size = capacity.isascii() and capacity.isdigit() and len(capacity) <= _MOST_DIGITS and int(capacity) > 0
         if key in used and is_size:

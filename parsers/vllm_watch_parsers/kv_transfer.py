@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS
 
 
 KvConnector = Literal[

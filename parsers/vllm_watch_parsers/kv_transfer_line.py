@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from vllm_watch_parsers.events import Event, KvTransfers, Notice
-from vllm_watch_parsers.fields import UNNAMED
+from vllm_watch_parsers.fields import MAX_COUNT, UNNAMED
 from vllm_watch_parsers.kv_transfer import (
     BYTES,
     EXPIRED,
@@ -35,7 +35,6 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.python_repr import top_level_items
 
 

@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
-from vllm_watch_parsers.achieved_work import WORK_START, parse_work
-from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
+from vllm_watch_parsers.engine_stats import STATS_STARTS, WORK_START, parse_stats, parse_work
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
@@ -27,7 +26,6 @@ from vllm_watch_parsers.failures import (
     parse_rocr,
 )
 from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
-from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import (
     STATS_SITES,
     UNKNOWN_SITE,
@@ -50,13 +48,13 @@ _MAX_CACHED = 256
 _UVICORN_START = ACCESS_START.decode()
 _STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START))
 _START_LETTERS = 4
-_NEWS = frozenset(
+_RECORDS = frozenset(start[:_START_LETTERS] for start in (*STARTS, SHM_TIMEOUT_START, *_STATISTICS_STARTS))
+"""How the messages of records start that may have an event, if they do with a letter."""
+
+_NEWS = _RECORDS | frozenset(
     start[:_START_LETTERS]
     for start in (
-        *STARTS,
-        *_STATISTICS_STARTS,
         *ROCR_STARTS,
-        SHM_TIMEOUT_START,
         b"GPU KV cache size",
         b"INFO ",
         b"INFO:     ",
@@ -74,6 +72,16 @@ _NEWS = frozenset(
     )
 )
 """How texts start that may have an event; most lines that continue a record start otherwise."""
+
+_MAX_HEAD = 400
+_NO_RECORDS = b"({[I\x1b"
+"""How lines start that are not plain text: process groups, JSON, C++, uvicorn, colours."""
+
+_FIRST_SIGNS = b" 0123456789#"
+"""How messages start that have no first letter; the logo's lines start with a blank."""
+
+_KV_CACHE_SIZE = b" KV cache size: "
+_MAX_DEVICE = 60
 
 ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records have text that clients sent."""
@@ -198,6 +206,36 @@ def _parse_quickly(line: bytes) -> LogLine | None:
     return NOTHING if is_irrelevant(line) else None
 
 
+def is_irrelevant(line: bytes) -> bool:
+    """
+    Return whether a line that neither continues nor opens a record certainly has no event, at a fifth of the cost.
+
+    It may let an irrelevant line pass, and never rejects one with an event.
+    """
+    if b"\x1b" in line:
+        return False  # The colours must be removed first.
+    at = line.find(_RECORD_SIGN, 0, _MAX_HEAD)
+    if at < 0:
+        return (
+            line[:1] not in _NO_RECORDS
+            and line.find(b"Error", 0, MAX_ERROR_NAME) < 0
+            and not line.startswith(ROCR_STARTS)
+        )
+    level = line.find(b"INFO ", 0, at)
+    if level < 0:
+        level = line.find(b"WARNING ", 0, at)
+    start = at + len(_RECORD_SIGN)
+    return (
+        level >= 0
+        and line[start : start + _START_LETTERS] not in _RECORDS
+        and line[start : start + 1] not in _FIRST_SIGNS
+        and line.find(_KV_CACHE_SIZE, start, start + _MAX_DEVICE) < 0
+        # JSON, and the last lines of tracebacks, are recognized before any level that they quote.
+        and line.find(b"{", 0, level) < 0
+        and line.find(b"Error", 0, level) < 0
+    )
+
+
 def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     """Parse the first line of a record, or a whole one in JSON; `ends_open` is whether the next line continues it."""
     message = head.message.decode("utf-8", "backslashreplace")
@@ -211,9 +249,8 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     if ends_open:
         repeated = text[: len(text) - len(head.message)]
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
-    if (
-        head.site not in STATS_SITES
-    ):  # They name the engine themselves: an API server prints the lines about all engines.
+    # Sites of statistics name the engine themselves: an API server prints the lines about all engines.
+    if head.site not in STATS_SITES:
         events = _with_engine(events, head.process)
     return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
 
@@ -244,7 +281,7 @@ def _parse_statistics(message: str) -> tuple[Event, ...]:
         return parse_spec_decoding(message)
     if message.startswith(KV_START):
         return parse_kv_transfers(message)
-    return parse_work(message) or parse_stats(message) or parse_startup(message)
+    return parse_stats(message) or parse_work(message) or parse_startup(message)
 
 
 def _parse_continuation(text: bytes, record: Record) -> LogLine:

@@ -24,8 +24,8 @@ MAX_LORA_BYTES = 2 * 1024 * 1024
 """
 If the lines of this family are more, then only the first is read, and nobody knows how many adapters are active.
 
-So that no body costs more than ten times an ordinary one: to read this many costs four times one, to receive them three
-times. They are twelve thousand lists of four adapters with names of 16 letters.
+So that no body costs more than ten times an ordinary one. They are twelve thousand lists of four adapters with names of
+16 letters.
 """
 
 MAX_TIME = 3e9
@@ -35,12 +35,6 @@ MAX_ADAPTERS = 1_000_000
 
 _START = LORA_REQUESTS.encode() + b"{"
 _VALUES = re.compile(rb"^" + re.escape(_START) + rb".*\} (\d{1,20}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?)\r?$", re.MULTILINE)
-_FORMS = (
-    (re.compile(rb"\} (\d\.\d{1,30})e\+09\n"), b"e+09"),
-    (re.compile(rb"\} (\d{10}\.\d{1,30})\n"), b""),
-)
-"""How vLLM's two front ends print a time: what numbers are compared by, and what follows it."""
-
 _LABEL = re.compile(rb'([a-z_]{1,64})="((?:[^"\\\n]|\\.)*)"')
 _MAX_LABEL, _RUNNING_LABEL = b"max_lora", b"running_lora_adapters"
 
@@ -122,26 +116,11 @@ class LoraScan:
 
 def _newest(blocks: list[bytes]) -> tuple[float, bytes] | None:
     """Return the time and the labels of the newest series; of several with one time the first counts."""
-    newest = None
-    for lines in blocks:
-        found = _newest_of_alike(lines) or _newest_of_any(lines)
-        if found is not None and (newest is None or found[0] > newest[0]):
-            newest = found
-    return newest
+    found = [_newest_of(lines) for lines in blocks]
+    return max((newest for newest in found if newest is not None), key=lambda newest: newest[0], default=None)
 
 
-def _newest_of_alike(lines: bytes) -> tuple[float, bytes] | None:
-    """Return the newest of lines that all have one of the usual forms, `None` of others: no number is parsed."""
-    for pattern, exponent in _FORMS:
-        if pattern.search(lines, 0, lines.find(b"\n") + 1):
-            values = pattern.findall(lines)
-            # In one form the greatest number is the last in the alphabet. If a line of another family has it, this is
-            # not enough to know.
-            return _with_value(lines, max(values) + exponent) if len(values) == lines.count(b"\n") else None
-    return None
-
-
-def _newest_of_any(lines: bytes) -> tuple[float, bytes] | None:
+def _newest_of(lines: bytes) -> tuple[float, bytes] | None:
     values = _VALUES.findall(lines)
     return _with_value(lines, max(values, key=float)) if values else None
 

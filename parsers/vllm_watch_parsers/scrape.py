@@ -10,17 +10,27 @@ from __future__ import annotations
 import math
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Literal, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Literal, NamedTuple, TypeVar
 
-from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
+from vllm_watch_parsers.exposition import Exposition, Problem, parse_exposition
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
-from vllm_watch_parsers.front_ends import WANTED, EngineKind, Labels, PageProblem
+from vllm_watch_parsers.front_ends import (
+    OWN_PREFIX,
+    WANTED,
+    EngineKind,
+    Page,
+    PageProblem,
+    page_of,
+)
 from vllm_watch_parsers.kv_page import read_kv_page
 from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
+from vllm_watch_parsers.labels import DEFAULT_ENGINE, EngineKey, Labels, Pairs, real_number
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -28,6 +38,8 @@ from vllm_watch_parsers.metric_names import (
     COUNTED_BY_LABEL,
     COUNTERS,
     GAUGES,
+    HISTOGRAM_PARTS,
+    HISTOGRAMS,
     HTTP_REQUESTS,
     INFERENCE_HANDLERS,
     PROCESS_START,
@@ -37,17 +49,14 @@ from vllm_watch_parsers.metric_names import (
     V0_SWAPPED,
     WAITING_BY_REASON,
 )
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
-from vllm_watch_parsers.places import (
-    DEFAULT_ENGINE,
-    EngineKey,
-    HistogramPlace,
-    Places,
-    engine_key,
-    places_of,
-    real_number,
+from vllm_watch_parsers.server_families import (
+    LORA_ACTIVE,
+    LORA_MOST,
+    SERVER_HISTOGRAMS,
+    SERVER_VALUES,
+    ServerSeries,
+    lora_unknown,
 )
-from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, SERVER_VALUES, ServerSeries, lora_unknown
 
 
 MAX_ENGINES = 1024
@@ -72,6 +81,11 @@ _WORK = frozenset({"estimated_flops", "estimated_read_bytes", "estimated_write_b
 _DISABLED = -1.0
 _INFERENCE = INFERENCE_HANDLERS | {"/generate"}
 """With the handler that only the Rust front end has."""
+
+_BUCKET, _SUM, _ = HISTOGRAM_PARTS
+_OF_SERVER = frozenset([*SERVER_VALUES, *(name + part for name in SERVER_HISTOGRAMS for part in HISTOGRAM_PARTS)])
+
+Key = TypeVar("Key")
 
 
 class Histogram(NamedTuple):
@@ -148,7 +162,7 @@ class MetricsReading(NamedTuple):
     is_undecided: bool = False
     flags: Flags = ()
     kind: EngineKind = "vllm"
-    process: Labels = ()
+    process: Pairs = ()
     server_values: Mapping[ServerSeries, float] = MappingProxyType({})
     server_histograms: Mapping[ServerSeries, Histogram] = MappingProxyType({})
 
@@ -181,20 +195,18 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     """Return the reading of a body, parsed for the names in `WANTED`; see `read_metrics`."""
     if exposition.problem is not None:
         return Unreadable(exposition.problem)
-    places = places_of(tuple([group.layout for group in exposition.groups]))
-    page = places.page
-    refused = page.problem or (None if page.is_undecided else _foreign_program(places, exposition.foreign_names))
+    page = page_of(exposition.series)
+    refused = page.problem or (None if page.is_undecided else foreign_program(exposition.foreign_names, page.series))
     if refused is not None:
         return Unreadable(refused)
-    groups = exposition.groups
-    values = groups[0].values if len(groups) == 1 else [value for group in groups for value in group.values]
-    reading = _SeriesReader(places, values).read()._replace(long_lines=exposition.long_lines)
-    reading = _with_lora(reading, exposition, is_v0=V0_SWAPPED in places.label_sets)
-    if places.has_engines or page.is_undecided:
+    reading = _SeriesReader(page).read()._replace(long_lines=exposition.long_lines)
+    reading = _with_lora(reading, exposition, is_v0=V0_SWAPPED in page.series)
+    # The series of an API server are there without statistics, too.
+    if page.is_undecided or any(name.startswith(OWN_PREFIX) and name not in _OF_SERVER for name in page.series):
         return reading._replace(is_undecided=page.is_undecided)
     if _is_before_first_request(exposition, reading):
         return reading._replace(is_before_first_request=True)
-    return Unreadable("stats_disabled" if values or exposition.foreign_names else "not_metrics")
+    return Unreadable("stats_disabled" if exposition.series or exposition.foreign_names else "not_metrics")
 
 
 def _with_lora(reading: MetricsReading, exposition: Exposition, *, is_v0: bool) -> MetricsReading:
@@ -220,17 +232,6 @@ def _with_lora(reading: MetricsReading, exposition: Exposition, *, is_v0: bool) 
     return reading._replace(server_values={**reading.server_values, **known})
 
 
-def _foreign_program(places: Places, foreign_names: frozenset[str]) -> ForeignProgram | None:
-    names, program = _programs.get(places, (None, None))
-    if names != foreign_names:
-        program = foreign_program(foreign_names, places.label_sets)
-        _programs[places] = foreign_names, program
-    return program
-
-
-_programs: WeakKeyDictionary[Places, tuple[frozenset[str], ForeignProgram | None]] = WeakKeyDictionary()
-
-
 def _is_before_first_request(exposition: Exposition, reading: MetricsReading) -> bool:
     """
     Return whether this is the Rust front end before its first request: it has no series before there is a count.
@@ -247,10 +248,9 @@ def _is_before_first_request(exposition: Exposition, reading: MetricsReading) ->
 class _SeriesReader:
     """Gathers the series of one scrape by engine."""
 
-    def __init__(self, places: Places, values: Sequence[float]) -> None:
-        self._places = places
-        self._values = values
-        self._series = places.series(values)
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._series = page.series
         self._out_of_range: dict[str, int] = defaultdict(int)
         self._dropped = 0
 
@@ -290,8 +290,8 @@ class _SeriesReader:
             out_of_range=dict(self._out_of_range),
             dropped=self._dropped,
             flags=cache_flags(dict(next(iter(self._series.get(CACHE_CONFIG, {})), ()))),
-            kind=self._places.page.kind,
-            process=self._places.page.process,
+            kind=self._page.kind,
+            process=self._page.process,
         )
 
     def _newest(self, names: Iterable[str]) -> Mapping[Labels, float]:
@@ -305,13 +305,13 @@ class _SeriesReader:
             for labels, value in self._newest(names).items():
                 if value == _DISABLED and quantity.endswith("_lifetime"):
                     continue
-                self._put_gauge(engines[engine_key(labels)], quantity, value)
+                self._put_gauge(engines[labels.engine], quantity, value)
         for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
             if dict(labels).get("reason") == "deferred":
-                self._put_gauge(engines[engine_key(labels)], "requests_deferred", value)
+                self._put_gauge(engines[labels.engine], "requests_deferred", value)
         for labels, value in self._series.get(SLEEP_STATE, {}).items():
             if dict(labels).get("sleep_state") == "awake":
-                self._put_gauge(engines[engine_key(labels)], "awake", value)
+                self._put_gauge(engines[labels.engine], "awake", value)
         return engines
 
     def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
@@ -328,12 +328,12 @@ class _SeriesReader:
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add_up(engines[engine_key(labels)], quantity, value)
+                self._add_up(engines[labels.engine], quantity, value)
         for name, (label, quantities) in COUNTED_BY_LABEL.items():
             for labels, value in self._series.get(name, {}).items():
                 known = quantities.get(dict(labels).get(label, ""))
                 if known is not None:
-                    self._add_up(engines[engine_key(labels)], known, value)
+                    self._add_up(engines[labels.engine], known, value)
         return engines
 
     def _add_up(self, counts: dict[str, float], quantity: str, value: float) -> None:
@@ -360,7 +360,7 @@ class _SeriesReader:
         for labels, value in self._series.get(name, {}).items():
             label_value = dict(labels).get(label)
             if label_value is not None:
-                self._add(engines[engine_key(labels)], label_value, value, quantity)
+                self._add(engines[labels.engine], label_value, value, quantity)
         return engines
 
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
@@ -379,14 +379,29 @@ class _SeriesReader:
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
         """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""
         engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
-        for quantity, key, place in self._places.histograms:
-            histogram = None if place is None else _histogram(place, self._values)
+        for quantity, names in HISTOGRAMS.items():
+            name = next((name for name in names if name + _BUCKET in self._series), None)
+            if name is None:
+                continue
+            for key, histogram in self._family(name, quantity, attrgetter("engine")):
+                is_estimate = self._page.has_estimated_sums
+                engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
+        return engines
+
+    def _family(self, name: str, quantity: str, key_of: Callable[[Labels], Key]) -> Iterator[tuple[Key, Histogram]]:
+        """Yield the well-formed histograms of one family by what their labels say they are about."""
+        buckets: dict[Key, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+        for labels, value in self._series.get(name + _BUCKET, {}).items():
+            buckets[key_of(labels)][labels.bound] += value  # Several processes have one each.
+        sums: dict[Key, float] = defaultdict(float)
+        for labels, value in self._series.get(name + _SUM, {}).items():
+            sums[key_of(labels)] += value
+        for key, counts in buckets.items():
+            histogram = _histogram(counts, sums.get(key))
             if histogram is None:
                 self._out_of_range[quantity] += 1
             else:
-                is_estimate = self._places.page.has_estimated_sums
-                engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
-        return engines
+                yield key, histogram
 
     def _server_values(self) -> dict[ServerSeries, float]:
         found: dict[ServerSeries, float] = {}
@@ -399,12 +414,8 @@ class _SeriesReader:
 
     def _server_histograms(self) -> dict[ServerSeries, Histogram]:
         found: dict[ServerSeries, Histogram] = {}
-        for series, place in self._places.server_histograms:
-            histogram = None if place is None else _histogram(place, self._values)
-            if histogram is None:
-                self._out_of_range[series.name] += 1
-            else:
-                found[series] = histogram
+        for name, family in SERVER_HISTOGRAMS.items():
+            found.update(self._family(name, family.name, family.series))
         return found
 
     def _admission_rejections(self) -> dict[tuple[str, str], float]:
@@ -461,21 +472,23 @@ def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:
     return tuple(ordered)
 
 
-def _histogram(place: HistogramPlace, values: Sequence[float]) -> Histogram | None:
-    """Return a histogram if it is well formed: whole counts that never fall, and no sum below 0."""
-    total = _added(place.sums, values)
-    if place.lone_counts is not None:
-        counts = place.lone_counts(values)
-    else:
-        counts = tuple([_added(indexes, values) for indexes in place.counts])
+def _histogram(buckets: Mapping[float, float], total: float | None) -> Histogram | None:
+    """Return a histogram if it is well formed: sound bounds, whole counts that never fall, and no sum below 0."""
+    bounds = _ascending(tuple(buckets))
+    if bounds is None or total is None:
+        return None
+    counts = tuple([buckets[bound] for bound in bounds])
     # Sorted is what never falls: NaN, which has no order, is no whole number.
     is_whole = all(map(float.is_integer, counts)) and counts[0] >= 0 and counts[-1] <= MAX_COUNT
     is_sound = is_whole and list(counts) == sorted(counts) and 0 <= total < math.inf
-    return Histogram(place.bounds, counts, total) if is_sound else None
+    return Histogram(bounds, counts, total) if is_sound else None
 
 
-def _added(indexes: tuple[int, ...], values: Sequence[float]) -> float:
-    return values[indexes[0]] if len(indexes) == 1 else sum([values[index] for index in indexes])
+@lru_cache(maxsize=256)  # Those of one family are one object in all readings that are kept.
+def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...] | None:
+    """Return the bounds of buckets in their order; `None` if they are not those of a histogram."""
+    is_sound = math.inf in bounds and not any(math.isnan(bound) or bound < 0 for bound in bounds)
+    return tuple(sorted(bounds)) if is_sound else None
 
 
 def _whole(text: str) -> int | None:
@@ -494,7 +507,6 @@ __all__ = [
     "Histogram",
     "HttpRequests",
     "MetricsReading",
-    "Sample",
     "Unreadable",
     "read_metrics",
     "reading_of",

@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
+import re
+
+from collections.abc import Mapping
 from math import isnan
 
-from vllm_watch_parsers.events import DiffusionDecoding, Event, Notice, SpecDecoding
+from vllm_watch_parsers.engine_stats import reported
+from vllm_watch_parsers.events import DiffusionDecoding, Event, SpecDecoding
 from vllm_watch_parsers.fields import (
+    MAX_DRAFT_TOKENS,
+    MAX_TOKENS,
+    MAX_TOKENS_PER_SECOND,
+    USUAL_PERCENT,
+    USUAL_RATE,
     Kind,
     MalformedError,
     OutOfRangeError,
@@ -14,8 +23,8 @@ from vllm_watch_parsers.fields import (
     named_fields,
     read_field,
     unknown_name,
+    usual_ratio,
 )
-from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
 
 V1_START = "SpecDecoding metrics: "
@@ -54,6 +63,16 @@ _RATIO_OF_COUNTS = "Mean denoising steps per canvas"
 _AMBIGUOUS = "Draft acceptance rate: "
 _POSITIONS = "Per-position acceptance rate"
 
+_SHARE = r"(?:0\.\d{3}|1\.000)"
+_USUAL = re.compile(
+    rf"{V1_START}Mean acceptance length: (\d{{1,2}}\.\d{{1,2}}), Accepted throughput: ({USUAL_RATE}) tokens/s, "
+    rf"Drafted throughput: ({USUAL_RATE}) tokens/s, Accepted: (\d{{1,12}}) tokens, Drafted: (\d{{1,12}}) tokens, "
+    rf"Per-position acceptance rate: ({_SHARE}(?:, {_SHARE}){{0,63}}), "
+    rf"Avg Draft acceptance rate: ({USUAL_PERCENT})%\Z",
+    re.ASCII,
+)
+"""The form of nearly all lines of V1, in which every number is in its range."""
+
 Value = float | int | tuple[float | None, ...] | None
 
 
@@ -65,57 +84,62 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
         The event without its engine (the line names none: it belongs to the statistics
         line before it), a `Notice` for a line out of range or not understood, or nothing.
     """
+    usual = _USUAL.match(message)
+    if usual is not None:
+        return (_usual_drafts(usual),)
     if message.startswith(V1_START):
-        return _parse(message[len(V1_START) :], _V1_FIELDS)
+        return reported(lambda: _drafts(message[len(V1_START) :], _V1_FIELDS))
     if message.startswith(V0_START):
-        return _parse(message[len(V0_START) :], _V0_FIELDS)
+        return reported(lambda: _drafts(message[len(V0_START) :], _V0_FIELDS))
     if message.startswith(DIFFUSION_START):
-        return _parse_diffusion(message[len(DIFFUSION_START) :])
+        return reported(lambda: _diffusion(message[len(DIFFUSION_START) :]))
     return ()
 
 
-def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
-    """Parse the fields of a line; without an acceptance ratio it is malformed."""
+def _usual_drafts(found: re.Match[str]) -> SpecDecoding:
+    length, accepted_rate, drafted_rate, accepted, drafted, positions, rate = found.groups()
+    return SpecDecoding(
+        None,
+        float(length),
+        float(accepted_rate),
+        float(drafted_rate),
+        int(accepted),
+        int(drafted),
+        usual_ratio(rate),
+        tuple(map(float, positions.split(", "))),
+    )
+
+
+def _drafts(body: str, table: Mapping[str, Kind]) -> SpecDecoding | None:
+    """Return what a line says; without an acceptance ratio it is malformed."""
+    values, unknown = _fields(body.rstrip("."), table)
+    if "acceptance_ratio" not in values:
+        return None
+    event = SpecDecoding(unknown_fields=unknown, **values)  # type: ignore[arg-type]  # By the tables.
+    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
+    return _with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event
+
+
+def _diffusion(body: str) -> DiffusionDecoding | None:
+    """Return what a line of a diffusion language model says; without its counts it is malformed."""
+    values, unknown = _fields(body, _DIFFUSION_FIELDS)
+    if "committed_tokens" not in values or "denoising_steps" not in values:
+        return None
+    return DiffusionDecoding(unknown_fields=unknown, **values)  # type: ignore[arg-type]  # By the table.
+
+
+def _fields(body: str, table: Mapping[str, Kind]) -> tuple[dict[str, Value], tuple[str, ...]]:
     values: dict[str, Value] = {}
     unknown = []
-    try:
-        for name, text in named_fields(body.rstrip(".")):
-            kind = known.get(name)
-            if kind is not None:
-                values[kind.field] = read_field(kind, text)
-            elif name == _POSITIONS:
-                values["position_acceptance_ratio"] = _read_positions(text)
-            else:
-                unknown.append(unknown_name(name))
-    except OutOfRangeError as error:
-        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
-    except MalformedError:
-        return (Notice("stats_unparsed"),)
-    if "acceptance_ratio" not in values:
-        return (Notice("stats_unparsed"),)
-    event = SpecDecoding(unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
-    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
-    return (_with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event,)
-
-
-def _parse_diffusion(body: str) -> tuple[Event, ...]:
-    """Parse the fields of a line of a diffusion language model; without its counts it is malformed."""
-    values: dict[str, float | int | None] = {}
-    unknown = []
-    try:
-        for name, text in named_fields(body):
-            kind = _DIFFUSION_FIELDS.get(name)
-            if kind is not None:
-                values[kind.field] = read_field(kind, text)
-            elif name != _RATIO_OF_COUNTS:
-                unknown.append(unknown_name(name))
-    except OutOfRangeError as error:
-        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
-    except MalformedError:
-        return (Notice("stats_unparsed"),)
-    if "committed_tokens" not in values or "denoising_steps" not in values:
-        return (Notice("stats_unparsed"),)
-    return (DiffusionDecoding(unknown_fields=tuple(unknown), **values),)  # type: ignore[arg-type]  # By the table.
+    for name, text in named_fields(body):
+        kind = table.get(name)
+        if kind is not None:
+            values[kind.field] = read_field(kind, text)
+        elif name == _POSITIONS and table is not _DIFFUSION_FIELDS:
+            values["position_acceptance_ratio"] = _read_positions(text)
+        elif name != _RATIO_OF_COUNTS or table is not _DIFFUSION_FIELDS:
+            unknown.append(unknown_name(name))
+    return values, tuple(unknown)
 
 
 def _read_positions(text: str) -> tuple[float | None, ...]:

@@ -22,8 +22,8 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.flags import printed_flags
-from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 

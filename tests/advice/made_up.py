@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
+from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch_parsers.scrape import Histogram
 
 

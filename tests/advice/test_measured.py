@@ -6,8 +6,8 @@ from __future__ import annotations
 from tests.advice.made_up import Part, load, server
 from tests.support.load_tests import latency, run
 
-from vllm_watch.analysis.advice import measured
-from vllm_watch.analysis.advice.subject import subjects
+from vllm_watch.analysis.advice.advice_subject import subjects
+from vllm_watch.analysis.advice.advisor import Configuration, best, measurements
 
 
 FLAG = "max-num-seqs"
@@ -21,7 +21,7 @@ def load_tests(seats, speed, tpot=7.0):
         run(f"{seats}-{place}", speed * factor, config={FLAG: seats}, tpot_ms=latency(tpot / factor))
         for place, factor in enumerate(factors)
     )
-    return measured.Tested(subject, tuple(made))
+    return Configuration(subject, tuple(made))
 
 
 def test_of_several_better_values_the_best_one_is_advised():
@@ -29,26 +29,26 @@ def test_of_several_better_values_the_best_one_is_advised():
     now, far_better, better = load_tests("16", 1.0), load_tests("32", 1.6), load_tests("64", 1.2)
 
     for others in ([far_better, better], [better, far_better]):
-        assert measured.best(measured.measurements(now, others))[FLAG].other == "32"
+        assert best(measurements(now, others))[FLAG].other == "32"
 
 
 def test_a_worse_value_is_never_the_best_one():
     """Where all others were worse there is nothing to advise."""
-    assert measured.best(measured.measurements(load_tests("16", 1.0), [load_tests("32", 0.8)])) == {}
+    assert best(measurements(load_tests("16", 1.0), [load_tests("32", 0.8)])) == {}
 
 
 def test_a_difference_that_is_not_shown_is_no_reason():
     """Load tests that decide nothing are known as such: their value is neither the best one nor a bad one."""
-    (found,) = measured.measurements(load_tests("16", 1.0), [load_tests("32", 1.001)])
+    (found,) = measurements(load_tests("16", 1.0), [load_tests("32", 1.001)])
 
     assert found.verdict not in {"better", "worse"}
-    assert measured.best([found]) == {}
+    assert best([found]) == {}
     assert f": {found.verdict.replace('_', ' ')}, " in found.evidence[0].text
 
 
 def test_what_was_worse_is_told_beside_what_was_better():
     """More tokens a second, and twice the time for each token: both are evidence."""
-    (found,) = measured.measurements(load_tests("16", 1.0), [load_tests("32", 1.5, tpot=14.0)])
+    (found,) = measurements(load_tests("16", 1.0), [load_tests("32", 1.5, tpot=14.0)])
 
     assert found.verdict == "better"
     assert found.evidence[0].series == "output_throughput"

@@ -11,24 +11,19 @@ import pytest
 
 from tests.loadtest.histories import recorded
 from tests.loadtest.load_tests import FOLDER
-from tests.support.recordings import ROOT
+from tests.support.recordings import NAMES
 from tests.support.shared import shared
 
-from vllm_watch.analysis.advice.advise import advise
-from vllm_watch.analysis.advice.subject import Given
+from vllm_watch.analysis.advice.advice_subject import Given
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.analysis.loadtest.sources import read_sources
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.report_sources import read_sources
 
 
 pytestmark = pytest.mark.slow
 
 NOTHING = Report(runs=())
-NAMES = [
-    "day",
-    *sorted(path.name.partition(".")[0] for path in (ROOT / "recordings").iterdir() if path.suffix != ".md"),
-]
 DRAFTS = "speculative-config.num_speculative_tokens"
 OF_RULES = Path(__file__).parent / "recordings"
 BATCH, BUDGET = "max-num-seqs", "max-num-batched-tokens"
@@ -81,7 +76,7 @@ def changes(advised):
     return [(each.flag, each.now, each.proposed) for each in advised.advice]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["day", *NAMES])
 def test_recordings(name):
     """Small batches, a full KV cache and rejected drafts have their line; all healthy and broken servers have none."""
     history = recorded(name)

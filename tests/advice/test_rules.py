@@ -7,17 +7,17 @@ import pytest
 
 from tests.advice.made_up import Part, load, server
 
-from vllm_watch.analysis.advice.advise import advise
-from vllm_watch.analysis.advice.rules import RULES
-from vllm_watch.analysis.advice.subject import Given
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.advice.advice_subject import Given
+from vllm_watch.analysis.advice.advisor import advise
+from vllm_watch.analysis.advice.judge import RULES
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 
 
 NOTHING = Report(runs=())
 CHAT = Given(parse_objective("chat"))  # 500 ms to the first token, 50 ms for each.
 BUDGET = {"max-num-batched-tokens": "2048"}
+EAGER = {"enforce-eager": "True"}
 PER_TOKEN = {"time_per_output_token_seconds": {0.03: 5.0}}
 PROMPTS = {"request_prompt_tokens": {900.0: 2.0}}
 TOKENS = {"generation_tokens_total": 500.0, "preemptions_total": 0.0}
@@ -44,6 +44,11 @@ def unknown(history, rule, given=None):
     """Return what a rule cannot judge without."""
     (found,) = (each.unknown for each in advised(history, given).silent if each.rule == rule)
     return found
+
+
+def is_silent(history, rule, said, given=None):
+    """Return whether nothing is advised by a rule, and the reason says so."""
+    return rule not in {name for name, *_ in changes(history, given)} and said in reason(history, rule, given)
 
 
 def full(seconds=700, running=12.0, rates=PREEMPTING):
@@ -73,59 +78,40 @@ def too_slow(half=0.03, full=0.08, rate=500.0):
 class TestBatch:
     """``max-num-seqs``."""
 
-    def test_more_where_the_batch_is_full_and_the_cache_empty(self):
-        """Twice as many, if requests wait for a place and the KV cache has room."""
-        assert changes(server(waiting())) == [("max-num-seqs-up", "16", "32")]
-
-    def test_no_more_than_the_cache_has_room_for(self):
-        """At 50 % of the KV cache there is room for two fifths more, not for twice as many."""
-        assert changes(server(waiting(kv=0.5))) == [("max-num-seqs-up", "16", "22")]
-
-    def test_no_more_than_a_step_has_room_for(self):
-        """Each request takes a token of the budget, and with drafts one for each of them."""
-        config = {"max-num-batched-tokens": "128"}
-
-        assert changes(server(waiting(), config=config, facts={"num_speculative_tokens": 4.0})) == [
-            ("max-num-seqs-up", "16", "25")
-        ]
+    @pytest.mark.parametrize(
+        ("kv", "how", "proposed"),
+        [
+            (0.2, {}, "32"),
+            (0.5, {}, "22"),
+            (0.2, {"config": {"max-num-batched-tokens": "128"}, "facts": {"num_speculative_tokens": 4.0}}, "25"),
+        ],
+        ids=["twice as many", "as the KV cache has room for", "as a step has room for, with a token for each draft"],
+    )
+    def test_more_where_requests_wait_for_a_place(self, kv, how, proposed):
+        """A full batch may be twice as large, but not larger than the KV cache and a step have room for."""
+        assert changes(server(waiting(kv=kv), **how)) == [("max-num-seqs-up", "16", proposed)]
 
     @pytest.mark.parametrize(
-        ("part", "said"),
+        ("parts", "said"),
         [
-            (waiting(running=10.0), "something else holds them back"),
-            (waiting(kv=0.75), "75.0 % full"),
-            (waiting(rates=PREEMPTING), "were preempted"),
-            (waiting(kv=0.6), "no room for many more"),
-            (waiting(seconds=100), "requests wait for 1 min 40 s in all, and 2 min are needed"),
-            (waiting(often=0.0), "requests wait for 0 s in all"),
+            ([waiting(running=10.0)], "something else holds them back"),
+            ([waiting(kv=0.75)], "75.0 % full"),
+            ([waiting(rates=PREEMPTING)], "were preempted"),
+            ([waiting(kv=0.6)], "no room for many more"),
+            ([waiting(seconds=100)], "requests wait for 1 min 40 s in all, and 2 min are needed"),
+            ([waiting(often=0.0)], "requests wait for 0 s in all"),
+            ([Part(7200, load(4.0), TOKENS), waiting(180)], "5.00 % are needed"),
+            (
+                [waiting(300), waiting(70, running=12.0), waiting(230)],
+                "the two halves of the time do not agree; in the s",
+            ),
+            ([Part(300, load(8.0), TOKENS), waiting()], "half a batch gives as many tokens"),
         ],
     )
-    def test_silent(self, part, said):
-        """A batch with room, a KV cache without, preemptions, a short time: no advice, and the reason."""
-        assert changes(server(part)) == []
-        assert said in reason(server(part), "max-num-seqs-up")
-
-    def test_rare_waiting_is_no_reason(self):
-        """Three minutes of two hours are below 5 % of the time with work."""
-        quiet = Part(7200, load(4.0), TOKENS)
-
-        assert changes(server(quiet, waiting(180))) == []
-        assert "5.00 % are needed" in reason(server(quiet, waiting(180)), "max-num-seqs-up")
-
-    def test_two_halves_have_to_agree(self):
-        """What was so only in the first half of the time is over."""
-        history = server(waiting(300), waiting(70, running=12.0), waiting(230))
-
-        assert changes(history) == []
-        assert "the two halves of the time do not agree; in the second one" in reason(history, "max-num-seqs-up")
-        assert changes(server(waiting(600))) != []
-
-    def test_a_flat_curve_is_no_reason(self):
-        """Where half a batch gives as many tokens a second as a full one, more of them give nothing."""
-        half = Part(300, load(8.0), TOKENS)
-
-        assert changes(server(half, waiting())) == []
-        assert "half a batch gives as many tokens" in reason(server(half, waiting()), "max-num-seqs-up")
+    def test_silent(self, parts, said):
+        """A batch with room, a full cache, preemptions, a short or rare time, unlike halves, a flat curve."""
+        assert changes(server(*parts)) == []
+        assert is_silent(server(*parts), "max-num-seqs-up", said)
 
     def test_the_limit_has_to_be_known(self):
         """Without the flag there is no advice on it, whatever its default is."""
@@ -172,8 +158,7 @@ class TestBatch:
     )
     def test_fewer_is_silent(self, parts, said):
         """Where the objective is met, half a batch misses it, too, a full one gives more, or half was never seen."""
-        assert said in reason(server(*parts), "max-num-seqs-down-for-latency", CHAT)
-        assert "max-num-seqs-down-for-latency" not in {rule for rule, *_ in changes(server(*parts), CHAT)}
+        assert is_silent(server(*parts), "max-num-seqs-down-for-latency", said, CHAT)
 
     def test_engines_have_a_limit_each(self):
         """Of two engines with 16 places each, 20 running requests fill no batch."""
@@ -203,10 +188,8 @@ class TestCache:
     )
     def test_the_share_is_silent(self, config, device, said):
         """At the most that is safe, where another flag decides, on a CPU, and where it is not known."""
-        history = server(full(), config=config, device=device)
-
-        assert said in reason(history, "gpu-memory-utilization-up")
-        assert changes(history) == []
+        assert is_silent(server(full(), config=config, device=device), "gpu-memory-utilization-up", said)
+        assert changes(server(full(), config=config, device=device)) == []
 
     def test_an_override_is_nearest(self):
         """If the number of blocks is fixed, no other flag makes the cache larger."""
@@ -226,16 +209,14 @@ class TestCache:
     )
     def test_fp8_is_silent(self, dtype, running, said):
         """With 8 bits already, and where a larger cache would not be used."""
-        history = server(full(running=running), config={"kv-cache-dtype": dtype})
-
-        assert said in reason(history, "kv-cache-dtype-fp8")
+        assert is_silent(server(full(running=running), config={"kv-cache-dtype": dtype}), "kv-cache-dtype-fp8", said)
 
     def test_a_cache_that_is_not_full(self):
-        """At 90 % nothing is said of the KV cache."""
-        history = server(full()._replace(gauges=load(12.0, 5.0, 0.9)), config={"gpu-memory-utilization": "0.9"})
+        """Below 90 % nothing is said of the KV cache."""
+        history = server(full()._replace(gauges=load(12.0, 5.0, 0.89)), config={"gpu-memory-utilization": "0.9"})
 
         assert changes(history) == []
-        assert "the KV cache is full only 0 % of this time (highest: 90.0 %)" in reason(
+        assert "the KV cache is full only 0 % of this time (highest: 89.0 %)" in reason(
             history, "gpu-memory-utilization-up"
         )
 
@@ -305,10 +286,7 @@ class TestBudget:
     )
     def test_more_is_silent(self, observed, rates, said):
         """Where the objective is met, prompts are short or cached, gaps are long, requests wait, or all is unknown."""
-        history = self.history(observed, rates=rates)
-
-        assert said in reason(history, "max-num-batched-tokens-up", CHAT)
-        assert "max-num-batched-tokens-up" not in {rule for rule, *_ in changes(history, CHAT)}
+        assert is_silent(self.history(observed, rates=rates), "max-num-batched-tokens-up", said, CHAT)
 
     def test_less_where_large_steps_make_others_wait(self):
         """The gaps are uneven and beyond the objective, and the first token has room."""
@@ -317,26 +295,23 @@ class TestBudget:
         assert changes(history, CHAT) == [("max-num-batched-tokens-down", "2048", "1024")]
 
     @pytest.mark.parametrize(
-        ("observed", "said"),
+        ("observed", "rates", "said"),
         [
-            (latencies(0.08, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)), "is not shown to be beyond"),
-            (latencies(0.08, {0.2: 100.0}, iteration_tokens=steps(9.0, 1.0)), "are even"),
-            (latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 0.01)), "not the cause"),
-            (latencies(0.4, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0)), "has no room"),
+            (latencies(0.08, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)), SHORT, "is not shown to be beyond"),
+            (latencies(0.08, {0.2: 100.0}, iteration_tokens=steps(9.0, 1.0)), SHORT, "are even"),
+            (latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 0.01)), SHORT, "not the cause"),
+            (latencies(0.4, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0)), SHORT, "has no room"),
+            (
+                latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0)),
+                prompts(1000.0, cached=500.0),
+                "33.3 % of the prompts' tokens are cached",
+            ),
         ],
     )
-    def test_less_is_silent(self, observed, said):
-        """Where gaps are short, or even, steps small, or the first token late already."""
-        assert said in reason(self.history(observed), "max-num-batched-tokens-down", CHAT)
-        assert changes(self.history(observed), CHAT) == []
-
-    def test_less_is_silent_where_prompts_are_cached(self):
-        """Cached tokens count in a step, but cost it nothing: then how large steps are is not known."""
-        observed = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0))
-        history = self.history(observed, rates=prompts(1000.0, cached=500.0))
-
-        assert "33.3 % of the prompts' tokens are cached" in reason(history, "max-num-batched-tokens-down", CHAT)
-        assert changes(history, CHAT) == []
+    def test_less_is_silent(self, observed, rates, said):
+        """Gaps are short or even, steps small, the first token late, or prompts cached, which cost nothing."""
+        assert is_silent(self.history(observed, rates=rates), "max-num-batched-tokens-down", said, CHAT)
+        assert changes(self.history(observed, rates=rates), CHAT) == []
 
     def test_less_is_not_less_than_a_batch_needs(self):
         """Half of 512 tokens is not advised."""
@@ -379,37 +354,26 @@ class TestDrafts:
     """How many draft tokens."""
 
     @pytest.mark.parametrize(
-        ("tokens", "accepted", "running", "change"),
+        ("tokens", "accepted", "running", "expected"),
         [
-            (4, (0.8, 0.5, 0.2, 0.1), 4.0, ("draft-tokens-down", "4", "2")),
-            (4, (0.2, 0.1, 0.1, 0.0), 4.0, ("draft-tokens-down", "4", "off")),
-            (1, (0.5,), 12.0, ("draft-tokens-down", "1", "off")),
-            (2, (0.8, 0.7), 4.0, ("draft-tokens-up", "2", "4")),
-            (1, (0.95,), 8.0, ("draft-tokens-up", "1", "2")),
-            (3, (0.9, 0.8, 0.7), 2.0, ("draft-tokens-up", "3", "4")),
+            (4, (0.8, 0.5, 0.2, 0.1), 4.0, [("draft-tokens-down", "4", "2")]),
+            (4, (0.2, 0.1, 0.1, 0.0), 4.0, [("draft-tokens-down", "4", "off")]),
+            (1, (0.5,), 12.0, [("draft-tokens-down", "1", "off")]),
+            (2, (0.8, 0.7), 4.0, [("draft-tokens-up", "2", "4")]),
+            (1, (0.95,), 8.0, [("draft-tokens-up", "1", "2")]),
+            (3, (0.9, 0.8, 0.7), 2.0, [("draft-tokens-up", "3", "4")]),
+            (4, (0.9, 0.8, 0.7, 0.6), 4.0, []),
+            (2, (0.8, 0.7), 8.0, []),
+            (2, (1.0, 1.0), 12.0, []),
+            (3, (0.8, 0.5, 0.4), 4.0, []),
+            (3, (0.9, 0.5, 0.4), 12.0, []),
         ],
     )
-    def test_change(self, tokens, accepted, running, change):
+    def test_change(self, tokens, accepted, running, expected):
         """Fewer where the last ones are rejected, none where nearly all are, more where nearly none is."""
         config = {"speculative-config.num_speculative_tokens": str(tokens)}
 
-        assert changes(server(drafting(accepted, running), config=config)) == [change]
-
-    @pytest.mark.parametrize(
-        ("tokens", "accepted", "running"),
-        [
-            (4, (0.9, 0.8, 0.7, 0.6), 4.0),
-            (2, (0.8, 0.7), 8.0),
-            (2, (1.0, 1.0), 12.0),
-            (3, (0.8, 0.5, 0.4), 4.0),
-            (3, (0.9, 0.5, 0.4), 12.0),
-        ],
-    )
-    def test_silent(self, tokens, accepted, running):
-        """Where they are accepted often enough, more of them are not, and a crowd gets enough of them."""
-        config = {"speculative-config.num_speculative_tokens": str(tokens)}
-
-        assert changes(server(drafting(accepted, running), config=config)) == []
+        assert changes(server(drafting(accepted, running), config=config)) == expected
 
     def test_a_log_has_the_shares_of_each_moment(self):
         """Where nothing is counted by position, the mean of what is printed counts."""
@@ -432,42 +396,37 @@ class TestDrafts:
 class TestStart:
     """Eager mode and prefix caching."""
 
-    def test_eager_mode(self):
-        """Small batches in eager mode on a GPU."""
-        part = Part(700, load(4.0), TOKENS, PER_TOKEN)
+    @pytest.mark.parametrize(
+        ("gauges", "how", "is_advised"),
+        [
+            (load(4.0), {}, True),
+            (load(4.0), {"device": "cpu"}, False),
+            (load(4.0), {"device": None}, False),
+            (load(4.0), {"config": {"enforce-eager": "False"}}, False),
+            (load(4.0, kv=0.96), {}, False),
+            (load(40.0), {"config": {**EAGER, "max-num-seqs": "64"}, "facts": {"max_running_requests": 64.0}}, False),
+        ],
+        ids=["small batches", "on a CPU", "an unknown device", "it is off", "a full KV cache", "large batches"],
+    )
+    def test_eager_mode(self, gauges, how, is_advised):
+        """Graphs help small batches on a GPU, and need memory that a full KV cache does not leave."""
+        history = server(Part(700, gauges, TOKENS, PER_TOKEN), **{"config": EAGER, **how})
 
-        assert changes(server(part, config={"enforce-eager": "True"})) == [("enforce-eager-off", "True", "False")]
-        for device, config in (("cpu", "True"), (None, "True"), ("cuda", "False")):
-            assert changes(server(part, config={"enforce-eager": config}, device=device)) == []
+        assert changes(history) == [("enforce-eager-off", "True", "False")] * is_advised
 
-    def test_eager_mode_beside_a_full_cache(self):
-        """Graphs need memory: nothing is said where the KV cache becomes full."""
-        history = server(Part(700, load(4.0, kv=0.96), TOKENS, PER_TOKEN), config={"enforce-eager": "True"})
+    @pytest.mark.parametrize(
+        ("switch", "shared", "is_advised"),
+        [("False", 600, True), ("False", 100, False), ("False", None, False), ("True", 600, False), (None, 600, False)],
+    )
+    def test_prefix_caching(self, switch, shared, is_advised):
+        """It is advised where it is known to be off, and a large part of the prompts to be the same."""
+        config = {} if switch is None else {"enable-prefix-caching": switch}
+        history = server(Part(700, load(4.0), TOKENS, PROMPTS), config=config)
 
-        assert changes(history) == []
-        assert "graphs would take memory" in reason(history, "enforce-eager-off")
-
-    def test_eager_mode_of_large_batches(self):
-        """With 40 requests at once nothing is said: graphs help small batches."""
-        part = Part(700, load(40.0), TOKENS, PER_TOKEN)
-        config = {"enforce-eager": "True", "max-num-seqs": "64"}
-
-        assert changes(server(part, config=config, facts={"max_running_requests": 64.0})) == []
-
-    @pytest.mark.parametrize(("shared", "is_advised"), [(600, True), (100, False), (None, False)])
-    def test_prefix_caching(self, shared, is_advised):
-        """It is advised where it is off and a large part of the prompts is known to be the same."""
-        history = server(Part(700, load(4.0), TOKENS, PROMPTS), config={"enable-prefix-caching": "False"})
-        expected = [("enable-prefix-caching-on", "False", "True")] if is_advised else []
-
-        assert changes(history, Given(shared_prompt_tokens=shared)) == expected
-
-    def test_prefix_caching_that_is_on(self):
-        """Where it is on nothing is said, and where it is not known neither."""
-        part = Part(700, load(4.0), TOKENS, PROMPTS)
-
-        for config in ({"enable-prefix-caching": "True"}, {}):
-            assert changes(server(part, config=config), Given(shared_prompt_tokens=600)) == []
+        assert (
+            changes(history, Given(shared_prompt_tokens=shared))
+            == [("enable-prefix-caching-on", "False", "True")] * is_advised
+        )
 
 
 FULL_CACHE = {"gpu-memory-utilization": "0.9", "kv-cache-dtype": "auto"}

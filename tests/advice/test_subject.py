@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.advice.made_up import START, Part, load, server
 
-from vllm_watch.analysis.advice.subject import subjects
+from vllm_watch.analysis.advice.advice_subject import subjects
 
 
 TOKENS = {"generation_tokens_total": 100.0}

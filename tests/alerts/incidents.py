@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.alerts.replay import Fired, fired, name_of
-from tests.support.recordings import ROOT
+from tests.support.recordings import recording_path
 
 from vllm_watch.analysis.replay.recording import BUNDLED
-
-
-RECORDINGS = ROOT / "recordings"
 
 
 class Expected(NamedTuple):
@@ -30,14 +27,14 @@ class Incident(NamedTuple):
     A recording, what happens in it, and what is said of it.
 
     Args:
-        folder: Where it is.
+        path: Where it is.
         story: What happens, with seconds.
         expected: What must fire.
         allowed: What else may fire.
         quiet: Stretches in which nothing may begin to fire.
     """
 
-    folder: Path
+    path: Path
     story: str
     expected: tuple[Expected, ...] = ()
     allowed: frozenset[str] = frozenset()
@@ -46,7 +43,7 @@ class Incident(NamedTuple):
     @property
     def name(self) -> str:
         """The recording's name."""
-        return name_of(self.folder)
+        return name_of(self.path)
 
 
 _OVERLOAD = frozenset({"VllmQueueGrowing", "VllmKvCacheSaturated", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})
@@ -66,22 +63,22 @@ INCIDENTS = (
         quiet=((0, 185),),
     ),
     Incident(
-        RECORDINGS / "stall",
+        recording_path("stall"),
         "the engine is frozen from 89 to 174 with one request running, while /health says 200",
         (Expected("VllmEngineStalled", 89, 179, ended_by=200),),
         quiet=((0, 89),),
     ),
-    Incident(RECORDINGS / "dp1", "two engines under a light load", quiet=((0, 600),)),
-    Incident(RECORDINGS / "prefill", "computes twenty prompts for another server, from 10 to 90", quiet=((0, 130),)),
-    Incident(RECORDINGS / "decode", "takes their KV blocks and generates the answers", quiet=((0, 130),)),
-    Incident(RECORDINGS / "vl", "a vision model under a light load", quiet=((0, 600),)),
+    Incident(recording_path("dp1"), "two engines under a light load", quiet=((0, 600),)),
+    Incident(recording_path("prefill"), "computes twenty prompts for another server, from 10 to 90", quiet=((0, 130),)),
+    Incident(recording_path("decode"), "takes their KV blocks and generates the answers", quiet=((0, 130),)),
+    Incident(recording_path("vl"), "a vision model under a light load", quiet=((0, 600),)),
     Incident(
-        RECORDINGS / "adapters.jsonl.xz",
+        recording_path("adapters"),
         "four LoRA adapters in two slots, two loaded and one removed later, a short sleep",
         quiet=((0, 600),),
     ),
     Incident(
-        RECORDINGS / "queue",
+        recording_path("queue"),
         "a batch of at most 4: from 110 requests wait and more come than it serves, while the KV cache stays empty",
         (
             Expected("VllmCapacityExhausted", 110, 230, ended_by=400),
@@ -92,7 +89,7 @@ INCIDENTS = (
         quiet=((0, 100),),
     ),
     Incident(
-        RECORDINGS / "sustained",
+        recording_path("sustained"),
         "a batch of at most 4, and more than it serves: requests wait now and then from 90, always from 170 to 595",
         (
             Expected("VllmCapacityExhausted", 175, 295, ended_by=640),
@@ -103,35 +100,35 @@ INCIDENTS = (
         quiet=((0, 175),),
     ),
     Incident(
-        RECORDINGS / "rejections",
+        recording_path("rejections"),
         "--max-num-queued-reqs 8: from 90 to 150 the server refuses what it cannot queue",
         (Expected("VllmAdmissionRejections", 90, 150),),
         frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow"}),
         quiet=((0, 90),),
     ),
     Incident(
-        RECORDINGS / "dead",
+        recording_path("dead"),
         "the engine is killed at 80 and nobody starts the server again",
         (Expected("VllmEngineCrashed", 80, 140), Expected("VllmEngineDown", 80, 200)),
         quiet=((0, 80),),
     ),
     Incident(
-        RECORDINGS / "fullstall",
+        recording_path("fullstall"),
         "overload from 80, and the engine is frozen from 130 to 230 with a full batch and a queue",
         (Expected("VllmEngineStalled", 130, 220, ended_by=260), Expected("VllmCapacityExhausted", 80, 260)),
         _OVERLOAD | {"VllmEndToEndSlow"},
         quiet=((0, 80),),
     ),
     Incident(
-        RECORDINGS / "loop",
+        recording_path("loop"),
         "killed as soon as it is ready, four times: at 45, 90, 135 and 180",
         (Expected("VllmRestartLoop", 90, 240),),
         frozenset({"VllmEngineDown"}),
         quiet=((0, 45),),
     ),
-    Incident(RECORDINGS / "busy", "three requests a second, as many as it serves well", quiet=((0, 600),)),
+    Incident(recording_path("busy"), "three requests a second, as many as it serves well", quiet=((0, 600),)),
     Incident(
-        RECORDINGS / "acceptance",
+        recording_path("acceptance"),
         "every draft is accepted until 420, and few are from then on",
         (Expected("VllmAcceptanceCollapsed", 420, 630),),
         frozenset({"VllmDraftsDoNotPay"}),
@@ -142,7 +139,7 @@ INCIDENTS = (
 
 ENDINGS = (
     Incident(
-        RECORDINGS / "stop",
+        recording_path("stop"),
         "stopped in order with requests running at 249, which takes until 289, idle at 418, and with requests at 578; "
         "started again at 297 and 427",
         # Down for longer than the alert waits, and three starts in nine minutes: both are said whoever did it.
@@ -150,29 +147,29 @@ ENDINGS = (
         quiet=((0, 249),),
     ),
     Incident(
-        RECORDINGS / "drain",
+        recording_path("drain"),
         "stopped in order at 164, with 60 s for the requests that are there: finished at 189, gone at 206",
     ),
     Incident(
-        RECORDINGS / "deadkill",
+        recording_path("deadkill"),
         "API server, engine and worker are killed at 246, with a full batch and a queue, and nobody starts them again",
         (Expected("VllmEngineDown", 246, 366),),
         quiet=((0, 246),),
     ),
     Incident(
-        RECORDINGS / "keepalive",
+        recording_path("keepalive"),
         "the engine is killed at 240 with four requests running, and its API server goes on answering until 325",
         (Expected("VllmEngineCrashed", 240, 300), Expected("VllmEngineDown", 240, 325)),
         quiet=((0, 240),),
     ),
     Incident(
-        RECORDINGS / "loadkill",
+        recording_path("loadkill"),
         "killed at 108 while the model is loaded, and nobody starts it again: for a while a start that says nothing",
         allowed=frozenset({"VllmEngineDown"}),
         quiet=((0, 108),),
     ),
     Incident(
-        RECORDINGS / "freeze",
+        recording_path("freeze"),
         "the engine is frozen from 147 to 223 with four requests running, whose clients give up at 170",
         (Expected("VllmEngineStalled", 147, 223, ended_by=260),),
         quiet=((0, 147),),
@@ -181,36 +178,38 @@ ENDINGS = (
 """Servers that are stopped, killed and frozen in other ways than those of the incidents."""
 
 HEALTHY = (
-    Incident(RECORDINGS / "longprompt", "from 147 to 225 one long prompt is prefilled, and nothing else happens"),
+    Incident(recording_path("longprompt"), "from 147 to 225 one long prompt is prefilled, and nothing else happens"),
     Incident(
-        RECORDINGS / "longshort",
+        recording_path("longshort"),
         "from 125 to 295 a long prompt takes the whole budget of each step, and 40 requests queue up behind it",
         allowed=frozenset({"VllmCapacityExhausted", "VllmQueueGrowing", "VllmLatencyBudgetBurnsFast"}),
     ),
     Incident(
-        RECORDINGS / "sleep", "asleep from 175 to 235 and from 271 to 311, and from 328 to 398 with requests running"
+        recording_path("sleep"), "asleep from 175 to 235 and from 271 to 311, and from 328 to 398 with requests running"
     ),
     Incident(
-        RECORDINGS / "pause", "paused with requests running from 114 to 214, and without from 258 to 312 and 329 to 369"
+        recording_path("pause"),
+        "paused with requests running from 114 to 214, and without from 258 to 312 and 329 to 369",
     ),
     Incident(
-        RECORDINGS / "twoapis", "two API servers, paused from 182 to 242 with requests running, asleep from 280 to 335"
+        recording_path("twoapis"),
+        "two API servers, paused from 182 to 242 with requests running, asleep from 280 to 335",
     ),
     Incident(
-        RECORDINGS / "pooling",
+        recording_path("pooling"),
         "embeddings: no token is ever generated; a request of 160 long inputs at 254",
         allowed=frozenset({"VllmLatencyBudgetBurnsFast"}),
     ),
-    Incident(RECORDINGS / "lora", "seven adapters take turns in two slots"),
+    Incident(recording_path("lora"), "seven adapters take turns in two slots"),
     Incident(
-        RECORDINGS / "patience",
+        recording_path("patience"),
         "a batch of one: a prompt given up from 202 to 217, three requests behind one from 247 to 281",
     ),
     Incident(
-        RECORDINGS / "deferred",
+        recording_path("deferred"),
         "from 201 to 277 a request waits for its KV blocks, alone, and from 302 to 378 two more",
     ),
-    Incident(RECORDINGS / "firstcompile", "the start compiles from 140 to 370; the first request takes 5 s"),
+    Incident(recording_path("firstcompile"), "the start compiles from 140 to 370; the first request takes 5 s"),
 )
 """Servers that do their work, or what they were told to, and look as if they did not."""
 
@@ -232,7 +231,7 @@ def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
 
 def main() -> None:
     """Print every incident."""
-    alerts = fired([incident.folder for incident in EVERY], has_slo=True)
+    alerts = fired([incident.path for incident in EVERY], has_slo=True)
     for incident in EVERY:
         print(*described(incident, alerts[incident.name]), sep="\n")
 

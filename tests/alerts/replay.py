@@ -17,15 +17,23 @@ from tests.alerts.needed import needed
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.evaluation import FIRING, NOTHING, STALE, Answers, Evaluation, Labels, evaluate
 from vllm_watch.analysis.backtest.fired import Fired, intervals
-from vllm_watch.analysis.backtest.promtool import promtool
+from vllm_watch.analysis.backtest.promtool import (
+    FIRING,
+    NOTHING,
+    STALE,
+    Answers,
+    Evaluation,
+    Labels,
+    evaluate,
+    promtool,
+)
 from vllm_watch.analysis.backtest.rule_set import Group
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import run_recording
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 __all__ = ["NOTHING", "STALE", "Answers", "Fired", "of_the_daemon"]
@@ -43,12 +51,12 @@ SOURCES = {(True, True): "both", (True, False): "log", (False, True): "metrics"}
 
 
 def name_of(recording: Path) -> str:
-    """Return the name of a recording: a folder's, or that of a file."""
+    """Return the name of a recording."""
     return recording.name.removesuffix(".jsonl.xz")
 
 
 def fired(
-    folders: Collection[Path], *, has_slo: bool = False, has_log: bool = True, has_metrics: bool = True
+    paths: Collection[Path], *, has_slo: bool = False, has_log: bool = True, has_metrics: bool = True
 ) -> dict[str, list[Fired]]:
     """
     Return the alerts that fire over recordings, in order, by the recording's name.
@@ -57,8 +65,7 @@ def fired(
     left out.
     """
     replays = {
-        name_of(folder): replayed(folder, has_slo=has_slo, has_log=has_log, has_metrics=has_metrics)
-        for folder in folders
+        name_of(path): replayed(path, has_slo=has_slo, has_log=has_log, has_metrics=has_metrics) for path in paths
     }
     _, longest, series = together(SeriesGrid(0, steps, found) for found, steps in replays.values())
     firing = evaluated({**of_the_daemon(longest), **series}, longest, FIRING)
@@ -108,22 +115,22 @@ def groups_at_worst() -> list[Group]:
     return [group for path in files for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]]
 
 
-def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -> tuple[dict[str, list[str]], int]:
+def replayed(path: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -> tuple[dict[str, list[str]], int]:
     """
     Return the series of a recording's server and the number of steps; each recording is replayed once in a run.
 
     An objective adds series and changes none.
     """
-    series, steps = shared(_replay, folder, SOURCES[has_log, has_metrics])
+    series, steps = shared(_replay, path, SOURCES[has_log, has_metrics])
     if has_slo:
         return series, steps
     return {name: values for name, values in series.items() if not name.startswith("vllm_watch_slo_")}, steps
 
 
-def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
+def _replay(path: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
-    settings = ServerSettings(name_of(folder), sources != "metrics", interval, slo=CHAT)
-    return series_of(open_recording(folder), settings)
+    settings = ServerSettings(name_of(path), sources != "metrics", interval, slo=CHAT)
+    return series_of(Recording(path), settings)
 
 
 def series_of(recording: Recording, settings: ServerSettings) -> tuple[dict[str, list[str]], int]:

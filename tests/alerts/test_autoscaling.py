@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.replay import EVALUATION, evaluated_together, replayed
-from tests.support.recordings import ROOT as TESTS
+from tests.support.recordings import recording_path
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.analysis.replay.recording import BUNDLED
@@ -45,7 +45,7 @@ def of_the_adapter():
 def answers():
     """What each query gives over one server that is overloaded and killed, and beside another one of its model."""
     day, steps = replayed(BUNDLED, has_slo=False, has_log=True, has_metrics=True)
-    other, _ = replayed(TESTS / "recordings" / "dp1", has_slo=False, has_log=True, has_metrics=True)
+    other, _ = replayed(recording_path("dp1"), has_slo=False, has_log=True, has_metrics=True)
     alone = {_of_the_namespace(name): values for name, values in day.items()}
     beside = {_of_the_namespace(name): (values + ["_"] * steps)[:steps] for name, values in other.items()}
     queries = (of_keda(), of_the_adapter(), RUNNING, QUEUED)

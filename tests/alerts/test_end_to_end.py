@@ -35,14 +35,13 @@ from tests.support.monitoring import (
     prometheus,
 )
 from tests.support.ports import free_port
+from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import LogWritten
 from vllm_watch.cli.commands.demo import StandIn
 
 
-STALL = Path(__file__).parents[1] / "recordings" / "stall"
 RECOVERY = 174.0
 """Second of the recording at which its engine goes on: it has stood still since the 90th."""
 
@@ -112,7 +111,7 @@ class Playback:
     def _run(self) -> None:
         at = 0.0
         with self._log.open("ab", buffering=0) as log:
-            for event in open_recording(STALL).events():
+            for event in recording("stall").events():
                 if event.at >= RECOVERY:
                     self.go_on.wait()
                 if self._stop.wait((event.at - at) / SPEED):

@@ -9,7 +9,7 @@ import first_steps as reader
 import msgspec
 import pytest
 
-from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.catalog.causes import CAUSES, FirstSteps, first_steps
 from vllm_watch.daemon.catalog.states import STATES
 

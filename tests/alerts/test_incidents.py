@@ -7,13 +7,13 @@ import functools
 
 import pytest
 
-from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, described
+from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, described
 from tests.alerts.replay import fired, replayed, series_of
+from tests.support.recordings import NAMES
 from tests.support.samples import is_whole, sample
 
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import BUNDLED, MetricsRead
-from vllm_watch.daemon.state.server import ServerSettings
+from vllm_watch.analysis.replay.recording import BUNDLED, MetricsRead, Recording
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
@@ -26,7 +26,7 @@ BY_ONE_SOURCE = (*BROKEN, *LOOKING_BROKEN)
 @functools.cache
 def alerts_of(incidents, **replay):
     """Return the alerts that fire over some incidents, which are evaluated together and once."""
-    return fired([incident.folder for incident in incidents], **replay)
+    return fired([incident.path for incident in incidents], **replay)
 
 
 EVERY_INCIDENT = pytest.mark.parametrize("incident", EVERY, ids=lambda incident: incident.name)
@@ -34,16 +34,14 @@ EVERY_INCIDENT = pytest.mark.parametrize("incident", EVERY, ids=lambda incident:
 
 def test_every_recording_has_a_story():
     """No recording lies there without what must be said of it."""
-    folders = {path.parent for path in RECORDINGS.glob("*/timeline.jsonl")}
-    files = set(RECORDINGS.glob("*.jsonl.xz")) - {RECORDINGS / "throttled.jsonl.xz"}  # It is slower, and hours long.
-
-    assert folders | files == {incident.folder for incident in EVERY} - {BUNDLED}
+    # One is slower, and hours long.
+    assert {*NAMES, "day"} - {"throttled"} == {incident.name for incident in EVERY}
 
 
 def test_objectives_add_series_and_change_none():
     """A server with objectives shows what one without them does, and what they are about."""
-    day = open_recording(BUNDLED)
-    plain, steps = series_of(day, ServerSettings(BUNDLED.name, has_log=True, metrics_interval=5.0))
+    day = Recording(BUNDLED)
+    plain, steps = series_of(day, ServerSettings("day", has_log=True, metrics_interval=5.0))
 
     assert (plain, steps) == replayed(BUNDLED, has_slo=False, has_log=True, has_metrics=True)
     assert set(plain) < set(replayed(BUNDLED, has_slo=True, has_log=True, has_metrics=True)[0])
@@ -101,9 +99,7 @@ def test_a_healthy_server_pages_nobody_by_one_source(incident, has_log):
 
     Before the first page has come, /metrics alone cannot tell a start from a server that is down.
     """
-    up = next(
-        event.at for event in open_recording(incident.folder).events() if isinstance(event, MetricsRead) and event.body
-    )
+    up = next(event.at for event in Recording(incident.path).events() if isinstance(event, MetricsRead) and event.body)
     alerts = alerts_of(BY_ONE_SOURCE, has_log=has_log, has_metrics=not has_log)[incident.name]
 
     assert not [each for each in alerts if each.severity == "critical" and each.start >= up]

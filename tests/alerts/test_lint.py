@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import gzip
-
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.lint import KNOWN, lint
 from tests.alerts.shapes import REQUEST_BOUNDS
+from tests.support.recordings import bodies_of
 from tests.support.yaml_files import load_yaml
 
 
@@ -247,8 +246,7 @@ def test_every_fault_that_is_meant_is_there():
 
 def test_the_bounds_are_those_of_vllm():
     """The linter's bounds of the histograms of requests are those of a recorded page."""
-    pages = (gzip.decompress(path.read_bytes()) for path in (ROOT / "tests/recordings/stall/metrics").glob("*.gz"))
-    text = max(pages, key=len).decode()
+    text = max(bodies_of("stall"), key=len).decode()
     bounds = {
         float(line.split('le="')[1].split('"')[0])
         for line in text.splitlines()

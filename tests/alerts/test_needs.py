@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import sys
 
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.completions import GOOD
+from tests.support.corpus import bodies
 from tests.support.gpus import GIB, gpu
 from tests.support.http_servers import StandIn, answer
-from tests.support.recordings import snapshots
+from tests.support.recordings import log_file, snapshots
 
-from vllm_watch.analysis.replay.recording import BUNDLED
 from vllm_watch.cli.commands.check import check
 from vllm_watch.cli.commands.silent_alerts import silent_alerts
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
@@ -27,8 +26,7 @@ from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 ROOT = Path(__file__).parents[2]
-CORPUS = ROOT / "tests" / "corpus"
-LOG = BUNDLED / "vllm.log"
+LOG = log_file("day")
 OF_THE_LOG = {
     "VllmEngineCrashed",
     "VllmLogLost",
@@ -69,7 +67,7 @@ def rules():
 
 def a_page(release="0.33.0"):
     """Return a release's recorded page, of its first engine."""
-    page = gzip.decompress((CORPUS / release / "metrics_1.txt.gz").read_bytes())
+    page = bodies(release)["metrics_1.txt"]
     return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
 
 

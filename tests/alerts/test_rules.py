@@ -20,7 +20,7 @@ from tests.alerts.replay import groups_at_worst
 from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.thresholds import shipped_thresholds, with_lists
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds, with_lists
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"

@@ -23,10 +23,9 @@ from tests.alerts.runbooks import (
     sections,
     selectors,
 )
-from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.recordings import NAMES, RECORDINGS, log_of, snapshots
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.replay.recording import BUNDLED
 from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS
 from vllm_watch.daemon.exposition.json_view import server_view
@@ -160,8 +159,8 @@ def queries(name):
 def logs(tmp_path_factory):
     """All logs of the tests, in one file."""
     every = tmp_path_factory.mktemp("logs") / "vllm.log"
-    found = [*ROOT.glob("tests/corpus/*/vllm.log"), *ROOT.glob("tests/recordings/*/vllm.log"), BUNDLED / "vllm.log"]
-    every.write_bytes(b"".join(path.read_bytes() for path in found))
+    corpus = [path.read_bytes() for path in ROOT.glob("tests/corpus/*/vllm.log")]
+    every.write_bytes(b"".join([*corpus, *map(log_of, (*NAMES, "day"))]))
     return every
 
 

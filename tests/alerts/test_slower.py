@@ -9,8 +9,8 @@ from tests.alerts.replay import STEP, evaluated_together, series_of
 from tests.support.recordings import ROOT
 from tests.support.shared import shared
 
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.daemon.state.server import ServerSettings
+from vllm_watch.analysis.replay.recording import Recording
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
@@ -40,7 +40,7 @@ MORE_LOAD, USUAL_AGAIN, THROTTLED, STOPPED = 1166, 1852, 2214, 3464
 
 def replayed(path, server):
     """Return the series of a recording that the alert is made from, and the number of steps."""
-    series, steps = series_of(open_recording(path), ServerSettings(server, has_log=True, metrics_interval=float(STEP)))
+    series, steps = series_of(Recording(path), ServerSettings(server, has_log=True, metrics_interval=float(STEP)))
     return {name: values for name, values in series.items() if name.startswith(COMPARED)}, steps
 
 

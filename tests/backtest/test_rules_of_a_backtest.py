@@ -9,21 +9,25 @@ import pytest
 from tests.alerts.needed import needed
 from tests.alerts.shapes import selectors
 
-from vllm_watch.analysis.backtest.durations import duration_seconds
 from vllm_watch.analysis.backtest.expressions import (
     ANY_NAME,
+    duration_seconds,
     look_back,
     offset_back,
     reads_calendar,
     selected_names,
 )
 from vllm_watch.analysis.backtest.judgement import not_judged
-from vllm_watch.analysis.backtest.promtool import promtool
-from vllm_watch.analysis.backtest.rule_check import check_rules
-from vllm_watch.analysis.backtest.rule_set import rule_set, shipped_rules, users_rules
-from vllm_watch.analysis.backtest.series_grid import SeriesGrid
-from vllm_watch.analysis.backtest.subject import Subject
-from vllm_watch.analysis.backtest.thresholds import read_thresholds, rendered, shipped_thresholds
+from vllm_watch.analysis.backtest.promtool import check_rules, promtool
+from vllm_watch.analysis.backtest.rule_set import (
+    read_thresholds,
+    rendered,
+    rule_set,
+    shipped_rules,
+    shipped_thresholds,
+    users_rules,
+)
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.support.errors import ConfigError
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 
 import gzip
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.analysis.backtest.differences import Pair, side_by_side
-from vllm_watch.analysis.backtest.evaluation import NOTHING, STALE, values_text
-from vllm_watch.analysis.backtest.fired import Fired, intervals
-from vllm_watch.analysis.backtest.model import Alert
-from vllm_watch.analysis.backtest.series_grid import SeriesGrid, from_points, padded, together
-from vllm_watch.analysis.backtest.subject import Subject
+from vllm_watch.analysis.backtest.fired import Alert, Fired, Pair, intervals, side_by_side
+from vllm_watch.analysis.backtest.promtool import NOTHING, STALE, values_text
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, padded, together
 from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source
 from vllm_watch.daemon.support.errors import FileError
 
@@ -155,9 +150,8 @@ class TestLogs:
         with pytest.raises(FileError, match="is a benchmark's result: alerts need"):
             file_sources([str(tmp_path / "result.json")])
 
-    def test_each_source_is_there_once(self):
+    def test_each_source_is_there_once(self, rotated):
         """A source that is named twice is read once, and recordings come before logs."""
-        log = str(Path(RECORDINGS["stall"]) / "vllm.log")
-        found = file_sources([log, str(RECORDINGS["stall"]), log])
+        log, played = str(rotated), str(RECORDINGS["stall"])
 
-        assert [source.name for source in found] == [str(RECORDINGS["stall"]), log]
+        assert [source.name for source in file_sources([log, played, log])] == [played, log]

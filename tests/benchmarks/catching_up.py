@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import Server, daemon
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 
 
 SIZE = 1 << 30
@@ -27,7 +27,7 @@ def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "vllm.log"
-        recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
+        recorded = log_of("day")
         ready = recorded.index(b"INFO:     Application startup complete.")
         crash = recorded.index(b"(APIServer pid=20778) WARNING 11-21 02:26:16 [core_client.py:817]")
         log.write_bytes(recorded[:crash])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 
 
 LINES = 1_000_000
@@ -45,7 +45,7 @@ def write_logged_requests(path: Path) -> int:
 
 
 def _write(path: Path, change: Callable[[bytes], bytes]) -> int:
-    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
+    recorded = log_of("day")
     ready, crash = recorded.index(_READY), recorded.index(_CRASH)
     service = change(recorded[ready:crash])
     first, *_, last = (_moment(time) for time in _TIME.findall(service))

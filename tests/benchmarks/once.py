@@ -25,7 +25,7 @@ RUNS = 3
 BUSY = "busy server"
 KINDS = {"with a record of each request": write_logged_requests}
 MTAIL_ONCE = ["mtail", "--one_shot", "--logtostderr"]
-PROGRAMS = {"lean": ("lean.mtail", 6.0), "rich": ("vllm.mtail", 15.0)}
+PROGRAMS = {"lean": ("lean.mtail", 3.0), "rich": ("vllm.mtail", 7.5)}
 """mtail's programs, and how many times as fast we have to be: one for what the current release writes, one for all."""
 
 

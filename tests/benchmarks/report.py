@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import wait_for
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 
 
 SIZES = (20_000_000, 200_000_000, 2_000_000_000)
@@ -42,7 +42,7 @@ def measure() -> Iterator[Figure]:
 
 def _write(path: Path, size: int) -> int:
     """Write a log of a busy server: its recorded start, then the same traffic at ever later times."""
-    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
+    recorded = log_of("day")
     start = recorded[: recorded.index(b"INFO:     Application startup complete.")]
     chosen = random.Random(size)
     at, lines, written = START, start.count(b"\n"), len(start)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 import statistics
 import subprocess
@@ -19,13 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.benchmarks.figures import Figure
 from tests.support.exposition import exported
 from tests.support.pages import label_sets
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import bodies_of
 
-from vllm_watch.daemon.sources.http_client import TlsOptions
-from vllm_watch.daemon.sources.metrics_fetch import Fetcher
 from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
@@ -43,7 +41,7 @@ CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 def measure() -> Iterator[Figure]:
     """Yield what an ordinary body costs, what prometheus_client's parser takes for it, and what others cost."""
-    bodies = [gzip.decompress(path.read_bytes()) for path in sorted((RECORDINGS["day"] / "metrics").glob("*.gz"))]
+    bodies = bodies_of("day")
     state = ServerState(ServerSettings("bench", has_log=False, metrics_interval=5.0))
     costs, theirs = [], []
     for number in range(RUNS):
@@ -124,11 +122,11 @@ def _fetch_cost(url: str) -> float:
 
 def _receiving_cost(url: str) -> float:
     """Return what it costs to receive a body and do nothing with it."""
-    fetcher = Fetcher(url, 20.0, TlsOptions())
+    scraper = Scraper(ScrapeTarget(url, timeout=20.0), SystemClock())
     try:
-        return min(_cost(lambda: fetcher.fetch({}, len)) for _ in range(REPEATS))
+        return min(_cost(lambda: scraper.fetch(len)) for _ in range(REPEATS))
     finally:
-        fetcher.close()
+        scraper.close()
 
 
 def _scrape(state: ServerState, body: bytes, number: int) -> None:

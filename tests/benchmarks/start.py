@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import VLLM_WATCH, Took, daemon, run_to_end
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 
 
 RUNS = 11
@@ -25,7 +25,7 @@ def measure() -> Iterator[Figure]:
     """Yield the medians by the clock, and of processor time in times of what the interpreter takes to start."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "vllm.log"
-        lines = (RECORDINGS["day"] / "vllm.log").read_bytes().splitlines(keepends=True)
+        lines = log_of("day").splitlines(keepends=True)
         log.write_bytes(b"".join(lines[:LINES]))
         commands = {
             "python": lambda: run_to_end([sys.executable, "-c", "pass"]),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_of
 
 
 MOST_BEHIND = 5.0
@@ -24,7 +24,7 @@ NAMES = (b"", b"(APIServer pid=1234) ", b"\x1b[1;36m(APIServer pid=1234)\x1b[0;0
 
 def access_lines() -> list[bytes]:
     """Return the access lines of the recorded day, in the form of each release in turn."""
-    lines = (RECORDINGS["day"] / "vllm.log").read_bytes().splitlines(keepends=True)
+    lines = log_of("day").splitlines(keepends=True)
     own = [line for line in lines if b'"POST /v1/completions HTTP/1.1" 200' in line]
     return [name + line for name, line in zip(itertools.cycle(NAMES), own, strict=False)]
 

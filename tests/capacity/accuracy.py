@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from tests.capacity.simulated import Engine, samples
 from tests.loadtest.load_tests import FOLDER
-from tests.support.recordings import ROOT
+from tests.support.recordings import NAMES, recording_path
 
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import BUNDLED
+from vllm_watch.analysis.replay.recording import BUNDLED, Recording
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.capacity.curve import Curve, NoCurve
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 STEP = 5.0
@@ -59,8 +59,7 @@ class Judged(NamedTuple):
 
 def recordings() -> list[Path]:
     """Return all recordings of this repository."""
-    folders = [path for path in (ROOT / "recordings").iterdir() if path.name != "README.md"]
-    return [BUNDLED, *sorted(folders), *sorted(FOLDER.glob("*.jsonl.xz"))]
+    return [BUNDLED, *map(recording_path, NAMES), *sorted(FOLDER.glob("*.jsonl.xz"))]
 
 
 def name_of(path: Path) -> str:
@@ -70,7 +69,7 @@ def name_of(path: Path) -> str:
 
 def judge_recording(path: Path) -> Iterator[Judged]:
     """Yield each saturation in a recording that is long enough to measure."""
-    recording = open_recording(path)
+    recording = Recording(path)
     for server in recording.servers:
         sources = recording.sources[server]
         if sources.interval is None:

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.samples import LoadSample
+from vllm_watch.daemon.capacity.windows import LoadSample
 
 
 BUDGET = 2048

@@ -6,10 +6,9 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.daemon.capacity.curve import NoCurve, draw_curve
-from vllm_watch.daemon.capacity.samples import LoadSample
 from vllm_watch.daemon.capacity.saturation import MAX_STRETCHES, SaturationMeter
 from vllm_watch.daemon.capacity.tracker import TRY_EVERY, WINDOWS_PER_LEVEL, CapacityTracker
-from vllm_watch.daemon.capacity.windows import LoadWindow, WindowCutter
+from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
 
 
 SEATS = {"max_running_requests": 24.0}

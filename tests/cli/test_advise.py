@@ -12,14 +12,14 @@ import pytest
 from tests.support.command_line import vllm_watch
 from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.recording_files import as_file
-from tests.support.recordings import recording
+from tests.support.recordings import log_file, recording, recording_path
 
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 ROOT = Path(__file__).parents[2]
-QUEUE = ROOT / "tests" / "recordings" / "queue"
-HEALTHY = ROOT / "tests" / "recordings" / "stop"
+QUEUE = recording_path("queue")
+HEALTHY = recording_path("stop")
 DESIGNED = {"flag", "now", "proposed", "expected", "risk", "evidence"}
 """Keys of a piece of advice that programs may rely on."""
 
@@ -92,7 +92,7 @@ def test_the_format_is_that_of_the_file_s_ending(tmp_path, name, start, said):
 
 def test_a_log_alone_is_enough():
     """The log has the flags and what ran and waited."""
-    (advice,) = json.loads(advise(QUEUE / "vllm.log", "--format", "json").stdout)["advice"]
+    (advice,) = json.loads(advise(log_file("queue"), "--format", "json").stdout)["advice"]
 
     assert (advice["flag"], advice["proposed"]) == ("max-num-seqs", "8")
 

@@ -16,14 +16,13 @@ from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.filled_prometheus import filled_prometheus
 from tests.support.recording_files import as_file, header
-from tests.support.recordings import RECORDINGS, recording
+from tests.support.recordings import RECORDINGS, log_file, log_of, recording
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import MetricsRead, Recording
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.cli.commands.backfill import write_backfill
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 STALL = str(RECORDINGS["stall"])
@@ -64,7 +63,7 @@ class TestRecording:
         """The package's rules page within the time in which they must, with all labels, in the recording's time."""
         (stall,) = [each for each in INCIDENTS if each.name == "stall"]
         page = next(each for each in answer["alerts"] if each["alertname"] == "VllmEngineStalled")
-        started = open_recording(stall.folder).started
+        started = Recording(stall.path).started
 
         assert stall.expected[0].earliest <= page["start"] - started <= stall.expected[0].latest
         assert page["end"] - started <= stall.expected[0].ended_by
@@ -94,7 +93,7 @@ class TestRecording:
 
     def test_a_log_into_a_file(self, tmp_path):
         """Of a log alone what needs /metrics is not judged; an alert that fires makes the command fail if asked to."""
-        log = f"{STALL}/vllm.log"
+        log = log_file("stall")
         options = ("--zone", "Asia/Shanghai", "--fail-if-firing", "info", "-o", tmp_path / "alerts.txt")
         found = backtest(log, *options)
         text = (tmp_path / "alerts.txt").read_text()
@@ -110,7 +109,7 @@ class TestFlagThatIsNotKnown:
 
     def test_what_it_would_decide_is_named(self, tmp_path):
         """Nothing passes in silence: the answer and a line for CI name the alert and the flag."""
-        lines = (recording("queue").path / "vllm.log").read_text().splitlines(keepends=True)
+        lines = log_of("queue").decode().splitlines(keepends=True)
         file = tmp_path / "vllm.log"
         file.write_text("".join(line for line in lines if "Avg prompt throughput" in line))
         found = backtest(file, "--fail-if-firing", "critical")

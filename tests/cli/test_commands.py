@@ -24,12 +24,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.command_line import COMMAND, call_here, called, vllm_watch
+from tests.support.corpus import CORPUS
 from tests.support.http_servers import StandIn, answer
 from tests.support.ports import free_port
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import RECORDINGS, bodies_of, body_file, log_file, log_of
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.cli.commands import run, server_check
+from vllm_watch.cli.commands.once import log_records
 from vllm_watch.cli.commands.watched import Selection
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -38,6 +40,7 @@ pytestmark = pytest.mark.slow
 
 
 SECRET = "sk-0123456789abcdef"
+RECORDED_LOG = "a recorded log"
 RECORDED_RUN = str(Path(__file__).parents[1] / "loadtest" / "recordings" / "draft2-run1.jsonl.xz")
 NO_FILE = "No such file or directory"
 
@@ -74,7 +77,7 @@ def closed_port():
 def _on_a_terminal(*arguments, stderr=None, env=None):
     """Run `once` on a terminal; return its exit status and what the terminal got."""
     ours, theirs = pty.openpty()
-    command = [*COMMAND, "once", "--log", str(RECORDINGS["dp1"] / "vllm.log"), *arguments]
+    command = [*COMMAND, "once", "--log", str(log_file("dp1")), *arguments]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs if stderr is None else stderr, env=env) as process:
         os.close(theirs)
         shown = b""
@@ -90,7 +93,7 @@ class TestOnce:
 
     def test_a_log_says_state_facts_and_counts(self):
         """From a recorded log alone come its last values, its facts, starts, failures and requests."""
-        result = vllm_watch("once", "--log", RECORDINGS["day"] / "vllm.log")
+        result = vllm_watch("once", "--log", log_file("day"))
         found = values(result.stdout)
 
         assert (0, "") == (result.returncode, result.stderr)
@@ -101,7 +104,7 @@ class TestOnce:
         assert 2 == value(found, "server_starts_total")
         assert 1 == value(found, "log_events_total", event="engine_dead")
         assert 1 == value(found, "server_info", version="0.32.0", model_name="Qwen3.6-27B")
-        requests = (RECORDINGS["day"] / "vllm.log").read_text().count('"POST /v1/completions HTTP/1.1" 200')
+        requests = log_of("day").decode().count('"POST /v1/completions HTTP/1.1" 200')
         assert requests == value(found, "http_requests_total", handler="/v1/completions", code="200")
 
     def test_a_log_without_its_option(self):
@@ -114,7 +117,7 @@ class TestOnce:
 
     def test_each_value_has_the_time_it_is_of(self):
         """Time is the log's own: samples carry it."""
-        lines = vllm_watch("once", "--log", RECORDINGS["vl"] / "vllm.log").stdout.splitlines()
+        lines = vllm_watch("once", "--log", log_file("vl")).stdout.splitlines()
 
         samples = [line for line in lines if not line.startswith("#")]
         assert all(re.search(r" \d{13}$", line) for line in samples)
@@ -122,7 +125,7 @@ class TestOnce:
     @pytest.mark.parametrize("suffix", ["", ".gz"])
     def test_a_saved_page_says_gauges_counters_and_latencies(self, tmp_path, suffix):
         """From a page in a file, also a compressed one, come its gauges, counters and histograms."""
-        body = gzip.decompress((RECORDINGS["day"] / "metrics" / "0050.txt.gz").read_bytes())
+        body = bodies_of("day")[50]
         page = tmp_path / f"page.txt{suffix}"
         page.write_bytes(gzip.compress(body) if suffix else body)
         found = values(vllm_watch("once", "--metrics", page).stdout)
@@ -134,22 +137,22 @@ class TestOnce:
 
     def test_a_log_and_a_page_complete_each_other(self):
         """With both, facts come from the log and latencies from the page."""
-        page = RECORDINGS["vl"] / "metrics" / "0009.txt.gz"
-        found = values(vllm_watch("once", "--log", RECORDINGS["vl"] / "vllm.log", "--metrics", page).stdout)
+        page = body_file("vl", 9)
+        found = values(vllm_watch("once", "--log", log_file("vl"), "--metrics", page).stdout)
 
         assert 24 == value(found, "max_running_requests")
         assert value(found, "e2e_request_latency_seconds_count") > 0
 
     def test_json(self):
         """The same as JSON, for programs."""
-        view = json.loads(vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "json").stdout)
+        view = json.loads(vllm_watch("once", "--log", log_file("dp1"), "--format", "json").stdout)
 
         assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
         assert "0.32.0" == view["version"]
 
     def test_the_json_has_when_the_log_is_from(self):
         """The times of its first and last line are there beside the values."""
-        view = json.loads(vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "json").stdout)
+        view = json.loads(vllm_watch("once", "--log", log_file("dp1"), "--format", "json").stdout)
 
         assert 96.0 == view["log_period"]["end"] - view["log_period"]["start"]
         assert view["at"] == view["log_period"]["end"]
@@ -157,7 +160,7 @@ class TestOnce:
     @pytest.mark.parametrize(("encoding", "quotes"), [("utf-8", "“”"), ("ascii", '""')])
     def test_a_terminal_gets_a_summary(self, encoding, quotes):
         """On a terminal a person reads it: as wide as that is, without colours, in what its encoding has."""
-        page = RECORDINGS["dp1"] / "metrics" / "0009.txt.gz"
+        page = body_file("dp1", 9)
         environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "75"}
         status, shown = _on_a_terminal("--metrics", str(page), stderr=subprocess.DEVNULL, env=environment)
         lines = shown.decode(encoding).replace("\r\n", "\n").splitlines()
@@ -179,16 +182,26 @@ class TestOnce:
     def test_the_same_input_gives_the_same_bytes(self, tmp_path):
         """E2: the page of a log and a saved /metrics is byte-equal from run to run, whatever Python's hash seed."""
         page = tmp_path / "page.txt.gz"
-        page.write_bytes(next(iter(sorted((RECORDINGS["dp1"] / "metrics").glob("*.gz")))).read_bytes())
-        arguments = ("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--metrics", page)
+        page.write_bytes(gzip.compress(bodies_of("dp1")[0]))
+        arguments = ("once", "--log", log_file("dp1"), "--metrics", page)
         pages = {vllm_watch(*arguments, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "012"}
 
         assert 1 == len(pages)
         assert 100 < len(pages.pop().splitlines())
 
+    @pytest.mark.parametrize("release", ["0.12.0", "0.20.2", "0.33.0"])
+    def test_events_of_every_kind(self, release):
+        """A log with all kinds of lines, those on KV transfers among them, is printed to its end."""
+        lines = [json.loads(line) for line in log_records(str(CORPUS / release / "vllm.log"))]
+        kv = [line["fields"]["counts"] for line in lines if line["kind"] == "kv_transfers"]
+
+        assert len(lines) > 50
+        assert kv
+        assert all(number >= 0 for counts in kv for number in counts.values())
+
     def test_events(self):
         """What each line says, with its number."""
-        out = vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "events").stdout
+        out = vllm_watch("once", "--log", log_file("dp1"), "--format", "events").stdout
         records = [json.loads(line) for line in out.splitlines()]
 
         assert {"lifecycle", "startup_fact", "access", "engine_stats", "spec_decoding"} == {r["kind"] for r in records}
@@ -239,7 +252,7 @@ class TestWrongUse:
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
             (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
-            (["backfill"], "vllm-watch: give either --recording DIR or FILE, or --log PATH\n"),
+            (["backfill"], "vllm-watch: give either --recording FILE, or --log PATH\n"),
             (
                 ["run", "--log", "a", "--listen", "here"],
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
@@ -290,7 +303,7 @@ class TestWrongUse:
                 "vllm-watch: /no/such.prom: cannot be read: No such file or directory\n",
             ),
             (
-                ["backfill", "--log", str(RECORDINGS["dp1"] / "vllm.log"), "-o", "/no/such/file"],
+                ["backfill", "--log", RECORDED_LOG, "-o", "/no/such/file"],
                 "vllm-watch: /no/such/file: cannot be written: No such file or directory\n",
             ),
             (
@@ -310,7 +323,8 @@ class TestWrongUse:
     )
     def test_a_file_that_cannot_be_used(self, arguments, sentence):
         """The command line is right and a file is not: a problem was found, exit 1, in one sentence."""
-        result = called(*arguments)
+        log = str(log_file("dp1"))
+        result = called(*(log if argument == RECORDED_LOG else argument for argument in arguments))
 
         assert (1, sentence) == (result.returncode, result.stderr)
 
@@ -334,7 +348,7 @@ class TestCheck:
 
     def test_a_good_log(self):
         """A log with everything in it is read, and its missing companion named."""
-        result = vllm_watch("check", "--log", RECORDINGS["day"] / "vllm.log")
+        result = vllm_watch("check", "--log", log_file("day"))
 
         assert 0 == result.returncode
         assert "vLLM 0.32.0, model Qwen3.6-27B" in result.stdout
@@ -343,7 +357,7 @@ class TestCheck:
 
     def test_json(self, closed_port, tmp_path):
         """The same for programs: servers as in the snapshot, what is wrong, and the alerts that cannot fire."""
-        log = RECORDINGS["dp1"] / "vllm.log"
+        log = log_file("dp1")
         servers = tmp_path / "servers"
         servers.mkdir()
         (servers / "good.yml").write_text(f"log: {log}\n")
@@ -460,7 +474,7 @@ class TestCheck:
         """Each server is shown with its file, and a file that is passed over is named."""
         folder = tmp_path / "servers.d"
         folder.mkdir()
-        (folder / "day.yml").write_text(f"log: {RECORDINGS['day'] / 'vllm.log'}")
+        (folder / "day.yml").write_text(f"log: {log_file('day')}")
         (folder / "other.yaml").write_text("log: other.log")
         config = tmp_path / "config.yml"
         config.write_text("servers_dir: servers.d")
@@ -486,7 +500,7 @@ class TestCheck:
         if content is not None:
             (tmp_path / "web.yml").write_text(content)
         config = tmp_path / "config.yml"
-        log = RECORDINGS["day"] / "vllm.log"
+        log = log_file("day")
         config.write_text(f"listen: 127.0.0.1:0\nweb_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
         checked = vllm_watch("check", "--config", config)
         ran = called("run", "--config", config)
@@ -500,7 +514,7 @@ class TestCheck:
         """A web configuration file that is right changes nothing in the report."""
         (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
         config = tmp_path / "config.yml"
-        log = RECORDINGS["day"] / "vllm.log"
+        log = log_file("day")
         config.write_text(f"web_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
 
         assert 0 == vllm_watch("check", "--config", config).returncode
@@ -544,7 +558,7 @@ class TestWithoutStandardError:
 class TestStandardOutput:
     """Where nothing can be printed that is said in one sentence; a reader that has enough is no error."""
 
-    LOG = RECORDINGS["dp1"] / "vllm.log"
+    LOG = log_file("dp1")
 
     @pytest.mark.parametrize(
         ("where", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
@@ -640,7 +654,7 @@ class TestCheckOfTheJournal:
         if does is not None:
             (tmp_path / "journalctl").write_text(f"#!/bin/sh\ncd {tmp_path}\n{does}\n")
             (tmp_path / "journalctl").chmod(0o755)
-        stats = next(line for line in (RECORDINGS["day"] / "vllm.log").read_text().splitlines() if "Running:" in line)
+        stats = next(line for line in log_of("day").decode().splitlines() if "Running:" in line)
         entry = {"__CURSOR": "c1", "__REALTIME_TIMESTAMP": str(int(time.time() * 1e6)), "MESSAGE": stats}
         (tmp_path / "entries").write_text(json.dumps(entry) + "\n")
         config = tmp_path / "config.yml"
@@ -657,9 +671,7 @@ class TestCheckOfTheJournal:
 class TestBackfill:
     """`backfill` writes what Prometheus can load."""
 
-    @pytest.mark.parametrize(
-        "source", [("--recording", RECORDINGS["stall"]), ("--log", RECORDINGS["day"] / "vllm.log")]
-    )
+    @pytest.mark.parametrize("source", [("--recording", RECORDINGS["stall"]), ("--log", log_file("day"))])
     def test_strict_openmetrics(self, tmp_path, source):
         """The file is strictly valid OpenMetrics, and each series' times ascend."""
         out = tmp_path / "out.om"
@@ -745,7 +757,7 @@ class TestDaemon:
         """What is appended to a log is on the page at once, in the text format, in OpenMetrics and compressed."""
         log = tmp_path / "vllm.log"
         with Daemon("run", "--log", log) as daemon:
-            log.write_bytes((RECORDINGS["vl"] / "vllm.log").read_bytes())
+            log.write_bytes(log_of("vl"))
             until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
             openmetrics = daemon.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")[1]
             packed = daemon.get("/metrics", **{"Accept-Encoding": "gzip"})[1]

@@ -17,7 +17,7 @@ from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
 
 from vllm_watch.analysis.loadtest.recording_history import read_recording
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.replay.recording import Recording
 
 
 START = 1_795_183_200.0  # 2026-11-20T14:00:00Z
@@ -240,7 +240,7 @@ def test_mistakes(url, arguments, status, message, tmp_path):
 
 def measured_range(recording):
     """Return the time range of the benchmark in a recording, with some seconds around it."""
-    opened = open_recording(recording)
+    opened = Recording(recording)
     (server,) = opened.servers
     points = [point for point in read_recording(opened, "x", server).points if point.counters]
     # A warm-up of 16 requests comes before the benchmark: the range begins after it.
@@ -301,7 +301,7 @@ def test_a_range_against_a_recording(real):
 def test_no_range_is_left_out_beside_a_result(real, tmp_path):
     """Ranges of tests without a result are runs, too, with a load of their own; what cannot be compared is said."""
     url, ranges = real
-    (benchmark,) = open_recording(FOLDER / "draft2-run1.jsonl.xz").benchmarks
+    (benchmark,) = Recording(FOLDER / "draft2-run1.jsonl.xz").benchmarks
     result = tmp_path / "run1.json"
     result.write_text(benchmark.content, encoding="utf-8")
     options = ("--prometheus", url, "--server", "qwen", "--zone", "UTC")
@@ -321,7 +321,7 @@ def test_a_result_with_the_range_of_its_test(real, tmp_path):
     url, ranges = real
     sides = []
     for name in ("draft2-run1", "draft4-run1"):
-        (benchmark,) = open_recording(FOLDER / f"{name}.jsonl.xz").benchmarks
+        (benchmark,) = Recording(FOLDER / f"{name}.jsonl.xz").benchmarks
         file = tmp_path / f"{name}.json"
         file.write_text(benchmark.content, encoding="utf-8")
         sides.append(f"{name}={file},{ranges[name]}")

@@ -18,8 +18,7 @@ from tests.support.alarm import ends_within
 from tests.support.command_line import vllm_watch
 from tests.support.waiting import SECONDS
 
-from vllm_watch.cli.command_line import cli
-from vllm_watch.daemon.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import LazyCommand, cli
 
 
 OF_FILES = re.compile(r"FILE|PATH|DIR|SOURCE|COMMAND|A B")

@@ -11,14 +11,14 @@ import sys
 import click
 import pytest
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_file
 from tests.support.waiting import SECONDS
 from tests.support.wheels import COMMANDS_ONLY
 
 from vllm_watch.cli.command_line import cli
 
 
-LOG = str(RECORDINGS["day"] / "vllm.log")
+LOG = str(log_file("day"))
 
 CODE = """
 import json, sys

@@ -62,7 +62,7 @@ def test_once_prints_the_end_of_a_recording():
 
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(" vllm-watch  recording day, its end")
+    assert lines[0].startswith(" vllm-watch  recording day.jsonl.xz, its end")
     assert re.search("○ idle for [0-9]+ s  day · Qwen3.6-27B · vLLM 0.32.0", done.stdout)
     assert "starting (was down)" in done.stdout
     assert max(map(len, lines)) <= 80
@@ -186,7 +186,7 @@ def test_a_daemon_that_is_not_there(closed_port):
         (["--url", "http://h", "--username", "a:b", "--password-file", __file__], "a user name has no colon"),
         (["--url", "http://h", "--ca-file", "/nowhere"], "--ca-file: /nowhere: no such file"),
         (["--ca-file", "x"], "--ca-file requires --url URL"),
-        (["--speed", "2"], "--speed requires --recording DIR|FILE"),
+        (["--speed", "2"], "--speed requires --recording FILE"),
         (["--config", "a.yml", "--log", "x"], "--config cannot be combined with --log or --metrics"),
         (["--recording", DAY, "--server", "nobody"], "it has no server nobody"),
     ],

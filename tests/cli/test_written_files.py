@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.support.command_line import vllm_watch
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import RECORDINGS, log_file
 from tests.support.waiting import SECONDS
 
 from vllm_watch.cli.commands.backfill import write_backfill
@@ -24,7 +24,7 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
 COMMAND = [sys.executable, "-m", "vllm_watch"]
-LOG = str(RECORDINGS["dp1"] / "vllm.log")
+LOG = str(log_file("dp1"))
 
 
 def backfill(output):
@@ -201,16 +201,15 @@ def test_no_output_takes_the_place_of_an_input(monkeypatch, log, arguments, outp
 
 
 @pytest.mark.parametrize("option", ["-o", "--save-capacity"])
-def test_no_part_of_a_recording_is_written_over(tmp_path, option):
-    """F3: a file of a recorded folder is an input, too, for each option that names an output."""
-    folder = tmp_path / "recording"
-    shutil.copytree(RECORDINGS["dp1"], folder)
-    file = folder / "vllm.log"
+def test_no_recording_is_written_over(tmp_path, option):
+    """F3: a recording is an input, too, for each option that names an output."""
+    file = tmp_path / "recording"
+    shutil.copy(RECORDINGS["dp1"], file)
     before = file.read_bytes()
-    done = vllm_watch("report", folder, option, file)
+    done = vllm_watch("report", file, option, file)
 
     assert (done.returncode, file.read_bytes()) == (2, before)
-    assert done.stderr == f"vllm-watch: {option} {file}: {folder} is read and would be lost: give another file\n"
+    assert done.stderr == f"vllm-watch: {option} {file}: {file} is read and would be lost: give another file\n"
 
 
 @pytest.mark.parametrize("command", ["report", "compare", "advise", "backtest", "backfill --recording", "once --log"])

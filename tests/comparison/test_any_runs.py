@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import Phase as Step
 from hypothesis import strategies as st
+from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.support.samples import sample
 
-from vllm_watch.analysis.comparison.compare import compare_sides
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import (
-    LATENCIES,
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
+from vllm_watch.analysis.comparison.comparison_model import Side
+from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Goodput,
     Latency,
@@ -25,9 +25,9 @@ from vllm_watch.analysis.loadtest.model import (
     ServerUse,
     Steady,
 )
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
 def maybe(values):

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
-from vllm_watch.analysis.comparison.compare import compare_pair
-from vllm_watch.analysis.comparison.model import ConfigDifference, Side
-from vllm_watch.analysis.loadtest.cost import priced
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
+from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
+from vllm_watch.analysis.loadtest.energy_and_cost import priced
+from vllm_watch.analysis.loadtest.load_test import (
     Capacity,
     Goodput,
     Objective,
@@ -271,7 +271,7 @@ def test_what_differs_comes_apart_from_what_does_not():
         ("only-a", "y", None),
         ("version", "0.32.0", "0.33.0"),
     }
-    assert found.common_config == (("gpu", "H100"), ("same", "s"))
+    assert found.common_config == {"gpu": "H100", "same": "s"}
 
 
 @pytest.mark.parametrize("empty", [{"result": None}, {"result": None, "views": ()}])
@@ -367,7 +367,7 @@ class TestTraps:
 
         assert row(found, "cost_per_million_output_tokens").verdict == "not_compared"
         assert row(found, "joules_per_output_token").percent is not None
-        assert found.cost_per_hour == (("a", (2.4,)), ("b", (2.4,)))
+        assert found.cost_per_hour == {"a": (2.4,), "b": (2.4,)}
 
     def test_how_much_of_a_fixed_rate_was_served(self):
         """Between a server that keeps up and one that does not, the note says how much each side served."""

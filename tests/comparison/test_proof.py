@@ -21,13 +21,12 @@ from tests.support.batching import Server, noisy_run, simulate
 from tests.support.load_tests import called_different
 from tests.support.samples import number_of, sample
 
-from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.comparison.metrics import BY_NAME, metric_value
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import QUANTILES
-from vllm_watch.daemon.statistics.autocorrelation import autocorrelation
-from vllm_watch.daemon.statistics.blocks import block_interval
-from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, geometric_mean, ratio_interval
+from vllm_watch.analysis.loadtest.load_test import QUANTILES
+from vllm_watch.daemon.statistics.ratio import block_interval, coefficient_of_variation, geometric_mean, ratio_interval
+from vllm_watch.daemon.statistics.trend import autocorrelation
 
 
 SERVER = Server()

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, latency, row, run, runs, side, single
 
-from vllm_watch.analysis.comparison.compare import compare_pair, compare_sides
+from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
 from vllm_watch.analysis.comparison.metrics import BY_NAME
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import ServerUse
+from vllm_watch.analysis.loadtest.load_test import ServerUse
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -58,8 +58,8 @@ def test_the_matrix_has_what_differs():
     found = compare_sides([side(name, config={**same, "max-num-seqs": name}) for name in "abc"]).matrix
 
     assert [each.name for each in found] == ["a", "b", "c"]
-    assert found[1].config == (("max-num-seqs", "b"),)
-    assert [name for name, _ in found[1].values] == ["ttft_ms.p50", "tpot_ms.mean", "output_throughput"]
+    assert found[1].config == {"max-num-seqs": "b"}
+    assert list(found[1].values) == ["ttft_ms.p50", "tpot_ms.mean", "output_throughput"]
 
 
 def test_a_winner_is_shown_to_be_better_than_all_others():
@@ -68,6 +68,23 @@ def test_a_winner_is_shown_to_be_better_than_all_others():
 
     assert {"b"} == {found["lowest TTFT"].winner, found["most throughput"].winner}
     assert found["lowest TTFT"].note is None
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("speed", [1.02, 1.05, 1.1])
+def test_a_matrix_says_what_its_pairs_say(number, speed):
+    """Whoever is better than all others by the verdicts of the pairs wins, and nobody else."""
+    sides = [side("a", number), side("b", number, speed=speed), side("c", number, speed=1.01)]
+    metrics = {"lowest TTFT": "ttft_ms.p50", "most throughput": "output_throughput"}
+    found = decisions(*sides)
+
+    for criterion, metric in metrics.items():
+        better = {
+            one.name
+            for one in sides
+            if all(row(compare_pair(two, one), metric).verdict == "better" for two in sides if two is not one)
+        }
+        assert better == {found[criterion].winner} - {None}
 
 
 def test_without_a_shown_difference_there_is_no_winner():

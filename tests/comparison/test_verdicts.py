@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, called_different, latency, row, run, runs, side, single
 
-from vllm_watch.analysis.comparison.compare import compare_pair
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.comparison.metrics import BY_NAME, FAMILY, METRICS, family_weights
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import Bounds, Phase, ServerUse
+from vllm_watch.analysis.loadtest.load_test import Bounds, Phase, ServerUse
 
 
 def test_the_list_of_metrics_is_whole():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 
 from collections import defaultdict
@@ -14,7 +13,7 @@ from typing import get_args
 import pytest
 
 from tests.completeness.left_out import FAMILIES, FIELDS, QUANTITIES
-from tests.parsers.releases import CORPUS
+from tests.support.corpus import all_bodies
 from tests.support.further_pages import FURTHER
 from tests.support.recordings import recording
 
@@ -22,8 +21,9 @@ from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.daemon.exposition.samples import HistogramSample, server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
     AchievedWork,
@@ -292,7 +292,7 @@ def test_every_field_of_a_page_is_shown(field):
 def families():
     """Return every family of every recorded page, and the releases that have it."""
     found = defaultdict(set)
-    bodies = [(file.parent.name, gzip.decompress(file.read_bytes())) for file in CORPUS.glob("*/metrics*_[01].txt.gz")]
+    bodies = all_bodies()
     scraped = [event.body for event in recording("adapters").events() if isinstance(event, MetricsRead)]
     for release, body in (*bodies, ("0.32.0", scraped[-3]), ("0.32.0", FURTHER.read_bytes())):
         for line in body.decode().splitlines():

@@ -40,18 +40,18 @@ from tests.dashboards.gpus import gpu_series
 from tests.dashboards.kv import kv_series
 from tests.support.monitoring import get_text, process
 from tests.support.ports import free_port
+from tests.support.recordings import log_file
 from tests.support.samples import sample
 from tests.support.shared import new_folder
 from tests.support.waiting import SECONDS
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.catalog.series import DAEMON
 from vllm_watch.daemon.exposition.text_format import label_text
 
 
-RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}
+RECORDINGS: Mapping[str, Path] = {incident.name: incident.path for incident in INCIDENTS}
 FLEET = "fleet"
 STRETCHES = (*RECORDINGS, FLEET)
 TESTED: tuple[str, ...] = sample(
@@ -216,7 +216,7 @@ def _samples(stretch: Stretch) -> Iterator[tuple[str, float, float]]:
 def _stretches(names: Collection[str], page: Page) -> Iterator[tuple[str, Stretch]]:
     """Yield the stretches in order of time."""
     wanted = RECORDINGS if FLEET in names else names
-    watched = {name: _watched(name, open_recording(folder)) for name, folder in RECORDINGS.items() if name in wanted}
+    watched = {name: _watched(name, Recording(folder)) for name, folder in RECORDINGS.items() if name in wanted}
     if FLEET in names:
         yield FLEET, _fleet(watched, page)
     for name, stretch in sorted(watched.items(), key=lambda item: item[1].start):
@@ -289,13 +289,13 @@ def daemon_page(folder: Path) -> Page:
     servers = [
         {
             "name": name,
-            "log": str(recording / "vllm.log"),
+            "log": str(log_file(name)),
             # Nobody answers there: the daemon's threads are wanted, not the page.
             "metrics": {"url": "http://127.0.0.1:9/metrics"},
             "probe": {"every": "60s"},
             **({} if name in WITHOUT_LINKS else {"links": dict(LINKS)}),
         }
-        for name, recording in RECORDINGS.items()
+        for name in RECORDINGS
     ]
     config.write_text(
         yaml.safe_dump({"listen": listen, "checkpoint": str(folder / "checkpoint.json"), "servers": servers})

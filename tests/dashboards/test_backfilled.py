@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 from tests.support.recordings import ROOT
 from tests.support.waiting import SECONDS
 
-from vllm_watch.analysis.replay.recording_file import RecordingFile
+from vllm_watch.analysis.replay.recording import Recording
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("prometheus", "promtool")]
@@ -81,7 +81,7 @@ def backfilled_into(data, recording):
 def last_week(tmp_path_factory):
     """Give a Prometheus with its usual settings and a test of last week, whose blocks were made twice."""
     folder = tmp_path_factory.mktemp("last-week")
-    original = RecordingFile(RUN)
+    original = Recording(RUN)
     (benchmark,) = original.benchmarks
     result = json.loads(benchmark.content)
     ended = datetime.strptime(result["date"], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc).timestamp()

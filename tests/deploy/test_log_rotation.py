@@ -140,9 +140,9 @@ def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(fo
         with Vllm(held) as vllm:
             for part in range(1, 6):
                 until(lambda wanted=part * LINES // 7: vllm.written >= wanted and has_lines(log.path), SECONDS)
-                # The writer has the new file open, so nothing more comes into the one that is compressed next.
-                read += poll(log)
+                # A writer that stands still for two rotations would write into a file that is compressed already.
                 rotate("vllm", folder)
+                read += poll(log)
         os.write(held, stats_line(LINES))  # All others may have been written before the last renaming.
         until(lambda: read.extend(poll(log)) or len(read) > LINES, SECONDS)
 

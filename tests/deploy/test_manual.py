@@ -15,8 +15,7 @@ from tests.support.waiting import SECONDS
 
 import vllm_watch
 
-from vllm_watch.cli.command_line import cli
-from vllm_watch.daemon.support.lazy_commands import LazyCommand
+from vllm_watch.cli.command_line import LazyCommand, cli
 
 
 PAGE = Path(__file__).parents[2] / "deploy" / "manual" / "vllm-watch.1"

@@ -8,8 +8,7 @@ import pytest
 from deploy.stack.faster import faster, faster_duration, faster_expression
 from tests.alerts.replay import EVALUATION, STEP, groups_at_worst, replayed
 
-from vllm_watch.analysis.backtest.evaluation import Evaluation, evaluate
-from vllm_watch.analysis.backtest.promtool import promtool
+from vllm_watch.analysis.backtest.promtool import Evaluation, evaluate, promtool
 from vllm_watch.analysis.replay.recording import BUNDLED
 
 

@@ -119,7 +119,7 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
     stack = start(
         *("make", "--old-file=.venv/installed", f"BIN={Path(sys.executable).parent}", "stack"),
         "ARGS=",  # A make that runs the tests hands its own on.
-        *(f"RECORDING={tree / 'daemon/vllm_watch/analysis/replay/recordings/day'}", f"SPEED={SPEED}"),
+        *(f"RECORDING={tree / 'daemon/vllm_watch/analysis/replay/recordings/day.jsonl.xz'}", f"SPEED={SPEED}"),
         cwd=tree,
         path=os.environ["PATH"],
         PYTHONPATH=f"{tree / 'daemon'}:{tree / 'parsers'}",

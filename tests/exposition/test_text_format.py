@@ -20,8 +20,9 @@ from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
 from vllm_watch.daemon.exposition.samples import HistogramSample, PlainSample
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import Histogram
 
 

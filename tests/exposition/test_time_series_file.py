@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from tests.reading.test_years import DAY, utc, written
-from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.recordings import RECORDINGS, log_file, snapshots
 from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
@@ -19,7 +19,8 @@ from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, r
 from vllm_watch.daemon.exposition import time_series_file
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import HistogramReading
 from vllm_watch_parsers.scrape import Histogram
 
@@ -173,7 +174,7 @@ def test_values_settle_before_snapshots_get_fewer(silent_log):
 def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
     """Counters of a log's lines end the same, read line by line with snapshots in between or in one go."""
     of_the_file = {"log_lines_total", "log_bytes_total"}
-    log = str(RECORDINGS["day"] / "vllm.log")
+    log = str(log_file("day"))
     replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
     *_, last = run_log(log, replayed, STEP)
     now = read_to_end(FinishedLog(log), read).end

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 
 from functools import cache
 from pathlib import Path
+
+from tests.support.corpus import all_bodies
 
 
 TESTS = Path(__file__).parents[1]
@@ -62,7 +63,7 @@ def log_excerpts(length: int) -> list[list[bytes]]:
 
 def pages() -> list[bytes]:
     """Return all recorded pages of the corpus."""
-    return [gzip.decompress(file.read_bytes()) for file in sorted((TESTS / "corpus").glob("*/metrics*.txt.gz"))]
+    return [body for _, body in all_bodies()]
 
 
 def configurations() -> list[bytes]:

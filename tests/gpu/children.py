@@ -8,7 +8,7 @@ import contextlib
 from tests.support.waiting import until
 
 from vllm_watch.daemon.gpu.messages import FailureMessage, decode
-from vllm_watch.daemon.gpu.reader_process import ReaderProcess
+from vllm_watch.daemon.gpu.reader import ReaderProcess
 
 
 class Child:

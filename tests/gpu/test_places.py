@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from vllm_watch.daemon.gpu.places import FOLDER, GpuPlaces, main
-from vllm_watch.daemon.gpu.reader_process import Said
+from vllm_watch.daemon.gpu.reader import Said
 
 
 UUID = "GPU-71ec7ba1-7ed1-4b5c-9b69-bb7a2f3e7f3b"

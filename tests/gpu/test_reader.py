@@ -14,8 +14,7 @@ from tests.support.patience import USUAL
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.gpu import reader as reader_module
 from vllm_watch.daemon.gpu.codes import reason_of
-from vllm_watch.daemon.gpu.reader import DEADLINE, FIRST_DEADLINE, GpuReader
-from vllm_watch.daemon.gpu.reader_process import Said
+from vllm_watch.daemon.gpu.reader import DEADLINE, FIRST_DEADLINE, GpuReader, Said
 
 
 def reading(*gpus, unopened="{}"):

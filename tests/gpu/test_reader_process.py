@@ -20,7 +20,6 @@ from tests.support.waiting import SECONDS, until
 import vllm_watch
 
 from vllm_watch.daemon.gpu import reader as reader_module
-from vllm_watch.daemon.gpu import reader_process
 from vllm_watch.daemon.gpu.reader import GpuReader
 from vllm_watch.daemon.support.clock import SystemClock
 
@@ -33,7 +32,6 @@ WORKS = Scene([h100(0)])
 def _impatient(monkeypatch):
     """Wait only a moment for what does not come."""
     monkeypatch.setattr(reader_module, "PATIENCE", 0.05)
-    monkeypatch.setattr(reader_process, "_PATIENCE", 0.05)
 
 
 def is_there(pid):
@@ -88,7 +86,7 @@ def test_the_child_of_a_daemon_that_was_killed_ends(fake_nvml):
     """However the daemon ends, its child's input does, too, and so the child."""
     fake_nvml.show(WORKS)
     program = (
-        "import os, signal\nfrom vllm_watch.daemon.gpu.reader_process import ReaderProcess\n"
+        "import os, signal\nfrom vllm_watch.daemon.gpu.reader import ReaderProcess\n"
         "process = ReaderProcess(lambda: 0.0)\nprocess.ask()\nprocess.changed.wait()\n"
         "print(process._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -148,15 +146,15 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, monkeypatch):
 
 def test_a_child_that_prints_without_end_costs_no_memory():
     """Of many lines the last are kept, of a line that is too long a part."""
-    programs = ("print('z\\n' * 1000)", f"print('x' * {2 * reader_process.MAX_ANSWER})")
-    many, long = (reader_process.ReaderProcess(lambda: 0.0, [sys.executable, "-c", program]) for program in programs)
+    programs = ("print('z\\n' * 1000)", f"print('x' * {2 * reader_module.MAX_ANSWER})")
+    many, long = (reader_module.ReaderProcess(lambda: 0.0, [sys.executable, "-c", program]) for program in programs)
     until(lambda: many.is_over and long.is_over)
     lines, (cut,) = many.take(), long.take()
     many.close()
     long.close()
 
-    assert (len(lines), lines[-1].line) == (reader_process.MAX_LINES, b"z")
-    assert len(cut.line) < reader_process.MAX_ANSWER
+    assert (len(lines), lines[-1].line) == (reader_module.MAX_LINES, b"z")
+    assert len(cut.line) < reader_module.MAX_ANSWER
 
 
 def test_only_the_child_imports_the_library():

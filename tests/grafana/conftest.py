@@ -11,8 +11,7 @@ from tests.grafana.server import GrafanaStandIn
 from tests.support.needs import without
 
 from vllm_watch.cli import command_line as cli
-from vllm_watch.cli.grafana import packaged
-from vllm_watch.cli.grafana.model import Dashboard
+from vllm_watch.cli.grafana import push
 
 
 TITLES = {"vllm-watch-fleet": "vLLM fleet", "vllm-watch-server": "vLLM server", "vllm-watch-sources": "vLLM sources"}
@@ -26,7 +25,7 @@ def panel(number, title, **more):
 
 def dashboard(uid="vllm-watch-fleet", **changes):
     """Return a small dashboard of ours."""
-    model = {
+    return {
         "uid": uid,
         "title": TITLES[uid],
         "tags": ["vllm-watch"],
@@ -40,7 +39,6 @@ def dashboard(uid="vllm-watch-fleet", **changes):
         },
         **changes,
     }
-    return Dashboard(uid, model["title"], model)
 
 
 class Ended(NamedTuple):
@@ -83,7 +81,7 @@ def command(tmp_path, capsys, monkeypatch):
     """The command, which takes its dashboards from the test."""
     pytest.importorskip("grafana_client", reason=without("grafana_client"))
     made = Command(tmp_path, capsys)
-    monkeypatch.setattr(packaged, "packaged", lambda _language: made.dashboards)
+    monkeypatch.setattr(push, "packaged", lambda _language: made.dashboards)
     return made
 
 

@@ -89,7 +89,7 @@ def test_force(command, pushed):
 
 def test_a_folder_with_more_in_it(command, pushed):
     """A folder that another dashboard or an alert rule is in stays, with both."""
-    pushed.add({**dashboard().model, "uid": "other"}, folder="vllm-watch")
+    pushed.add({**dashboard(), "uid": "other"}, folder="vllm-watch")
     pushed.alert_rules = 2
     ended = command("delete", pushed.url, "--yes")
 

@@ -15,7 +15,7 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.needs import without
 from tests.support.ports import free_port
 
-from vllm_watch.analysis.loadtest.model import Latency, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Result, Run
 from vllm_watch.analysis.loadtest.region import MAX_RUN, annotation, region_of, run_id
 from vllm_watch.cli import command_line as cli
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.cli.grafana.packaged import packaged
+from vllm_watch.cli.grafana.push import packaged
 
 
 UIDS = {
@@ -17,12 +17,12 @@ UIDS = {
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_all_dashboards_are_in_the_package(language):
     """An installed vllm-watch has the seven dashboards in both languages, under the uids that alerts link to."""
-    assert {dashboard.uid for dashboard in packaged(language)} == UIDS
+    assert {dashboard["uid"] for dashboard in packaged(language)} == UIDS
 
 
 def test_the_languages_differ():
     """The Chinese set is not the English one; a board that is not translated yet has its English title."""
-    english, chinese = ({each.uid: each.title for each in packaged(language)} for language in ("en", "zh"))
+    english, chinese = ({each["uid"]: each["title"] for each in packaged(language)} for language in ("en", "zh"))
     assert any(english[uid] != chinese[uid] for uid in UIDS)
 
 

@@ -8,8 +8,9 @@ import math
 
 from tests.support.recordings import recording
 
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
 from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
+from vllm_watch.analysis.replay.recording import LogWritten
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -24,6 +25,11 @@ def recorded(name):
     return read_recording(played, name, played.servers[0])
 
 
+def log_of(played):
+    """Return all that was recorded of a log."""
+    return b"".join(event.data for event in played.events() if isinstance(event, LogWritten))
+
+
 class MadeUpServer:
     """
     A server that answers requests of ten output and twenty input tokens, scraped every two seconds.
@@ -32,10 +38,10 @@ class MadeUpServer:
     a second.
     """
 
-    def __init__(self, step=2.0, seats=24):
+    def __init__(self, step=2.0, max_num_seqs=24):
         self.at = START
         self.step = step
-        self.seats = seats
+        self.max_num_seqs = max_num_seqs
         self.done = self.seconds_per_token = 0.0
         self.points = [self._point("idle", 0, 0)]
 
@@ -91,7 +97,7 @@ class MadeUpServer:
             source,
             "m",
             "0.32.0",
-            {"max-num-seqs": str(self.seats)},
-            {"max_running_requests": self.seats},
+            {"max-num-seqs": str(self.max_num_seqs)},
+            {"max_running_requests": self.max_num_seqs},
             tuple(self.points),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.shared import shared
 
-from vllm_watch.analysis.loadtest.sources import Report, read_report
+from vllm_watch.analysis.loadtest.report_sources import Report, read_report
 
 
 FOLDER = Path(__file__).parent / "recordings"

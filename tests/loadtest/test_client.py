@@ -11,11 +11,9 @@ from statistics import fmean
 
 import pytest
 
-from vllm_watch.analysis.loadtest.client import distribution, read_client_runs
-from vllm_watch.analysis.loadtest.client_warnings import tokens_per_chunk
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.model import Load, Objective, RateGrowth
-from vllm_watch.analysis.loadtest.objective import parse_objective
+from vllm_watch.analysis.loadtest.client_runs import distribution, read_client_runs
+from vllm_watch.analysis.loadtest.client_texts import load_text, tokens_per_chunk
+from vllm_watch.analysis.loadtest.load_test import Load, Objective, RateGrowth, parse_objective
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import read_benchmarks
 

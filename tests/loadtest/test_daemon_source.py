@@ -14,9 +14,9 @@ from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
-from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.service.history import ChartHistory

@@ -9,7 +9,7 @@ import pytest
 from tests.loadtest.histories import START, MadeUpServer
 
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.model import Latency, Load, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run
 
 
 def client(start, seconds, tokens, name="result.json", ttft=500.0):
@@ -159,7 +159,7 @@ def test_a_slow_client_is_told():
     )
 
 
-def ladder(*loads):
+def of_loads(*loads):
     """Return a server with several loads of (requests at once, tokens per second), and their clients."""
     made_up, clients = MadeUpServer().idle(40), []
     for running, tokens in loads:
@@ -173,7 +173,7 @@ def ladder(*loads):
 
 def test_a_plateau_of_several_runs_is_the_capacity():
     """Where more requests at once give no more throughput, that is what the server sustains."""
-    report = ladder((1, 100), (4, 330), (8, 500), (16, 600), (24, 605))
+    report = of_loads((1, 100), (4, 330), (8, 500), (16, 600), (24, 605))
 
     assert len(report.runs) == 5
     for run in report.runs:
@@ -184,14 +184,14 @@ def test_a_plateau_of_several_runs_is_the_capacity():
 
 def test_without_a_plateau_there_is_no_capacity():
     """Throughput that still grows shows no maximum, and the reason is told."""
-    for run in ladder((1, 100), (2, 190), (4, 350)).runs:
+    for run in of_loads((1, 100), (2, 190), (4, 350)).runs:
         assert run.capacity is None
         assert any(each.startswith("The maximum is not known") for each in run.notes)
 
 
 def test_latency_turns_where_power_is_highest():
     """Up to there more requests at once gain more throughput than they cost latency."""
-    turn = ladder((1, 100), (4, 390), (8, 500), (16, 600), (24, 605)).latency_turn
+    turn = of_loads((1, 100), (4, 390), (8, 500), (16, 600), (24, 605)).latency_turn
 
     assert turn.run == "4.json"
     assert turn.output_throughput == pytest.approx(390, rel=0.02)
@@ -199,7 +199,7 @@ def test_latency_turns_where_power_is_highest():
 
 def test_a_single_run_has_no_curve():
     """One load shows neither where latency turns nor a plateau."""
-    report = ladder((4, 390))
+    report = of_loads((4, 390))
 
     assert report.latency_turn is None
     assert report.runs[0].capacity is None

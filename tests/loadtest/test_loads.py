@@ -7,9 +7,9 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
 
-from vllm_watch.analysis.loadtest.growth import Growth
 from vllm_watch.analysis.loadtest.loads import find_loads, load_between
 from vllm_watch.analysis.loadtest.runs import server_runs
+from vllm_watch.analysis.loadtest.server_history import Growth
 
 
 def generated(load):

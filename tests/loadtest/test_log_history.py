@@ -7,27 +7,35 @@ import gzip
 
 import pytest
 
+from tests.loadtest.histories import log_of
 from tests.support.recording_files import as_file
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest import history_builder
-from vllm_watch.analysis.loadtest.history import Point
 from vllm_watch.analysis.loadtest.log_history import read_logs
-from vllm_watch.analysis.loadtest.log_parts import find_logs
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.runs import server_runs
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.loadtest.server_history import Point
+from vllm_watch.analysis.loadtest.source_kind import find_logs
+from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.errors import FileError
-
-
-def log_of(name):
-    """Return the bytes of a recording's log."""
-    return (recording(name).path / "vllm.log").read_bytes()
 
 
 def read(*paths):
     """Return the history of a log's parts."""
     return read_logs([str(path) for path in paths], "log", "log", lambda moment: moment)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write what is printed of a server, or the logs of recordings one after the other, and return the file."""
+
+    def write(*logs):
+        path = tmp_path / "vllm.log"
+        path.write_bytes(b"".join(log if isinstance(log, bytes) else log_of(recording(log)) for log in logs))
+        return path
+
+    return write
 
 
 def split(tmp_path, data, at=(0.3, 0.7)):
@@ -40,10 +48,10 @@ def split(tmp_path, data, at=(0.3, 0.7)):
 
 
 @pytest.mark.parametrize("name", ["busy", "queue", "acceptance", "sustained"])
-def test_tokens_are_those_that_metrics_counted(name):
+def test_tokens_are_those_that_metrics_counted(written, name):
     """The sum of the log's rates differs from the counter by less than one per cent."""
     recorded = read_recording(recording(name), name, recording(name).servers[0]).points[-1].counters
-    logged = read(recording(name).path / "vllm.log").points[-1].counters
+    logged = read(written(name)).points[-1].counters
 
     assert logged["generation_tokens_total"] == pytest.approx(recorded["generation_tokens_total"], rel=0.01)
     assert logged["spec_decode_draft_tokens_total"] == pytest.approx(
@@ -52,11 +60,11 @@ def test_tokens_are_those_that_metrics_counted(name):
 
 
 @pytest.mark.parametrize("name", ["busy", "queue", "deadkill"])
-def test_a_recorded_log_is_a_log(tmp_path, name):
+def test_a_recorded_log_is_a_log(tmp_path, written, name):
     """A recording of the log alone shows the same states, loads and events as the log as a file."""
-    played = open_recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
+    played = Recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
     recorded = read_recording(played, name, played.servers[0])
-    logged = read(recording(name).path / "vllm.log")
+    logged = read(written(name))
     (found, *_), (expected, *_) = server_runs(recorded), server_runs(logged)
 
     assert not recorded.has_metrics
@@ -68,7 +76,7 @@ def test_a_recorded_log_is_a_log(tmp_path, name):
 
 def test_rotated_parts_are_one_log(tmp_path):
     """The log's own path finds its parts, and they give what the whole log gives."""
-    data = log_of("busy")
+    data = log_of(recording("busy"))
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "vllm.log").write_bytes(data)
     folder = split(tmp_path, data)
@@ -83,7 +91,7 @@ def test_rotated_parts_are_one_log(tmp_path):
 
 def test_parts_are_put_in_order(tmp_path):
     """Parts that are given in any order are read in the order of their printed times."""
-    folder = split(tmp_path, log_of("busy"))
+    folder = split(tmp_path, log_of(recording("busy")))
     files = [folder / "vllm.log", folder / "vllm.log.2.gz", folder / "vllm.log.1"]
     (found,) = find_logs([str(path) for path in files]).values()
 
@@ -101,37 +109,30 @@ def test_two_logs_are_two(tmp_path):
     }
 
 
-def test_a_silence_shows_the_stall(tmp_path):
+def test_a_silence_shows_the_stall(written):
     """A log that ends with work and no token is stalled half a minute later, although no line says so."""
-    path = tmp_path / "vllm.log"
-    path.write_bytes(log_of("stall"))
-
-    assert "stalled" in {point.state for point in read(path).points}
+    assert "stalled" in {point.state for point in read(written("stall")).points}
 
 
 @pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b"\x00" * 5000, b'{"a": 1}\n'])
-def test_what_is_no_log_is_said(tmp_path, data):
+def test_what_is_no_log_is_said(written, data):
     """An empty file and a foreign one are errors that name the file."""
-    path = tmp_path / "vllm.log"
-    path.write_bytes(data)
-
     with pytest.raises(FileError, match=r"vllm\.log: (?:is empty$|is no recording or result, and has no line)"):
-        read(path)
+        read(written(data))
 
 
 def test_a_compressed_part_that_is_cut_off_is_said(tmp_path):
     """A truncated gzip file is an error that names it."""
     path = tmp_path / "vllm.log.1.gz"
-    path.write_bytes(gzip.compress(log_of("busy"))[:-2000])
+    path.write_bytes(gzip.compress(log_of(recording("busy")))[:-2000])
 
     with pytest.raises(FileError, match=r"vllm\.log\.1\.gz: cannot be read"):
         read(path)
 
 
-def test_a_long_log_takes_no_more_points(tmp_path, monkeypatch):
+def test_a_long_log_takes_no_more_points(written, monkeypatch):
     """Above the limit two points become one; counters stay, and the history says how coarse it is."""
-    path = tmp_path / "vllm.log"
-    path.write_bytes(log_of("sustained"))
+    path = written("sustained")
     whole = read(path)
     monkeypatch.setattr(history_builder, "MAX_POINTS", 12)
     coarse = read(path)
@@ -155,37 +156,31 @@ def test_a_server_that_rests_at_every_other_line_is_bounded_too():
     assert thinned[-1].counters == {"n": 999.0}
 
 
-def test_a_log_without_statistics_counts_nothing(tmp_path):
+def test_a_log_without_statistics_counts_nothing(written):
     """Where no line of statistics was printed tokens are unknown, and not 0."""
-    path = tmp_path / "vllm.log"
-    path.write_bytes(b"\n".join(line for line in log_of("busy").split(b"\n") if b"Avg prompt" not in line) + b"\n")
-    counters = read(path).points[-1].counters
+    lines = log_of(recording("busy")).splitlines(keepends=True)
+    counters = read(written(*(line for line in lines if b"Avg prompt" not in line))).points[-1].counters
 
     assert "generation_tokens_total" not in counters
     assert counters["http_requests_total.2xx"] > 700
 
 
-def test_the_first_line_of_statistics_counts(tmp_path):
+def test_the_first_line_of_statistics_counts(written):
     """A test that begins right after the start has its first ten seconds, too."""
-    data = log_of("busy")
+    data = log_of(recording("busy"))
     first = data.index(b"Avg generation throughput: ")
     rate = float(data[first:].split(b" ")[3])
-    path = tmp_path / "vllm.log"
-    path.write_bytes(data[: data.index(b"\n", first) + 1])
-    points = read(path).points
+    points = read(written(data[: data.index(b"\n", first) + 1])).points
 
     assert points[0].counters["generation_tokens_total"] == 0
     assert points[-1].counters["generation_tokens_total"] == pytest.approx(10 * rate)
 
 
-def test_a_start_with_other_flags_begins_anew(tmp_path):
+def test_a_start_with_other_flags_begins_anew(written):
     """The flags of a history are those of its end, and it is known since when; of one life it is all its time."""
-    both = tmp_path / "vllm.log"
-    both.write_bytes(log_of("busy") + log_of("queue"))
-    last, alone = read(both), read(recording("queue").path / "vllm.log")
+    last, alone = read(written("busy", "queue")), read(written("queue"))
     started = next(point.at for point in last.points if point.process == last.points[-1].process)
 
     assert (last.config["max-num-seqs"], alone.config_since) == ("4", 0.0)
     assert last.points[0].at < last.config_since == started < last.points[-1].at
-    both.write_bytes(log_of("busy") + log_of("acceptance"))
-    assert read(both).config_since == 0.0
+    assert read(written("busy", "acceptance")).config_since == 0.0

@@ -7,8 +7,8 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
 
+from vllm_watch.analysis.loadtest.load_test import Steady
 from vllm_watch.analysis.loadtest.loads import find_loads
-from vllm_watch.analysis.loadtest.model import Steady
 from vllm_watch.analysis.loadtest.phases import find_phases
 from vllm_watch.analysis.loadtest.runs import server_runs
 

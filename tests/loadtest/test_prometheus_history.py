@@ -9,9 +9,9 @@ from math import inf
 
 import pytest
 
-from vllm_watch.analysis.loadtest.history import EnergyReading
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.analysis.loadtest.prometheus_queries import queries, sampled_at
+from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.prometheus.answers import PromSeries, parse_matrix, parse_names, parse_rejection
 from vllm_watch_parsers.scrape import Histogram
@@ -60,7 +60,7 @@ def history(*parts):
 
 def counted(*counters, count=3, gauges=()):
     """Return answers with these counters, a reading and a state at every step."""
-    return Answers((scraped([1] * count),), (read(count), *state(*["serving"] * count), *gauges), counters, ())
+    return Answers((scraped([1] * count),), (read(count), *state(*["serving"] * count), *gauges, *counters))
 
 
 def test_a_point_has_the_time_at_which_its_values_were_read():
@@ -76,7 +76,7 @@ def test_a_point_has_the_time_at_which_its_values_were_read():
 def test_where_nothing_was_scraped_there_is_no_point():
     """A gap stays a gap, and a sample that Prometheus repeats is one sample."""
     present = PromSeries(ORIGIN, ((1000, 999), (1010, 999), (1020, 999), (1050, 1049)))
-    answers = Answers((present,), (read(6), *state(*["serving"] * 6)), (), ())
+    answers = Answers((present,), (read(6), *state(*["serving"] * 6)))
 
     assert [point.at for point in history(answers).points] == [998, 1048]
 
@@ -84,7 +84,7 @@ def test_where_nothing_was_scraped_there_is_no_point():
 def test_a_sample_that_says_nothing_new_is_no_point_until_the_state_changes():
     """A daemon that has not read its sources since the last sample has one point, unless the engine's state changes."""
     reading = series("source_last_reading_timestamp_seconds", [998] * 4, {"server": "a", "source": "metrics"})
-    answers = Answers((scraped([1] * 4),), (reading, *state("serving", "serving", "serving", "down")), (), ())
+    answers = Answers((scraped([1] * 4),), (reading, *state("serving", "serving", "serving", "down")))
 
     points = history(answers).points
 
@@ -129,9 +129,10 @@ def test_a_counter_that_starts_again_is_continued():
     first = counted(series("generation_tokens_total", [100, 10, None]))
     later = Answers(
         (PromSeries(ORIGIN, ((1030, 1029),)),),
-        (series("source_last_reading_timestamp_seconds", [1028], {"server": "a", "source": "metrics"}, start=1030),),
-        (series("generation_tokens_total", [4], start=1030),),
-        (),
+        (
+            series("source_last_reading_timestamp_seconds", [1028], {"server": "a", "source": "metrics"}, start=1030),
+            series("generation_tokens_total", [4], start=1030),
+        ),
     )
 
     tokens = [point.counters["generation_tokens_total"] for point in history(first, later).points]
@@ -148,7 +149,7 @@ def test_histograms_are_buckets_and_sums_of_all_engines():
         return (*found, series("queue_time_seconds_sum", [1.5, 0.5], labels))
 
     many = buckets("0", {"+Inf": [4, 2], "0.5": [3, 1]}) + buckets("1", {"0.5": [1, 1], "+Inf": [1, 2]})
-    answers = Answers((scraped([1] * 2),), (read(2),), (), many)
+    answers = Answers((scraped([1] * 2),), (read(2), *many))
 
     first, second = history(answers).points
 
@@ -213,14 +214,14 @@ def test_of_several_daemons_one_counts():
     """If two daemons report one server at a time, the one with more samples counts, and it is said."""
     answers = Answers(
         (scraped([1, 1, 1]), scraped([0, 1, 1, 1], OTHER)),
-        (read(3), read(4, origin=OTHER)),
         (
+            read(3),
+            read(4, origin=OTHER),
             series("generation_tokens_total", [10, 20, 30]),
             series("generation_tokens_total", [1, 2, 3, 4], origin=OTHER),
         ),
-        (),
     )
-    after = Answers((scraped([1]), scraped([0, 1], OTHER)), (read(1), read(2, origin=OTHER)), (), ())
+    after = Answers((scraped([1]), scraped([0, 1], OTHER)), (read(1), read(2, origin=OTHER)))
 
     found = history(answers)
 
@@ -232,7 +233,7 @@ def test_of_several_daemons_one_counts():
 
 def test_a_log_alone_has_points():
     """Without /metrics a point is at the log's last line of statistics."""
-    answers = Answers((scraped([1, 1]),), (read(2, "log"), series("requests_running", [1, 2])), (), ())
+    answers = Answers((scraped([1, 1]),), (read(2, "log"), series("requests_running", [1, 2])))
 
     assert [(point.at, point.is_fresh) for point in history(answers).points] == [(998, True), (1008, True)]
 
@@ -250,13 +251,13 @@ def test_the_queries_ask_for_one_server_and_for_what_is_there():
     every = queries('a"b\\', 15.0)
 
     assert sampled_at('a"b') == 'max without (server, source) (timestamp(vllm_watch_source_up{server="a\\"b"}))'
-    for query in (every.gauges, every.counters, *every.histograms):
+    for query in every.series:
         assert query.endswith(',server="a\\"b\\\\"}[15000ms])')
         assert query.startswith('last_over_time({__name__=~"vllm_watch_(')
         assert "rate" not in query.partition("(")[0]
-    assert "requests_running|" in every.gauges
-    assert "generation_tokens_total|" in every.counters
-    assert len(every.histograms) > 5
+    assert "requests_running|" in every.series[0]
+    assert "generation_tokens_total|" in every.series[1]
+    assert len(every.series) > 7
 
 
 def test_answers_are_read_and_what_is_none_is_rejected():

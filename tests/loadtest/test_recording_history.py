@@ -3,26 +3,18 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import lzma
 
 import pytest
 
+from tests.loadtest.histories import recorded
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.comparison.pair import result_in
-from vllm_watch.analysis.loadtest.recording_history import read_recording
-from vllm_watch.analysis.loadtest.sources import read_report
+from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.replay.recording import MetricsRead
-
-
-@functools.lru_cache
-def history(name):
-    """Return a recording's history."""
-    played = recording(name)
-    return read_recording(played, name, played.servers[0])
 
 
 def test_each_scrape_is_a_point_at_its_own_time():
@@ -30,12 +22,12 @@ def test_each_scrape_is_a_point_at_its_own_time():
     played = recording("busy")
     answered = [played.started + event.at for event in played.events() if isinstance(event, MetricsRead) and event.body]
 
-    assert [point.at for point in history("busy").points if point.is_fresh] == answered
+    assert [point.at for point in recorded("busy").points if point.is_fresh] == answered
 
 
 def test_counters_are_those_of_the_page():
     """Tokens, finished requests, prefix hits and drafts of the last point are what the last page counts."""
-    last = history("busy").points[-1].counters
+    last = recorded("busy").points[-1].counters
 
     assert last["generation_tokens_total"] > 0
     assert last["requests_finished_total.length"] + last["requests_finished_total.stop"] > 0
@@ -51,12 +43,12 @@ def test_counters_are_those_of_the_page():
 )
 def test_the_states_are_those_of_the_daemon(name, state):
     """A history has the state that each recording is known for."""
-    assert state in {point.state for point in history(name).points}
+    assert state in {point.state for point in recorded(name).points}
 
 
 def test_engines_are_added_up():
     """Two engines' running requests and tokens are those of one server."""
-    found = history("dp1")
+    found = recorded("dp1")
     by_engine = recording("dp1")
     last = [event.body for event in by_engine.events() if isinstance(event, MetricsRead) and event.body][-1]
     tokens = [
@@ -71,7 +63,7 @@ def test_engines_are_added_up():
 
 def test_room_is_that_of_all_engines():
     """Two engines with 24 places each run 48 requests; the flag is what was given to each."""
-    found = history("dp1")
+    found = recorded("dp1")
 
     assert found.facts["max_running_requests"] == 48
     assert found.facts["kv_cache_capacity_tokens"] == 2 * 1_398_016
@@ -80,7 +72,7 @@ def test_room_is_that_of_all_engines():
 
 def test_what_it_ran_with():
     """Version, model, flags and device come from the log, and flags from /metrics, too."""
-    found = history("busy")
+    found = recorded("busy")
 
     assert (found.version, found.hardware["device"]) == ("0.32.0", "cpu")
     assert found.config["max-num-seqs"] == "24"
@@ -91,7 +83,7 @@ def test_what_it_ran_with():
 
 def test_a_start_and_a_failure_are_events():
     """The history says when the server started, and when it died."""
-    texts = [event.text for event in history("dead").events]
+    texts = [event.text for event in recorded("dead").events]
 
     assert "the server starts" in texts
     assert "the engine died" in texts
@@ -101,14 +93,12 @@ def test_a_recorded_log_counts_what_the_log_in_a_file_counts(tmp_path):
     """Requests are printed long before the tokens that they had: no load has the ones without the others."""
     first, *lines = map(json.loads, lzma.decompress((FOLDER / "draft4-run1.jsonl.xz").read_bytes()).splitlines())
     logged = [line for line in lines if "log" in line]
-    recorded, file = tmp_path / "log-only.jsonl.xz", tmp_path / "vllm.log"
+    alone, file = tmp_path / "log-only.jsonl.xz", tmp_path / "vllm.log"
     end = {key: value for key, value in lines[-1].items() if key in {"t", "end"}}
     header = {**first, "servers": {"qwen": {"log": True}}}
-    recorded.write_bytes(
-        lzma.compress(b"\n".join(json.dumps(each).encode() for each in (header, *logged, end)) + b"\n")
-    )
+    alone.write_bytes(lzma.compress(b"\n".join(json.dumps(each).encode() for each in (header, *logged, end)) + b"\n"))
     file.write_text("".join(line["log"] for line in logged), encoding="utf-8")
-    results = [read_report([str(path)]).runs[0].result for path in (recorded, file)]
+    results = [read_report([str(path)]).runs[0].result for path in (alone, file)]
 
     assert [result.successful for result in results] == [616, 616]
     assert results[0].total_output_tokens == pytest.approx(results[1].total_output_tokens, rel=0.01)

@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
 from tests.support.recordings import recording
 
-from vllm_watch.analysis.loadtest.sources import ReadOptions, distinct_names, read_report
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import LogWritten
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
+from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.cli.commands.report import parse_zone
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -35,21 +35,21 @@ PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
 
 
 @functools.lru_cache
-def log_of(path):
+def logged(path):
     """Return the bytes of a recorded log."""
-    return b"".join(event.data for event in open_recording(path).events() if isinstance(event, LogWritten))
+    return log_of(Recording(path))
 
 
 @functools.lru_cache
 def result_of(path):
     """Return the benchmark's result in a recording."""
-    return open_recording(path).benchmarks[0].content
+    return Recording(path).benchmarks[0].content
 
 
 @pytest.fixture
 def files(tmp_path):
     """A test's log and its result as files of their own."""
-    (tmp_path / "vllm.log").write_bytes(log_of(DRAFT))
+    (tmp_path / "vllm.log").write_bytes(logged(DRAFT))
     (tmp_path / "result.json").write_text(result_of(DRAFT))
     return tmp_path
 
@@ -100,7 +100,7 @@ def test_the_zone_is_that_of_the_option(files):
 def test_a_rotated_log_is_one_server(files):
     """A log's parts, of which one is compressed, give the same run as the whole log."""
     (whole,) = read_report([str(files / "vllm.log")]).runs
-    data = log_of(DRAFT)
+    data = logged(DRAFT)
     cut = data.index(b"\n", len(data) // 2) + 1
     (files / "vllm.log.1.gz").write_bytes(gzip.compress(data[:cut]))
     (files / "vllm.log").write_bytes(data[cut:])
@@ -137,10 +137,10 @@ def wrong():
         "truncated.json": (result[:800].encode(), ":1: "),
         "foreign.json": (b'{"hello": 1}', ":1: "),
         "not-utf8.json": (NOT_UTF8, "not text in UTF-8"),
-        "mixed.log": (log_of(DRAFT) + b"============ Serving Benchmark Result ============\n",
+        "mixed.log": (logged(DRAFT) + b"============ Serving Benchmark Result ============\n",
                       "has a server's log and a benchmark's result"),
         "truncated.jsonl.xz": (DRAFT.read_bytes()[:200], ""),
-        "never-used.log": (log_of(DRAFT).partition(b"Engine 000")[0], "no load is in it: "),
+        "never-used.log": (logged(DRAFT).partition(b"Engine 000")[0], "no load is in it: "),
     }  # fmt: skip
 
 
@@ -180,12 +180,12 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
 
 def test_a_folder_without_a_recording_is_said(tmp_path):
     """A folder is a recording or an error."""
-    with pytest.raises(FileError, match=r"is a folder and no recording: it has no timeline\.jsonl"):
+    with pytest.raises(FileError, match="is a folder: give the logs, recordings"):
         read_report([str(tmp_path)])
 
 
-def test_a_recorded_folder_is_read():
-    """The folders of recordings are sources, too."""
+def test_a_recording_without_a_result_is_read():
+    """What the server shows is enough for a run."""
     (run,) = read_report([str(recording("queue").path)]).runs
 
     assert run.capacity.basis == "saturated"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 
+from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
+from vllm_watch.daemon.reading.times import LineTimes
 from vllm_watch_parsers.events import EngineStats, Event, SpecDecoding
 from vllm_watch_parsers.line import parse_line
 
@@ -79,3 +81,9 @@ def events_of(lines: bytes) -> list[Event]:
         open_record = parsed.record
         found += parsed.events
     return found
+
+
+def read_line(reader: LogReader, line: bytes, times: LineTimes) -> tuple[TimedEvent, ...]:
+    """Read one line and return its events, those of the access log included."""
+    batch = reader.read([line], times)
+    return (*batch.events, *(TimedEvent(batch.end, request) for request in batch.requests))

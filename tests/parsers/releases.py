@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.parsers.lines import read_line
+from tests.support.corpus import CORPUS, bodies
 
 from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch_parsers.events import Event, KvTransfers, Notice, StartupDetail
 
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 RELEASES = ("0.5.5", "0.6.6", "0.7.3", "0.8.5", "0.10.2", "0.12.0", "0.20.2", "0.33.0")
 
 PAGES = tuple(
@@ -89,7 +89,7 @@ def read_events(release: str) -> tuple[tuple[int, TimedEvent], ...]:
     """Return all that the reader finds in a release's log, with the number of its line."""
     reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
     lines = enumerate(log_lines(release), start=1)
-    return tuple((number, timed) for number, line in lines for timed in reader.read_line(line, times))
+    return tuple((number, timed) for number, line in lines for timed in read_line(reader, line, times))
 
 
 @cache
@@ -104,7 +104,7 @@ def found_events(release: str) -> tuple[Found, ...]:
 
 def page(release: str, name: str) -> bytes:
     """Return a /metrics page."""
-    return gzip.decompress((CORPUS / release / name).read_bytes())
+    return bodies(release)[name]
 
 
 def expected_page(release: str, prefix: str) -> dict[str, Any]:

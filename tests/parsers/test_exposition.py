@@ -14,16 +14,16 @@ from vllm_watch_parsers.exposition import (
     MAX_LINE,
     MAX_SAMPLES,
     Exposition,
-    Sample,
     parse_exposition,
 )
 
 
-def samples(body: str | bytes, wanted: frozenset[str] = frozenset({"a"})):
-    """Return a well-formed page's wanted samples."""
-    page = parse_exposition(body.encode() if isinstance(body, str) else body, wanted)
+def values(body: str | bytes):
+    """Return the values of a well-formed page's series `a`, by labels."""
+    page = parse_exposition(body.encode() if isinstance(body, str) else body, {"a"})
     assert page.problem is None
-    return page.samples
+    assert set(page.series) <= {"a"}
+    return page.series.get("a", {})
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,14 @@ def test_every_form_of_sample_is_read(line, labels, value):
     page = parse_exposition(f"{line}\n".encode(), {"a"})
 
     if labels is None:
-        assert page == Exposition((), "not_metrics")
+        assert page == Exposition(problem="not_metrics")
     else:
-        assert (page.samples, page.problem) == ((Sample("a", labels, value),), None)
+        assert (page.series, page.problem) == ({"a": {labels: value}}, None)
 
 
 def test_nan_is_a_value():
     """A sample may be no number; what that means is not for the format to say."""
-    (sample,) = samples("a NaN\n")
-
-    assert math.isnan(sample.value)
+    assert math.isnan(values("a NaN\n")[()])
 
 
 @pytest.mark.parametrize(
@@ -128,13 +126,13 @@ def test_nan_is_a_value():
 @pytest.mark.parametrize("place", ["{line}\n", "a 1\n{line}\n", "{line}\na 1\n"])
 def test_one_line_that_is_no_sample_spoils_the_page(line, place):
     """Error pages, and pages with a damaged line anywhere, give no sample at all."""
-    assert parse_exposition(place.format(line=line).encode(), {"a"}) == Exposition((), "not_metrics")
+    assert parse_exposition(place.format(line=line).encode(), {"a"}) == Exposition(problem="not_metrics")
 
 
 @pytest.mark.parametrize("body", ["a 1", "a 1\na 2", "# HELP a b", "a 1\n#"])
 def test_a_page_that_does_not_end_with_its_line_is_incomplete(body):
     """A body cut off inside its last line, whatever that is, gives no sample."""
-    assert parse_exposition(body.encode(), {"a"}) == Exposition((), "incomplete")
+    assert parse_exposition(body.encode(), {"a"}) == Exposition(problem="incomplete")
 
 
 @pytest.mark.parametrize(
@@ -150,25 +148,26 @@ def test_a_page_that_does_not_end_with_its_line_is_incomplete(body):
 )
 def test_comments_and_empty_lines_are_passed_over(body):
     """Help, types, the end mark and free comments are not read, however long they are."""
-    assert samples(body) == (Sample("a", (), 1.0),)
+    assert values(body) == {(): 1.0}
 
 
 def test_an_empty_page_has_no_samples():
     """No bytes, and no more than comments, are a page without samples."""
-    assert parse_exposition(b"", {"a"}) == Exposition(())
-    assert parse_exposition(b"# EOF\n", {"a"}) == Exposition((), is_openmetrics=True)
+    assert parse_exposition(b"", {"a"}) == Exposition()
+    assert parse_exposition(b"# EOF\n", {"a"}) == Exposition(is_openmetrics=True)
 
 
-def test_duplicates_are_kept_in_order():
-    """Several samples of one series are all given out, in the page's order."""
-    assert [sample.value for sample in samples("a 1\na 2\na 1\n")] == [1.0, 2.0, 1.0]
+def test_of_a_series_that_is_there_twice_the_last_value_counts():
+    """Several samples of one series are one, also where its labels are written in another way."""
+    assert values("a 1\na 2\na 1\n") == {(): 1.0}
+    assert values('a{b="c"} 1\na{b="c",} 2\n') == {(("b", "c"),): 2.0}
 
 
 def test_other_names_are_named_and_not_kept():
     """Only wanted samples are kept; of the others the names are, and the first of a name must be well formed, too."""
     found = parse_exposition(b'b 1\na 1\nc{d="e"} 2\nb 2\n', {"a"})
 
-    assert (found.samples, found.foreign_names) == ((Sample("a", (), 1.0),), {"b", "c"})
+    assert (found.series, found.foreign_names) == ({"a": {(): 1.0}}, {"b", "c"})
     assert parse_exposition(b"b one\na 1\n", {"a"}).problem == "not_metrics"
 
 
@@ -177,8 +176,8 @@ def test_too_many_samples_are_no_page():
     line = b"a 1\n"
 
     assert parse_exposition(line * MAX_SAMPLES, {"a"}).problem is None
-    assert parse_exposition(line * MAX_SAMPLES + line, {"a"}) == Exposition((), "too_many_samples")
-    assert len(parse_exposition(b"b 1\n" * 2 * MAX_SAMPLES + line, {"a"}).samples) == 1
+    assert parse_exposition(line * MAX_SAMPLES + line, {"a"}) == Exposition(problem="too_many_samples")
+    assert values(b"b 1\n" * MAX_SAMPLES + line) == {(): 1.0}
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
@@ -191,9 +190,9 @@ def test_a_wanted_line_has_an_end(name):
     assert parse_exposition(f"{longest}\n".encode(), {"a"}).problem is None
     found = parse_exposition(longer + b"a 1\n", {"a"})
     if name == "a":
-        assert found == Exposition((), "not_metrics")
+        assert found == Exposition(problem="not_metrics")
     else:
-        assert (found.samples, found.foreign_names, found.long_lines) == ((Sample("a", (), 1.0),), {"b"}, 1)
+        assert (found.series, found.foreign_names, found.long_lines) == ({"a": {(): 1.0}}, {"b"}, 1)
 
 
 def test_a_line_of_80_000_labels_is_refused():
@@ -207,13 +206,13 @@ def test_a_series_has_so_many_labels_and_no_more():
     """One label more than the limit makes it no sample."""
     labels = [f'l{number}="x"' for number in range(MAX_LABELS + 1)]
 
-    assert len(samples(f"a{{{','.join(labels[:-1])}}} 1\n")[0].labels) == MAX_LABELS
+    assert [len(found) for found in values(f"a{{{','.join(labels[:-1])}}} 1\n")] == [MAX_LABELS]
     assert parse_exposition(f"a{{{','.join(labels)}}} 1\n".encode(), {"a"}).problem == "not_metrics"
 
 
 def test_labels_that_are_no_text_are_replaced():
     """Bytes that are no UTF-8 become the replacement character, and the sample stays."""
-    assert samples(b'a{b="\xff\xfe"} 1\n')[0].labels == (("b", "\ufffd\ufffd"),)
+    assert values(b'a{b="\xff\xfe"} 1\n') == {(("b", "\ufffd\ufffd"),): 1.0}
 
 
 def test_what_is_remembered_stays_small():
@@ -236,7 +235,7 @@ def test_long_and_short_series_are_read_alike(length):
     """Only short series are remembered from page to page; long ones are read all the same."""
     body = f'a{{b="{"x" * length}"}} 1\n'
 
-    assert samples(body) == samples(body) == (Sample("a", (("b", "x" * length),), 1.0),)
+    assert values(body) == values(body) == {(("b", "x" * length),): 1.0}
 
 
 @pytest.mark.parametrize("name", ["_created", "_total", "_bucket"])
@@ -244,4 +243,4 @@ def test_a_name_that_is_only_a_suffix_hides_no_other_line(name):
     """An unwanted sample whose whole name is the suffix of a family is skipped alone."""
     page = parse_exposition(f"{name} 1\nwanted 2\n".encode(), {"wanted"})
 
-    assert [("wanted", 2.0)] == [(sample.name, sample.value) for sample in page.samples]
+    assert page.series == {"wanted": {(): 2.0}}

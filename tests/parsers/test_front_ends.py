@@ -14,7 +14,7 @@ import pytest
 from tests.parsers.releases import page as released_page
 from tests.support.pages import LABELS, ScrapedServer, page, started
 
-from vllm_watch.daemon.state.server_process import ALTERNATION_SECONDS
+from vllm_watch.daemon.state.scrape_source import ALTERNATION_SECONDS
 from vllm_watch_parsers.scrape import EngineKey, MetricsReading, Unreadable, read_metrics
 
 
@@ -169,7 +169,7 @@ def test_vllms_own_series_come_first():
 @pytest.mark.parametrize("release", ["0.12.0", "0.33.0"])
 def test_kserves_names(release):
     """Under ``kserve_`` and with the labels of its collectors every value is vLLM's."""
-    body = released_page(release, "metrics_1.txt.gz").decode()
+    body = released_page(release, "metrics_1.txt").decode()
     labelled = re.sub(r"(?m)^(\w[\w:]*)\{", r'\1{llm_isvc_name="x",pod="x-0",namespace="n",', body)
     renamed = re.sub(r"(?m)^(# \w+ |)(?=\w)", r"\1kserve_", labelled)
     found, own = reading(renamed), reading(body)
@@ -180,7 +180,7 @@ def test_kserves_names(release):
 
 def test_kserves_queue_proxy():
     """KServe's queue proxy adds labels to vLLM's series and its own series in front: the values are the same."""
-    body = released_page("0.33.0", "metrics_1.txt.gz").decode()
+    body = released_page("0.33.0", "metrics_1.txt").decode()
     labels = 'service_name="x",configuration_name="x",revision_name="x-00001"'
     labelled = re.sub(r"^((?:vllm:|http_)\w+)\{(.*)\}", rf"\1{{\2,{labels}}}", body, flags=re.MULTILINE)
     own = 'queue_requests_per_second{destination_pod="x"} 1\nrequest_preprocess_seconds_count{model_name="m"} 5\n'

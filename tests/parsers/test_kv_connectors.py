@@ -7,12 +7,11 @@ What vLLM's KV connectors show, in one shape, on pages and in lines that vLLM's 
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import pytest
 
-from tests.parsers.releases import CORPUS
+from tests.support.corpus import CORPUS, bodies
 
 from vllm_watch_parsers.events import KvTransfers, Notice
 from vllm_watch_parsers.kv_transfer import (
@@ -33,9 +32,9 @@ from vllm_watch_parsers.line import parse_line
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 
-FOLDER = CORPUS / "kv_connectors"
-CASES = json.loads((FOLDER / "expected.json").read_text())
-OF_PAGES = [name for name in CASES if (FOLDER / f"metrics_{name}_0.txt.gz").exists()]
+CASES = json.loads((CORPUS / "kv_connectors" / "expected.json").read_text())
+BODIES = bodies("kv_connectors")
+OF_PAGES = [name for name in CASES if f"metrics_{name}_0.txt" in BODIES]
 LABELS = 'model_name="m",engine="0"'
 
 
@@ -59,7 +58,7 @@ def page(*lines):
 
 def both_pages(name):
     """Return what the two pages of a case have."""
-    return [kv_of(gzip.decompress((FOLDER / f"metrics_{name}_{at}.txt.gz").read_bytes()))[0] for at in (0, 1)]
+    return [kv_of(BODIES[f"metrics_{name}_{at}.txt"])[0] for at in (0, 1)]
 
 
 @pytest.mark.parametrize("name", OF_PAGES)
@@ -200,7 +199,7 @@ def test_deprecated_names_are_not_counted_twice():
 
 def test_a_new_release_has_both_names():
     """The recorded page of 0.32.0 has the deprecated families beside the new ones: the case above is real."""
-    body = gzip.decompress((FOLDER / "metrics_kv_offload-0.32.0_1.txt.gz").read_bytes())
+    body = BODIES["metrics_kv_offload-0.32.0_1.txt"]
 
     assert b"vllm:kv_offload_total_bytes_total{" in body
     assert b"vllm:kv_offload_load_bytes_total{" in body

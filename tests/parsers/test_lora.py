@@ -15,10 +15,8 @@ from prometheus_client.utils import floatToGoString
 from tests.support.pages import label_sets, page, started
 
 from vllm_watch_parsers import lora as lora_module
-from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES, MAX_LORA_LINE, MAX_TIME, LoraRequests, LoraScan
-from vllm_watch_parsers.repeated_bodies import RepeatedBodies
-from vllm_watch_parsers.scrape import read_metrics, reading_of
+from vllm_watch_parsers.scrape import read_metrics
 from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, lora_unknown
 
 
@@ -92,14 +90,6 @@ def test_lines_of_other_forms_are_compared_as_well(other):
     lines = [lora("a", "1.795e+09"), lora("a,b", other), lora("c", "1.7950001e+09")]
 
     assert scanned(*lines) == scanned(*reversed(lines)) == LoraRequests(2, 2)
-
-
-@pytest.mark.parametrize("times", [("1.795e+09", "1.7951e+09", "1.79504e+09"), ("1795270706.25", "1795270716.0")])
-def test_of_lines_that_are_alike_no_number_is_parsed(monkeypatch, times):
-    """Both front ends print all times in one form: that of the newest is the last in the alphabet."""
-    monkeypatch.setattr(lora_module, "_newest_of_any", None)
-
-    assert scanned(*[lora("a,b" if time == times[1] else "a", time) for time in times]) == LoraRequests(2, 2)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10**9])
@@ -218,20 +208,6 @@ def test_where_the_number_is_unknown_the_reason_is_there():
     assert reasons(known + lora("a") + lora("x" * MAX_LORA_LINE)) == []
     assert reasons(known + lora("a") * (MAX_LORA_BYTES // len(lora("a")) + 1)) == ["too_many_lists"]
     assert reasons(known + lora("a").replace("running_", "r_")) == ["not_listed"]
-
-
-def test_a_body_that_comes_again_is_read_anew():
-    """Of bodies with the same series only values are parsed: the newest of these is found among them."""
-    bodies = RepeatedBodies(WANTED)
-    found = []
-    for times in ((10, 20), (30, 20), (30, 40)):
-        text = page() + started(1000.0) + lora("a", times[0]) + lora("a,b", times[1])
-        bodies.start()
-        for line in text.splitlines(keepends=True):
-            bodies.feed(line.encode())
-        found.append(reading_of(bodies.finish()).server_values.get(LORA_ACTIVE))
-
-    assert found == [2, 1, 2]
 
 
 def test_no_name_is_in_a_reading():

@@ -7,8 +7,7 @@ import pytest
 
 from tests.parsers.releases import RELEASES, log_lines
 
-from vllm_watch_parsers.line import parse_line
-from vllm_watch_parsers.prefilter import is_irrelevant
+from vllm_watch_parsers.line import is_irrelevant, parse_line
 from vllm_watch_parsers.prefix import parse_statistics_head
 
 

@@ -200,7 +200,7 @@ def test_a_page_cut_off_inside_a_line_is_no_page(data):
     end = data.draw(st.integers(1, len(body) - 1).filter(lambda at: body[at - 1 : at] != b"\n"))
 
     assert read_metrics(body[:end]) == Unreadable("incomplete")
-    assert parse_exposition(body[:end], WANTED).samples == ()
+    assert parse_exposition(body[:end], WANTED).series == {}
 
 
 @QUICK
@@ -236,7 +236,7 @@ def test_what_is_written_is_read(labels, value):
     found = parse_exposition(f"a{{{written}}} {number}\n".encode(), {"a"})
 
     assert found.problem is None
-    assert [(dict(sample.labels), sample.value) for sample in found.samples] == [(labels, value)]
+    assert [(dict(names), number) for names, number in found.series["a"].items()] == [(labels, value)]
 
 
 @pytest.mark.parametrize(("release", "prefix"), PAGES)

@@ -9,8 +9,7 @@ from tests.parsers.lines import TIME, events, events_of, json_record, old_record
 
 from vllm_watch.daemon.state.facts import Facts
 from vllm_watch_parsers.events import Lifecycle, Notice, SleepOrPause, StartupDetail, StartupFact
-from vllm_watch_parsers.line import parse_line
-from vllm_watch_parsers.prefilter import is_irrelevant
+from vllm_watch_parsers.line import is_irrelevant, parse_line
 from vllm_watch_parsers.startup import parse_startup
 
 

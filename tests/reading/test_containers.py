@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from vllm_watch.daemon.reading.containers import MAX_FOREIGN, LineReader
-from vllm_watch.daemon.reading.framing import MAX_LINE
+from vllm_watch.daemon.reading.framing import MAX_FOREIGN, MAX_LINE, LineReader
 
 
 CUT_AT = 16 * 1024

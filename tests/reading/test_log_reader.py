@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
+from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, read_line, record
 
 from vllm_watch.daemon.reading import event_filter, log_reader
 from vllm_watch.daemon.reading.event_filter import CRASH_SECONDS
@@ -243,7 +243,7 @@ def test_access_lines_of_every_form_are_counted_without_a_look_at_their_head(log
 
 def test_one_line_at_a_time_gives_requests_as_events(log):
     """A reader that goes line by line sees each request where it stands."""
-    (timed,) = log.reader.read_line(HEALTH, ArrivalTimes(5.0))
+    (timed,) = read_line(log.reader, HEALTH, ArrivalTimes(5.0))
 
     assert timed == TimedEvent(5.0, AccessRequest("GET", "/health", 200, "/health"))
 

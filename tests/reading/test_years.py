@@ -19,7 +19,8 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.printed import count_new_years, parts_to_read
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 HOUR = 3600

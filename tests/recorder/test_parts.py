@@ -24,14 +24,13 @@ from tests.support.recordings import recording
 from tests.support.waiting import until
 
 from vllm_watch.analysis.recorder import running_command, server_recorder
-from vllm_watch.analysis.recorder.benchmark_files import ResultFiles
+from vllm_watch.analysis.recorder.benchmark_results import ResultFiles
+from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import PrivateText
 from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
-from vllm_watch.analysis.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources
+from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources, Recording
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.backfill import write_backfill
@@ -39,11 +38,12 @@ from vllm_watch.cli.commands.record import view_of
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.sources import file_queue
+from vllm_watch.daemon.sources import file_follower
 from vllm_watch.daemon.sources.log_file import LogFile
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
@@ -84,7 +84,7 @@ class TestGpus:
             recorder.apply_gpus(GpuUse(STARTED + seconds, "ok", (gpu(joules),)), 2.0)
         session.end("interrupted")
 
-        read = open_recording(session.path)
+        read = Recording(session.path)
         first, second = read.events()
         assert (3.5, STARTED + 1.0, 2.0) == (first.at, first.use.at, first.interval)
         assert (gpu(9.0)._replace(reading=gpu(9.0).reading._replace(processes=None)),) == second.use.gpus
@@ -102,7 +102,7 @@ class TestGpus:
         recorder.apply_gpus(GpuUse(STARTED, None, (known,)), 2.0)
         session.end("interrupted")
 
-        events = open_recording(session.path).events()
+        events = Recording(session.path).events()
         assert [("call_hangs", ()), (None, (known,))] == [(event.use.reason, event.use.gpus) for event in events]
         assert session.counts.servers["a"].gpu_readings == 0
 
@@ -115,7 +115,7 @@ class TestGpus:
         session.end("interrupted")
 
         state = ServerState(ServerSettings("a", has_log=True, metrics_interval=5.0))
-        shown = list(run_recording(open_recording(session.path), state, 1.0))
+        shown = list(run_recording(Recording(session.path), state, 1.0))
         assert [True] * 7 + [False] * 3 == [snapshot.gpus[0].reading is not None for snapshot in shown]
         assert {2.4} == {snapshot.cost_per_hour for snapshot in shown}
 
@@ -127,12 +127,12 @@ class TestSession:
         """What is held is in the file after half a minute, so that a kill loses no more."""
         session.add_log("a", KeptLines((b"one",), {}), is_after_gap=False)
         session.write_out()
-        assert [] == list(open_recording(session.path).events())
+        assert [] == list(Recording(session.path).events())
 
         session.clock.time += WRITE_OUT_SECONDS
         session.write_out()
 
-        assert [LogWritten(0.0, b"one\n")] == list(open_recording(session.path).events())
+        assert [LogWritten(0.0, b"one\n")] == list(Recording(session.path).events())
 
     def test_after_its_end_nothing_is_added(self, session):
         """A thread that hung and comes back too late changes nothing."""
@@ -160,7 +160,7 @@ class TestSession:
 
         assert f"{session.path}: cannot be written: No space left on device" == str(session.problem)
         assert session.stopped.is_set()
-        read = open_recording(session.path)
+        read = Recording(session.path)
         assert [LogWritten(0.0, b"one\n")] == list(read.events())
         assert "it was not ended" in read.broken_off
 
@@ -323,15 +323,6 @@ class TestReplay:
         assert [line for line in alone if 'server="vl"' in line] == [line for line in both if 'server="vl"' in line]
         assert any('server="dp1"' in line for line in both)
 
-    def test_a_file_backfills_as_its_folder(self, tmp_path):
-        """The same recording gives the same bytes from a folder and from a file."""
-        texts = []
-        for path in (recording("vl").path, as_file(recording("vl"), tmp_path / "vl")):
-            write_backfill(str(path), [], 30.0, str(tmp_path / "out"), lambda _: None)
-            texts.append((tmp_path / "out").read_bytes())
-
-        assert texts[0] == texts[1]
-
     def test_that_one_breaks_off_is_said(self, tmp_path, capsys):
         """A command that reads a file without an end says so, and reads what is there."""
         path = as_file(recording("vl"), tmp_path / "vl")
@@ -351,7 +342,7 @@ class TestReplay:
             writer.add_log(1.0, "a", STATISTICS.encode() + b"\n", is_after_gap=True)
             writer.end(2.0, "interrupted", {})
 
-        *_, last = run_recording(open_recording(path), ServerState(ServerSettings("a", True, 5.0)), 1.0)
+        *_, last = run_recording(Recording(path), ServerState(ServerSettings("a", True, 5.0)), 1.0)
 
         assert "0.14.0" == last.version
         assert 0 == last.log.starts
@@ -366,7 +357,7 @@ class TestFlood:
         """A log of which a turn reads a small part, and its recorder."""
         monkeypatch.setattr(server_recorder, "MAX_READS", 1)
         monkeypatch.setattr(LogFile.read, "__defaults__", (1000,))
-        monkeypatch.setattr(file_queue, "READ_SIZE", 1000)
+        monkeypatch.setattr(file_follower, "READ_SIZE", 1000)
         log = tmp_path / "a.log"
         log.touch()
         made = LogRecorder(ServerConfig(name="a", log=str(log)), session, session.clock)
@@ -404,7 +395,7 @@ class TestFlood:
         flood.log.write_bytes(b"there\n" * 1000)
         flood.finish()
         session.end("test")
-        *_, last = open_recording(session.path).events("a")
+        *_, last = Recording(session.path).events("a")
         counted = session.counts.servers["a"]
 
         assert (LogWritten(last.at, b"", is_history=False, is_after_gap=True), 6000) == (

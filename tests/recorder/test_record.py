@@ -22,11 +22,11 @@ from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.analysis.replay.open_recording import open_recording
-from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, with_start_moved
+from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording, with_start_moved
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.demo import Player, StandIn
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import ScaledClock
 
 
@@ -132,7 +132,7 @@ class Recorded:
 
     def read(self):
         """Open what was recorded."""
-        return open_recording(self.output)
+        return Recording(self.output)
 
     def lines(self):
         """Return the lines of the log in the recording, in one piece."""
@@ -434,7 +434,7 @@ class TestServers:
             )  # fmt: skip
 
         assert 0 == result.returncode, result.stderr
-        read = open_recording(output)
+        read = Recording(output)
         assert (name,) == read.servers
         assert any(isinstance(event, MetricsRead) and event.body for event in read.events())
 
@@ -453,7 +453,7 @@ class TestServers:
             result = vllm_watch("record", f"--{source}", options[source], "-o", str(output), *also)
 
         assert 0 == result.returncode, result.stderr
-        assert open_recording(output).sources["vllm"].command.flags == (("max-num-seqs", "4"),)
+        assert Recording(output).sources["vllm"].command.flags == (("max-num-seqs", "4"),)
         assert b"sk-private" not in lzma.decompress(output.read_bytes())
 
 

@@ -24,25 +24,26 @@ from tests.recorder.places import (
     TOKENS,
     record,
 )
-from tests.support.recordings import BUNDLED, ROOT, recording
+from tests.support.recordings import NAMES, ROOT, log_of, recording
 from tests.support.samples import sample
 
-from vllm_watch.analysis.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.analysis.recorder.benchmark_results import redact_benchmark
 from vllm_watch.analysis.recorder.log_redaction import LogRedactor
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
-from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.benchmark import read_benchmarks
 from vllm_watch_parsers.benchmark_result import BenchmarkError
 
 
 EXAMPLES = sample(20, whole=100)
-LOGS = sorted([*ROOT.glob("corpus/*/vllm.log"), *ROOT.glob("recordings/*/vllm.log"), BUNDLED / "vllm.log"])
+RELEASES = sorted(path.parent.name for path in ROOT.glob("corpus/*/vllm.log"))
 
 
 def redacted(text: str, *, kept: tuple[str, ...] = ()) -> str:
@@ -95,16 +96,17 @@ def read(lines):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.parent.name)
-def test_the_same_is_read_of_what_is_left(log):
+@pytest.mark.parametrize("name", [*RELEASES, *NAMES, "day"])
+def test_the_same_is_read_of_what_is_left(name):
     """Every line of every log of the tests yields the same events, counts and records before and after."""
-    lines = log.read_bytes().split(b"\n")
+    log = (ROOT / "corpus" / name / "vllm.log").read_bytes() if name in RELEASES else log_of(name)
+    lines = log.split(b"\n")
     private = PrivateText()
     redactor = LogRedactor(private)
 
     left = [redactor.redact(line) for line in lines]
 
-    assert private.counts["addresses"] or log.parent.name == "loadkill"
+    assert private.counts["addresses"] or name == "loadkill"
     assert read(lines) == read(left)
     assert b"127.0.0.1:" not in b"\n".join(line for line in left if b' - "' in line)
 

@@ -7,6 +7,10 @@ import functools
 
 from html.parser import HTMLParser
 
+from vllm_watch.analysis.rendering.comparisons import comparisons_document
+from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.text import render_text
+
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
@@ -74,3 +78,13 @@ def read(text):
     reader.close()
     assert reader.node is reader.root, f"<{reader.node.tag}> is not closed"
     return reader.root
+
+
+def comparisons_table(comparisons):
+    """Return comparisons as they are on a terminal of 80 columns."""
+    return render_text(comparisons_document(comparisons))
+
+
+def comparisons_markdown(comparisons):
+    """Return comparisons as they are in a pull request."""
+    return render_markdown(comparisons_document(comparisons))

@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from vllm_watch.analysis.comparison.model import (
+from vllm_watch.analysis.comparison.comparison_model import (
     Comparison,
     Comparisons,
     ConfigDifference,
@@ -16,7 +16,7 @@ from vllm_watch.analysis.comparison.model import (
     Row,
     Side,
 )
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Capacity,
     Distribution,
@@ -326,7 +326,7 @@ def comparison(baseline="draft2", candidate="draft4", **more):
         "view": "client",
         "warnings": ("The prefix cache's hit ratio differs by 6 points.",),
         "config": (ConfigDifference(flag="num-speculative-tokens", a="2", b="4"), ConfigDifference(flag="seed", a="1")),
-        "common_config": (("model", "Qwen3.6-27B"), ("max-num-batched-tokens", "8192")),
+        "common_config": {"model": "Qwen3.6-27B", "max-num-batched-tokens": "8192"},
         "method": "Student's t on the logarithms of the runs' values, 95 % confidence, Holm over 6 metrics.",
         "metrics": rows,
     }
@@ -346,8 +346,8 @@ def comparisons(candidates=("draft4",), **more):
     matrix = tuple(
         MatrixRow(
             name=name,
-            config=(("num-speculative-tokens", str(at)), ("seed", "1")),
-            values=(("ttft_ms.p50", 58.0 + at), ("tpot_ms.mean", 3.2), ("output_throughput", 468.0 + 30 * at)),
+            config={"num-speculative-tokens": str(at), "seed": "1"},
+            values={"ttft_ms.p50": 58.0 + at, "tpot_ms.mean": 3.2, "output_throughput": 468.0 + 30 * at},
         )
         for at, name in enumerate(names)
     )

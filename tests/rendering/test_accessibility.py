@@ -17,9 +17,9 @@ from tests.support import tools
 from tests.support.samples import sample
 from tests.support.waiting import SECONDS
 
-from vllm_watch.analysis.loadtest.model import Report
+from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("chromium"), pytest.mark.needs_module("axe_core_python")]

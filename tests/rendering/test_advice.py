@@ -13,9 +13,12 @@ from msgspec.structs import replace
 from tests.rendering.pages import read
 from tests.rendering.reports import HOSTILE
 
-from vllm_watch.analysis.advice.model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
-from vllm_watch.analysis.rendering.advice import advice_html, advice_markdown, advice_text
+from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
+from vllm_watch.analysis.rendering.advice import advice_document
+from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.json_output import advice_json
+from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.text import render_text
 
 
 def advised(name="qwen"):
@@ -57,10 +60,10 @@ def advised(name="qwen"):
     )
 
 
-@pytest.mark.parametrize("render", [advice_text, advice_markdown, advice_html])
+@pytest.mark.parametrize("render", [render_text, render_markdown, render_html])
 def test_each_format_says_all(render):
     """Change, reason, numbers, risk, commands, notes, warnings, and the servers of which nothing is said."""
-    text = " ".join(render(advised()).replace("\\", "").split())
+    text = " ".join(render(advice_document(advised())).replace("\\", "").split())
 
     for said in (
         "Advice: 1 flag to change",
@@ -80,7 +83,7 @@ def test_each_format_says_all(render):
     ):
         assert said in text
     assert "it is off" not in text
-    assert "it is off" in render(advised(), is_verbose=True)
+    assert "it is off" in render(advice_document(advised(), is_verbose=True))
 
 
 def test_rules_that_cannot_judge_are_counted():
@@ -90,7 +93,7 @@ def test_rules_that_cannot_judge_are_counted():
         Silence(rule=f"rule-{number}", flag="f", reason="it is", server="other", unknown=unknown)
         for number, unknown in enumerate(reasons)
     )
-    text = " ".join(advice_text(replace(advised(), silent=silent)).split())
+    text = " ".join(render_text(advice_document(replace(advised(), silent=silent))).split())
 
     assert (
         "3 of 4 rules could not judge, since max-num-seqs, the engine's generation, the objective are not known: the "
@@ -107,7 +110,8 @@ def test_names_stay_whole():
     (one,) = advised().advice
     evidence = (Evidence(series=series, statistic="mean", value=0.5, text="is 50 % " * 20),)
     silent = (Silence(rule=rule, flag="f", reason="it is off " * 20, server=one.server),)
-    text = advice_text(replace(advised(), advice=(replace(one, evidence=evidence),), silent=silent), is_verbose=True)
+    found = replace(advised(), advice=(replace(one, evidence=evidence),), silent=silent)
+    text = render_text(advice_document(found, is_verbose=True))
 
     assert series in text
     assert rule in text
@@ -117,7 +121,7 @@ def test_names_stay_whole():
 
 def test_the_page_is_whole():
     """The page is read strictly, and its commands can be reached by the keyboard."""
-    page = read(advice_html(advised(HOSTILE)))
+    page = read(render_html(advice_document(advised(HOSTILE))))
 
     assert page.find("script") == []
     (commands,) = page.find("pre")
@@ -125,11 +129,31 @@ def test_the_page_is_whole():
     assert "changed=changed-1.jsonl.xz" in commands.text
 
 
+@pytest.mark.parametrize(
+    ("unknown", "seconds", "title"),
+    [
+        ((), 600.0, "Advice: nothing to change found"),
+        (("max-num-seqs",), 600.0, "Advice: nothing to change found; 1 of 2 rules could not judge"),
+        (("max-num-seqs",), 60.0, "Advice: none, for want of work to judge by"),
+    ],
+)
+def test_the_heading_says_no_more_than_is_known(unknown, seconds, title):
+    """Without advice it tells how many rules could not judge, or that there was too little work."""
+    silent = (
+        Silence(rule="draft-tokens-up", flag="f", reason="it is off", server="qwen"),
+        Silence(rule="max-num-seqs-up", flag="f", reason="it is", server="qwen", unknown=unknown),
+    )
+    servers = (Observed(name="qwen", source=("qwen.log",), seconds=seconds),)
+
+    assert advice_document(Advised(advice=(), notes=(), silent=silent, servers=servers)).title == title
+
+
 def test_hostile_names_stay_names():
     """Markup, control characters and lines in a name are shown, and do nothing."""
-    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(advice_markdown(advised(HOSTILE)))
+    document = advice_document(advised(HOSTILE))
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(render_markdown(document))
 
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", advice_text(advised(HOSTILE)))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", render_text(document))
     assert "<script" not in html
     assert "href=" not in html
     assert json.loads(advice_json(advised(HOSTILE)))["advice"][0]["server"] == HOSTILE

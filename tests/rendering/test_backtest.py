@@ -7,8 +7,10 @@ import json
 
 from zoneinfo import ZoneInfo
 
-from vllm_watch.analysis.backtest.model import Alert, NotJudged, SetResult, SourceResult
-from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, SourceResult
+from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
+from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.text import render_text
 from vllm_watch.daemon.config.times import TimeRange
 
 
@@ -44,9 +46,14 @@ def result(*sets, **more):
     return found._replace(**more)
 
 
+def shown(results, width=80, **how):
+    """Return results as they are on a terminal in Berlin."""
+    return render_text(backtest_document(results, BERLIN, **how), width)
+
+
 def test_what_fired_is_listed_by_severity():
     """The worst come first, with times in the zone that was asked for, how long they lasted, and of which engine."""
-    text = backtest_text([result(FIRST)], BERLIN)
+    text = shown([result(FIRST)])
 
     assert "2026-11-20 15:00:00 to 2026-11-20 16:00:00 UTC+01:00 (1 h), a value every 5 s\n" in text
     heads = ("critical: qwen, engine 0", "warning: qwen, engine 0", "no severity: a:1")
@@ -56,7 +63,7 @@ def test_what_fired_is_listed_by_severity():
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
     lasting = (alert("A", "", 0, None), alert("A", "", 30, None))
-    assert "fire: A (2 times).\n" in backtest_text([result(FIRST._replace(pending=lasting))], BERLIN)
+    assert "fire: A (2 times).\n" in shown([result(FIRST._replace(pending=lasting))])
     assert words(text).endswith("unknown Not judged: 2 alerts, for other reasons. With --verbose each is named.")
 
 
@@ -65,7 +72,10 @@ def test_what_was_not_judged_is_counted():
     gpus = tuple(NotJudged(f"Gpu{number}", "info", "no GPUs were read") for number in range(16))
     flag = NotJudged("Full", "critical", "max-num-seqs is not known", unknown=("max-num-seqs",))
     found = [result(SetResult("shipped", (), (), (*QUIET, *gpus, flag)))]
-    text, verbose = backtest_text(found, BERLIN), backtest_text(found, BERLIN, is_verbose=True)
+    text, verbose = (
+        shown(found),
+        shown(found, is_verbose=True),
+    )
 
     assert "unknown  Not judged, because max-num-seqs is not known: Full.\n" in text
     assert "unknown  Not judged: 16 alerts, because no GPUs were read; 2 more, for" in text
@@ -80,17 +90,19 @@ def test_what_was_not_judged_is_counted():
 def test_two_sets_are_columns():
     """What differs is said in the last column, and what both sets say alike is said once."""
     sides = result(FIRST, SetResult("mine.yml", (SLOWER,), FIRST.pending, QUIET))
-    text = backtest_text([sides], BERLIN, 100, is_verbose=True)
+    text = shown([sides], 100, is_verbose=True)
 
     assert "thresholds: shipped and mine.yml; rules evaluated every 15 s\n" in text
     assert "  VllmEngineStalled  15:10:00–15:11:30        15:10:30–15:11:30  starts 30 s later\n" in text  # noqa: RUF001
     assert "only shipped" in text
     assert "0 of 3 alerts are the same.\n" in text
     assert text.count("VllmProbeFailing") == 1
-    half = backtest_text([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, 100, is_verbose=True)
+    half = render_text(
+        backtest_document([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, is_verbose=True), 100
+    )
     assert half.count("VllmProbeFailing") == 1
     assert "unknown  shipped: Not judged, because they wait too long: Slow (1h).\n" in half
-    other = backtest_text([result(FIRST, SetResult("mine.yml", ()))], BERLIN, 100, is_verbose=True)
+    other = shown([result(FIRST, SetResult("mine.yml", ()))], 100, is_verbose=True)
     assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
 
 
@@ -104,7 +116,7 @@ def test_what_makes_it_unsure_is_said():
         warnings=("the recording breaks off",),
         slowest=30,
     )
-    text = " ".join(backtest_text([found], BERLIN).split())
+    text = " ".join(shown([found]).split())
 
     assert "ok No alert fired." in text
     assert "warning Nothing was scraped from 11-20 15:01:00 to 11-20 15:10:00." in text
@@ -115,7 +127,7 @@ def test_what_makes_it_unsure_is_said():
 
 def test_markdown_escapes_names():
     """A name from outside is text, not markup."""
-    assert "### a\\|b.log" in backtest_markdown([result(FIRST)], BERLIN)
+    assert "### a\\|b.log" in render_markdown(backtest_document([result(FIRST)], BERLIN))
 
 
 def test_json():

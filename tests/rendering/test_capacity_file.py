@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 from tests.support.command_line import vllm_watch
 from tests.support.load_tests import run
-from tests.support.recordings import ROOT
+from tests.support.recordings import recording_path
 
-from vllm_watch.analysis.loadtest.model import Capacity, Report
-from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.loadtest.load_test import Capacity, Report
+from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.server_config import CapacityConfig
 
@@ -71,7 +71,7 @@ def test_report_saves_a_capacity_or_leaves_the_file(tmp_path, name, code, is_wri
     """Standard output is the report in any case; the file is written whole, or stays as it was with exit status 1."""
     saved = tmp_path / "saved.yml"
     saved.write_text("old")
-    done = vllm_watch("report", ROOT / "recordings" / name, "--format", "json", "--save-capacity", saved)
+    done = vllm_watch("report", recording_path(name), "--format", "json", "--save-capacity", saved)
 
     assert done.returncode == code
     assert done.stdout.startswith("{")

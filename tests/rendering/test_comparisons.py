@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from tests.rendering import pages, reports
+from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.rendering.test_report import rows
 
-from vllm_watch.analysis.comparison.model import Comparisons, ConfigDifference, Side
-from vllm_watch.analysis.loadtest.model import Distribution
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.comparison.comparison_model import Comparisons, ConfigDifference, Side
+from vllm_watch.analysis.loadtest.load_test import Distribution
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
-from vllm_watch.analysis.rendering.distributions import together
+from vllm_watch.analysis.rendering.distribution_figures import together
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 
 
@@ -35,7 +35,7 @@ def hostile():
         warnings=(name,),
         method=name,
         config=(ConfigDifference(flag=name, a=name, b=name),),
-        common_config=((name, name),),
+        common_config={name: name},
         metrics=(reports.row(note=name), reports.row(name, name)),
     )
     sides = (Side(name=name, runs=reports.hostile().runs), Side(name=f"{name}2", runs=reports.hostile().runs))
@@ -166,7 +166,7 @@ def test_numbers_that_are_not_there_cannot_be_forced():
 
 def test_no_table_is_without_values():
     """Where no value is known of all sides, there is no table that only repeats their names."""
-    matrix = tuple(msgspec.structs.replace(each, values=()) for each in SEVERAL.matrix)
+    matrix = tuple(msgspec.structs.replace(each, values={}) for each in SEVERAL.matrix)
 
     assert "All configurations" in comparisons_markdown(SEVERAL)
     assert "All configurations" not in comparisons_markdown(msgspec.structs.replace(SEVERAL, matrix=matrix))
@@ -195,7 +195,7 @@ def test_json_of_several_sides_is_all_comparisons():
 
 
 @pytest.mark.parametrize("render", FORMATS)
-@pytest.mark.parametrize("known", [{}, REFUSED, {"config": (), "common_config": (), "method": ""}])
+@pytest.mark.parametrize("known", [{}, REFUSED, {"config": (), "common_config": {}, "method": ""}])
 def test_whatever_is_not_known_is_not_said(render, known):
     """No format shows a value of Python's."""
     assert not re.search(r"\b(None|nan)\b", render(reports.comparisons(**known)))

@@ -10,15 +10,14 @@ import pytest
 
 from tests.loadtest.load_tests import FOLDER
 from tests.rendering import pages
+from tests.rendering.pages import comparisons_markdown, comparisons_table
 
-from vllm_watch.analysis.comparison.compare import compare_sides
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.sources import read_report
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
+from vllm_watch.analysis.comparison.comparison_model import Side
+from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json, report_json
-from vllm_watch.analysis.rendering.report import report_markdown, report_text
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 
 
 pytestmark = pytest.mark.slow

@@ -15,11 +15,10 @@ import pytest
 from markdown_it import MarkdownIt
 from tests.rendering import reports
 
-from vllm_watch.analysis.loadtest.model import Bounds, Latency, Load, Report, Result
+from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, Load, Report, Result
 from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.json_output import report_json
-from vllm_watch.analysis.rendering.report import report_markdown, report_text
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.rendering.text import render_text
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from tests.rendering import pages, reports
 
-from vllm_watch.analysis.loadtest.model import Distribution, Report, Timeline
-from vllm_watch.analysis.rendering import html_style
-from vllm_watch.analysis.rendering import report_html as report_module
-from vllm_watch.analysis.rendering.report_html import report_html
-from vllm_watch.analysis.rendering.selection import telling_runs
-from vllm_watch.analysis.rendering.svg_styles import STYLES
+from vllm_watch.analysis.loadtest.load_test import Distribution, Report, Timeline
+from vllm_watch.analysis.rendering import report_document
+from vllm_watch.analysis.rendering.html import style_sheet
+from vllm_watch.analysis.rendering.report_document import report_html
+from vllm_watch.analysis.rendering.run_overview import telling_runs
+from vllm_watch.analysis.rendering.svg import STYLES
 
 
 LIMIT = 1_500_000
@@ -61,7 +61,7 @@ def contrast(one, other):
 
 def palettes():
     """Return the page's colours by name, for a light and for a dark ground."""
-    light, dark = html_style.css().split("@media screen and (prefers-color-scheme: dark)", 1)
+    light, dark = style_sheet().split("@media screen and (prefers-color-scheme: dark)", 1)
     found = [
         dict(re.findall(r"--([a-z-]+): (#\w{6})", part)) for part in (light, dark.split("@media")[0].split("* {")[0])
     ]
@@ -219,7 +219,7 @@ def test_two_hours_stay_small():
 )
 def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, has_tables):
     """What would make a page too large is left out: points first, then drawings, then all but the table of the runs."""
-    monkeypatch.setattr(report_module, "MAX_BYTES", limit)
+    monkeypatch.setattr(report_document, "MAX_BYTES", limit)
     page = report_html(Report(runs=tuple(reports.whole_run(f"run {at}", seconds=7200, step=5) for at in range(3))))
     drawn = drawing_of(page, "run-0-timeline").count("L") if columns else 0
 
@@ -232,7 +232,7 @@ def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, h
 
 def test_very_many_runs_stay_small(monkeypatch):
     """Whatever their number is, a page is within its limit, shows the runs at the ends, and says how many it lacks."""
-    monkeypatch.setattr(report_module, "MAX_BYTES", 60_000)
+    monkeypatch.setattr(report_document, "MAX_BYTES", 60_000)
     sweep = reports.sweep().runs
     runs = [
         msgspec.structs.replace(sweep[at % 8], name=f"run {at}", config={"seed": str(at // 200)}) for at in range(2000)
@@ -294,7 +294,7 @@ def test_one_configuration_too_many_is_one():
 
 def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):
     """A single run has no table of runs to fall back on: its tables are shown."""
-    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
+    monkeypatch.setattr(report_document, "MAX_BYTES", 10)
 
     assert "Time to first token (TTFT), ms" in report_html(reports.report())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.analysis.rendering.names import short_names
+from vllm_watch.analysis.rendering.run_overview import short_names
 from vllm_watch.analysis.rendering.svg import number
-from vllm_watch.analysis.rendering.svg_scales import clock, linear, logarithmic
+from vllm_watch.analysis.rendering.svg_plot import clock, linear, logarithmic
 
 
 @pytest.mark.parametrize(

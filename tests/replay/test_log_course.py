@@ -8,14 +8,15 @@ import time
 
 import pytest
 
-from tests.support.recordings import RECORDINGS
+from tests.support.recordings import log_file
 
 from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 WRITTEN = time.mktime((2025, 11, 21, 2, 36, 0, 0, 0, -1))
@@ -33,7 +34,7 @@ def line(at, running, tokens):
 
 def followed(name):
     """Return what `once` says of a recorded log, and its course."""
-    found = read_once([str(RECORDINGS[name] / "vllm.log")], None, has_course=True)
+    found = read_once([str(log_file(name))], None, has_course=True)
     return summary_text(found.snapshot, found.log, 80, found.course), found.course
 
 

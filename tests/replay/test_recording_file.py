@@ -18,20 +18,21 @@ import pytest
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.recording_files import STARTED, as_file, header, write_lines
-from tests.support.recordings import recording
+from tests.support.recording_files import STARTED, header, write_lines
+from tests.support.recordings import ROOT
 
 from vllm_watch.analysis.recorder.private_text import PrivateText
-from vllm_watch.analysis.replay.open_recording import is_recording, open_recording
 from vllm_watch.analysis.replay.recording import (
     BUNDLED,
+    MAGIC,
     GpusRead,
     LogWritten,
     MetricsRead,
     RecordedBenchmark,
     RecordedSources,
+    Recording,
+    is_recording,
 )
-from vllm_watch.analysis.replay.recording_file import MAGIC
 from vllm_watch.analysis.replay.recording_lines import (
     Command,
     Header,
@@ -43,12 +44,12 @@ from vllm_watch.analysis.replay.recording_lines import (
 )
 from vllm_watch.analysis.replay.recording_writer import MAX_HELD, RecordingWriter
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.daemon.state.configuration import FlagValue
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import FlagValue
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 BODY = "".join(f'vllm:request_count{{bucket="{number}"}} {number}\n' for number in range(500)).encode()
@@ -76,7 +77,7 @@ class TestRoundTrip:
     def test_all_that_is_written_is_read(self, tmp_path):
         """Events, benchmarks, command, servers and times come back as they were written."""
         path = tmp_path / "any.name"
-        first = Header(1, STARTED, "0.0", {"a": Sources(log=True, scrape_interval=2.0), "b": Sources(log=False)})
+        first = Header(1, STARTED, {"a": Sources(log=True, scrape_interval=2.0), "b": Sources(log=False)})
         with path.open("wb") as file:
             writer = RecordingWriter(file, first)
             writer.add_history(-7.25, "a", b"before\n")
@@ -88,7 +89,7 @@ class TestRoundTrip:
             writer.add_benchmark(9.0, "result.json", '{"x": 1}')
             writer.end(9.5, "the command ended", {"prompts": 3})
 
-        read = open_recording(path)
+        read = Recording(path)
 
         assert ("a", "b") == read.servers
         assert {"a": RecordedSources(True, 2.0), "b": RecordedSources(False, None)} == read.sources
@@ -108,14 +109,14 @@ class TestRoundTrip:
 
     def test_gpus_are_lines_of_their_server(self, tmp_path):
         """They are under a key of their own, which an older reader does not know, and come back as they were read."""
-        first = Header(1, STARTED, "0.0", {"a": Sources(log=True, gpu_interval=10.0, cost_per_hour=2.5)})
+        first = Header(1, STARTED, {"a": Sources(log=True, gpu_interval=10.0, cost_per_hour=2.5)})
         gpus = RecordedGpus(at=0.5, reason="ok", gpus=(RecordedGpu("GPU-1", "pid"),))
         with (tmp_path / "file").open("wb") as file:
             writer = RecordingWriter(file, first)
             writer.add_gpus(1.0, "a", gpus)
             writer.end(2.0, "interrupted", {})
 
-        read = open_recording(tmp_path / "file")
+        read = Recording(tmp_path / "file")
         use = GpuUse(STARTED + 0.5, "ok", (ServerGpu("GPU-1", "pid", False, None, None),))
 
         assert RecordedSources(True, None, 10.0, 2.5) == read.sources["a"]
@@ -136,9 +137,9 @@ class TestRoundTrip:
         path = tmp_path / "file"
         with path.open("wb") as file:
             said = Sources(log=False, scrape_interval=2.0, command_line=command_line(facts, private.clean))
-            RecordingWriter(file, Header(1, STARTED, "0.0", {"a": said, "b": Sources(log=True)})).end(1.0, "ended", {})
+            RecordingWriter(file, Header(1, STARTED, {"a": said, "b": Sources(log=True)})).end(1.0, "ended", {})
 
-        read = open_recording(path)
+        read = Recording(path)
 
         assert facts._replace(model_name="") == read.sources["a"].command
         assert read.sources["b"].command == CommandFacts()
@@ -173,22 +174,25 @@ class TestRoundTrip:
                     writer.add_scrape(t, "a", 0.0, data)
             writer.end(0.0, "interrupted", {})
 
-            read = list(open_recording(Path(file.name)).events())
+            read = list(Recording(Path(file.name)).events())
 
         assert [data for _, data, _ in events] == [
             event.data if isinstance(event, LogWritten) else event.body for event in read
         ]
         assert sorted(event.at for event in read) == [event.at for event in read]
 
-    @pytest.mark.parametrize("name", ["day", "stall", "vl"])
-    def test_a_folder_and_its_file_are_the_same(self, name, tmp_path):
-        """A recorded server has the same events in a folder and in one file."""
-        folder = recording(name)
+    def test_a_short_script_writes_one(self, tmp_path):
+        """The script in the README of the recordings writes a file that is read as it says."""
+        text = (ROOT / "recordings" / "README.md").read_text(encoding="utf-8")
+        script = re.search(r"(?s)```python\n(.*?)```", text)[1]
+        exec(script, {"path": tmp_path / "file"})
+        read = Recording(tmp_path / "file")
 
-        file = open_recording(as_file(folder, tmp_path / "file"))
-
-        assert (folder.servers, folder.started, folder.seconds) == (file.servers, file.started, file.seconds)
-        assert list(folder.events()) == list(file.events())
+        assert (("vllm",), 5.0, None) == (read.servers, read.seconds, read.broken_off)
+        assert [
+            LogWritten(0.2, b"INFO 11-21 02:50:10 [api_server.py:1] vLLM API server version 0.32.0\n"),
+            MetricsRead(5.0, b"", "refused"),
+        ] == list(read.events())
 
     def test_bodies_that_repeat_take_little(self, tmp_path):
         """A scrape of which another one is in the same stream takes less than a hundredth of its size."""
@@ -219,11 +223,11 @@ class TestBreaksOff:
         for size in range(len(MAGIC), header_size):
             path.write_bytes(whole[:size])
             with contextlib.suppress(FileError):  # The first line may be complete before its stream is.
-                assert open_recording(path).broken_off is not None
+                assert Recording(path).broken_off is not None
         counts = []
         for size in range(header_size, len(whole) - 1, 7):
             path.write_bytes(whole[:size])
-            read = open_recording(path)
+            read = Recording(path)
             counts.append(len(list(read.events())))
             assert read.broken_off is not None or size > whole.rindex(MAGIC)
 
@@ -232,7 +236,7 @@ class TestBreaksOff:
 
     def test_it_says_where_it_breaks_off(self, tmp_path):
         """A file without its last line says until when it goes."""
-        read = open_recording(written(tmp_path / "r", parts=2, is_ended=False))
+        read = Recording(written(tmp_path / "r", parts=2, is_ended=False))
 
         assert "the recording breaks off after 5 s: it was not ended" == read.broken_off
 
@@ -243,7 +247,7 @@ class TestBreaksOff:
         path = tmp_path / "damaged"
         path.write_bytes(whole[: second + 40] + bytes(40) + whole[second + 80 :])
 
-        read = open_recording(path)
+        read = Recording(path)
 
         assert 6 == len(list(read.events()))
         assert "damaged" in read.broken_off
@@ -285,7 +289,7 @@ class TestRejected:
         path = write_lines(tmp_path / "r", *lines)
 
         with pytest.raises(FileError) as raised:
-            open_recording(path)
+            Recording(path)
 
         assert str(raised.value).startswith(f"{path}{sentence}")
 
@@ -306,7 +310,7 @@ class TestRejected:
         path.write_bytes(content)
 
         with pytest.raises(FileError) as raised:
-            open_recording(path)
+            Recording(path)
 
         assert str(raised.value).startswith(f"{path}{sentence}")
         assert "\n" not in str(raised.value)
@@ -316,30 +320,25 @@ class TestRejected:
         path = write_lines(tmp_path / "r", first=msgspec.structs.replace(header("a"), vllm_watch_recording=2))
 
         with pytest.raises(FileError, match="in format 2; this version reads up to format 1"):
-            open_recording(path)
+            Recording(path)
 
     def test_no_servers(self, tmp_path):
         """A recording is of at least one server."""
         with pytest.raises(FileError, match=":1: servers: expected at least one name"):
-            open_recording(write_lines(tmp_path / "r", first=header()))
+            Recording(write_lines(tmp_path / "r", first=header()))
 
     def test_keys_of_later_versions_are_ignored(self, tmp_path):
         """A key and a line that this version does not know are no error."""
         path = write_lines(tmp_path / "r", {"t": 1, "server": "a", "log": "x\n", "new": 1}, {"t": 2, "new": {}})
 
-        assert [LogWritten(1.0, b"x\n")] == list(open_recording(path).events())
+        assert [LogWritten(1.0, b"x\n")] == list(Recording(path).events())
 
     def test_what_is_missing(self, tmp_path):
-        """A path that is not there is named, an empty folder is no recording, and one of recordings names one."""
+        """A path that is not there is named, and a folder is no recording."""
         with pytest.raises(FileError, match="none: cannot be read: No such file or directory"):
-            open_recording(tmp_path / "none")
-        with pytest.raises(FileError, match="is not a recording"):
-            open_recording(tmp_path)
-        for name in ("b", "a"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "timeline.jsonl").touch()
-        with pytest.raises(FileError, match=r"is no recording, but has 2 in it: give one, such as .*/a$"):
-            open_recording(tmp_path)
+            Recording(tmp_path / "none")
+        with pytest.raises(FileError, match="cannot be read: Is a directory"):
+            Recording(tmp_path)
 
 
 class TestServers:
@@ -347,7 +346,7 @@ class TestServers:
 
     def test_events_are_of_one_server(self, tmp_path):
         """Each server has its own events."""
-        read = open_recording(written(tmp_path / "r", servers=("a", "b")))
+        read = Recording(written(tmp_path / "r", servers=("a", "b")))
 
         for name in ("a", "b"):
             logs = [event.data for event in read.events(name) if isinstance(event, LogWritten)]
@@ -358,14 +357,14 @@ class TestServers:
     )
     def test_the_name_is_one_of_them(self, tmp_path, name, sentence):
         """Without a name, or with another one, the names that there are are listed."""
-        read = open_recording(written(tmp_path / "r", servers=("a", "b")))
+        read = Recording(written(tmp_path / "r", servers=("a", "b")))
 
         with pytest.raises(UsageError, match=sentence):
             next(read.events(name))
 
 
 def test_a_recording_is_known_by_its_content(tmp_path):
-    """Folders and files are recognised whatever their names are, and others are not."""
+    """Recordings are recognised whatever their names are, and nothing else is."""
     other = tmp_path / "x.jsonl.xz"
     other.write_text("INFO")
 
@@ -387,7 +386,7 @@ def test_reading_takes_bounded_memory(tmp_path):
 
     tracemalloc.start()
     try:
-        assert 100_000_000 // len(body) == sum(1 for _ in open_recording(path).events())
+        assert 100_000_000 // len(body) == sum(1 for _ in Recording(path).events())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,7 +18,7 @@ from tests.support.monitoring import process
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.analysis.backtest.thresholds import shipped_thresholds
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig

@@ -21,7 +21,8 @@ from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Positions
 from vllm_watch.daemon.state.gpu_report import GpuReport
-from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers, KnownUse
+from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 

@@ -25,8 +25,8 @@ from vllm_watch.daemon.service import supervisor as supervisor_module
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.log_tailer import LogTailer
+from vllm_watch.daemon.support import hang_guard as hang_guard_module
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,7 @@ class Daemon:
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Start a daemon that loses patience soon; it is stopped at the end."""
-    monkeypatch.setattr(log_thread_module, "ABANDONED_AFTER", 0.2)
+    monkeypatch.setattr(hang_guard_module, "HANG_SECONDS", 0.2)
     monkeypatch.setattr(log_thread_module, "HANGS_AFTER", 0.5)
     monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.1)
     daemons = []
@@ -174,9 +174,6 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     for number in range(1, 4):
         write(good)
         until(lambda: daemon.lines("good") == number)  # noqa: B023 - Asked at once.
-    until(
-        lambda: daemon.service.threads.tail._busy and next(iter(daemon.service.threads.tail._busy.values())).is_reported
-    )
     # A heartbeat that had stopped when the log began to hang would be stale by then.
     until(lambda: time.monotonic() > began + 1.1 * liveness_module.STALE_HEARTBEAT)
     daemon.told.said.clear()
@@ -189,7 +186,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
 
 def lasting_threads():
     """Return how many threads run but for those that look at processes once in a while."""
-    return sum(thread.name != "hang-guard" for thread in threading.enumerate())
+    return sum(thread.name not in {"hang-guard", "close"} for thread in threading.enumerate())
 
 
 def test_it_is_read_on_when_the_file_system_answers(remote, two_logs, start):
@@ -268,8 +265,8 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     good, hanging = two_logs
     of_other_tests = set(threading.enumerate())
 
-    def tails():
-        return [thread for thread in set(threading.enumerate()) - of_other_tests if thread.name == "tail"]
+    def looking():
+        return [thread for thread in set(threading.enumerate()) - of_other_tests if thread.name == "hang-guard"]
 
     daemon = start(hanging=remote.place / "vllm.log", good=good)
     until(lambda: daemon.service.fleet.is_ready)
@@ -277,14 +274,14 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     until(lambda: daemon.reason("hanging") == "hangs")
     write(good)
     daemon.stop()
-    until(lambda: len(tails()) <= 2)  # Those that do not hang may still be about to end.
-    still = tails()
+    until(lambda: len(looking()) <= 2)  # Those that do not hang may still be about to end.
+    still = looking()
     saved = daemon.saved()
     remote.answer()
     for thread in still:
         thread.join(SECONDS)
 
-    assert still  # One looks at the log; another hangs if it was not yet watching the folder.
+    assert still
     assert saved["good.log"]["offset"] == good.stat().st_size
     assert saved["vllm.log"]["offset"] == hanging.stat().st_size
     assert not any(thread.is_alive() for thread in still)
@@ -299,13 +296,8 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     remote.hang()
     of_other_tests = set(threading.enumerate())
     daemon = start(**{f"h{number}": remote.place / f"{number}.log" for number in range(40)}, good=good)
-    attend, turns = daemon.service.threads.tail.attend, []
-
-    def count():
-        turns.append(len([left for left in daemon.service.threads.tail._busy.values() if left.is_abandoned]))
-        attend()
-
-    daemon.service.threads.tail.attend = count
+    guard, turns = daemon.service.threads.tail._guard, set()
+    until(lambda: turns.add(len(guard._left)) or len(guard._left) == 40)
     until(lambda: all(daemon.reason(f"h{number}") == "hangs" for number in range(40)))
     write(good)
     until(lambda: daemon.lines("good") == 1)
@@ -314,72 +306,7 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     until(lambda: all(daemon.reason(f"h{number}") == "ok" for number in range(40)))
 
     assert 40 <= most <= 40 + 20
-    assert len(set(turns)) < 40  # Not one by one.
-
-
-class _Log:
-    """Stands for a log that has nothing new; `hashed` is called whenever it is looked up."""
-
-    server = "a"
-    paths = ()
-    has_events = has_grown = False
-
-    def __init__(self, hashed=lambda: None):
-        self.hashed = hashed
-
-    def __hash__(self):
-        self.hashed()
-        return id(self)
-
-    def poll(self):
-        """Find nothing."""
-        return False
-
-
-def test_a_thread_that_helps_does_not_disturb_the_one_that_watches_folders():
-    """While the directories are gone through another thread's first poll waits, or the loop would end."""
-    errors = InternalErrors()
-    thread = log_thread_module.LogThread(SystemClock(), errors)
-    other = _Log()
-
-    def poll_beside():
-        helpers.append(threading.Thread(target=thread._poll, args=(other, 0.0)))
-        helpers[-1].start()
-        helpers[-1].join(0.05)
-
-    helpers, log = [], _Log()
-    thread._poll(log, 0.0)
-    log.hashed = poll_beside
-    thread._refresh((log,))
-    log.hashed = lambda: None
-    for helper in helpers:
-        helper.join(SECONDS)
-
-    assert not any(errors.counts().values())
-    assert other in thread._folders._found
-
-
-def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, start):
-    """A failure among the folders is counted as one of the hints, and the logs are read on."""
-
-    class Shaken(dict):
-        """Places that cannot be gone through."""
-
-        def __contains__(self, key):
-            raise RuntimeError("dictionary changed size during iteration")
-
-    write(tmp_path / "a.log")
-    daemon = start(a=tmp_path / "a.log")
-    until(lambda: daemon.service.fleet.is_ready)
-    folders = daemon.service.threads.tail._folders
-    with folders._lock:
-        folders._found = Shaken()
-    until(lambda: daemon.service.errors.counts()["file_events"])
-    folders._found = {}
-    write(tmp_path / "a.log", 2)
-    until(lambda: daemon.lines("a") == 2)
-
-    assert daemon.service.threads.tail.thread.is_alive()
+    assert len(turns) < 40  # Not one by one.
 
 
 def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import gzip
-import ssl
-import subprocess
 import threading
 
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from tests.support.certificates import self_signed
 from tests.support.clocks import HandClock
 from tests.support.http_servers import HandlerServer
 from tests.support.waiting import SECONDS, until
@@ -328,13 +327,9 @@ class TestSending:
     @pytest.mark.needs_tool("openssl")
     def test_https(self, tmp_path):
         """Over TLS the endpoint's certificate is checked, by the authority that is configured or the usual ones."""
-        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=127.0.0.1"
-        files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key", "-out", tmp_path / "cert"]
-        subprocess.run([*command.split(), *files], check=True, capture_output=True, timeout=SECONDS)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-        trusting = TlsConfig(ca_file=str(tmp_path / "cert"))
-        with endpoint(context, tls=trusting) as (_, config), pushing(config) as push:
+        certificate = self_signed(tmp_path / "endpoint")
+        trusting = TlsConfig(ca_file=certificate.cert_file)
+        with endpoint(certificate.server_context(), tls=trusting) as (_, config), pushing(config) as push:
             assert push.send(b"").outcome == "ok"
             with pushing(OtlpConfig(endpoint=config.endpoint)) as other:
                 assert other.send(b"").outcome == "tls_error"

@@ -8,7 +8,6 @@ import errno
 import json
 import subprocess
 import threading
-import time
 
 from pathlib import Path
 
@@ -19,11 +18,11 @@ from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.service import poll_schedule
+from vllm_watch.daemon.service import log_thread
 from vllm_watch.daemon.service.log_thread import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources import directory_watcher as wake_module
-from vllm_watch.daemon.sources.directory_watcher import TOO_MANY, DirectoryWatcher, places
+from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -98,71 +97,20 @@ def test_other_files_of_a_busy_folder_do_not_wake(watch, wake, tmp_path):
     assert wake.wait(SECONDS)
 
 
-def test_too_many_changes_of_other_files_wake(watch, wake, tmp_path):
-    """A folder that is very busy with other files is said to be: who asks may then let it rest."""
-    watch.refresh(places([str(tmp_path / "vllm.log")]))
-    wake.clear()
-    for number in range(TOO_MANY):
-        (tmp_path / f"other-{number}").touch()
-    assert wake.wait(SECONDS)
-    changes = watch.take_changes()
-
-    assert set() == changes.prefixes
-    assert TOO_MANY <= changes.events[str(tmp_path)]
-
-
 def test_opening_and_reading_a_log_is_no_change(watch, wake, tmp_path):
     """The kernel is asked for changes only: whoever else reads the log costs nothing."""
     log = tmp_path / "vllm.log"
     log.write_bytes(b"x")
     watch.refresh(places([str(log)]))
-    watch.take_changes()
+    watch.take_changed()
+    wake.clear()
     for _ in range(20):
         log.read_bytes()
+    assert not wake.is_set()
     log.rename(tmp_path / "vllm.log.1")
+
     assert wake.wait(SECONDS)
-    changes = watch.take_changes()
-
-    assert {str(log)} == set(changes.prefixes)
-    assert {str(tmp_path): 1} == changes.events
-
-
-def test_a_resting_folder_is_not_watched(watch, wake, tmp_path):
-    """A folder that rests gives no hints and counts as one that does; after its rest it gives them again."""
-    log = tmp_path / "vllm.log"
-    log.touch()
-    found = places([str(log)])
-    assert [str(tmp_path)] == watch.refresh(found)
-    assert [] == watch.refresh(found, {str(tmp_path)})
-    wake.clear()
-    log.write_bytes(b"x")
-    during = len(watch._observer.emitters), watch.covers(found), wake.wait(0.2)
-    assert [str(tmp_path)] == watch.refresh(found)
-    log.write_bytes(b"y")
-
-    assert (0, True, False) == during
-    assert wake.wait(SECONDS)
-
-
-def test_a_busy_log_rests_and_every_line_is_read(tmp_path, monkeypatch):
-    """A log with many lines is polled by the clock, loses none at either end of its rest, and is then watched again."""
-    monkeypatch.setattr(poll_schedule, "REST_SECONDS", 0.3)
-    monkeypatch.setattr(poll_schedule, "WINDOW_SECONDS", SECONDS)
-    with following(tmp_path / "vllm.log") as (server, log):
-        until(lambda: server.snapshot().tail.watch_mode == "events")
-        observer = log.loop._folders._watcher._observer
-        written = 0
-        for _ in range(3):
-            until(lambda: observer.emitters)
-            end = time.monotonic() + SECONDS
-            while observer.emitters and time.monotonic() < end:
-                written += 1
-                log.write(written)
-                time.sleep(0.002)
-            assert "events" == server.snapshot().tail.watch_mode
-            written += 1
-            log.write(written)
-            until(lambda: server.snapshot().tail.lines == written)  # noqa: B023 - Asked at once.
+    assert {str(log)} == watch.take_changed()
 
 
 def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):
@@ -325,7 +273,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(poll_schedule, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(log_thread, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)
@@ -353,7 +301,7 @@ def test_the_watching_thread_dies(tmp_path):
     before = threading.active_count()
     with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
         until(lambda: server.snapshot().tail.watch_mode == "events")
-        wake = log.loop._folders._watcher
+        wake = log.loop._watcher
         wake._observer._handlers.clear()
         wake._observer.event_queue.put(("no event", "no watch"))  # Its thread fails at this.
         until(lambda: server.snapshot().tail.watch_mode == "poll")

@@ -18,11 +18,9 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.reading.framing import MAX_LINE
 from vllm_watch.daemon.sources import journalctl
-from vllm_watch.daemon.sources.journal_follower import SETTLED_AFTER
-from vllm_watch.daemon.sources.journal_history import HISTORY_LINES, MAX_SECONDS
 from vllm_watch.daemon.sources.journal_reader import MAX_REPEATED
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
-from vllm_watch.daemon.sources.journalctl import MAX_ENTRY, QUEUE_SIZE
+from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, MAX_ENTRY, MAX_SECONDS, QUEUE_SIZE, SETTLED_AFTER
 from vllm_watch_parsers.events import EngineStats, StartupFact
 
 

@@ -11,9 +11,8 @@ import pytest
 from tests.support.journals import JournalProgram, journal_entry
 from tests.support.waiting import until
 
-from vllm_watch.daemon.sources.journal_follower import SETTLED_AFTER
-from vllm_watch.daemon.sources.kernel_log import KernelJournal, has_gpu_driver
-from vllm_watch.daemon.sources.kmsg import Boot, Kmsg
+from vllm_watch.daemon.sources.journalctl import SETTLED_AFTER
+from vllm_watch.daemon.sources.kernel_log import Boot, KernelJournal, Kmsg, has_gpu_driver
 
 
 START = 1_795_000_000.0

@@ -22,8 +22,9 @@ from tests.support.waiting import until
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
-from vllm_watch.daemon.sources import file_follower, file_queue, log_file, startup_scan
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -165,7 +166,7 @@ def test_a_backlog_is_read_in_pieces(followed):
 
 def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
     """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
-    monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1000)
+    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1000)
     monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
     followed.write(1)
     followed.poll()
@@ -183,7 +184,7 @@ def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
 
 def test_a_log_that_outruns_its_reader(followed, monkeypatch):
     """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
-    monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1_000_000)
+    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1_000_000)
     followed.append((b"x" * 999 + b"\n") * 16_000)
     followed.poll()
     behind = followed.counts.lag

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from msgspec.structs import replace
 from tests.support.logs import printed_now, stats_line
 
 from vllm_watch.daemon.sources.log_tailer import LogTailer
@@ -63,7 +64,7 @@ def test_a_file_that_was_renamed_while_down(followed):
     positions, stopped_at = followed.stop()
     followed.path = followed.path.rename(followed.named(".2"))
     followed.write(4)
-    older = tuple(each._replace(path="/former") for each in early)
+    older = tuple(replace(each, path="/former") for each in early)
     followed.tail = LogTailer(str(followed.path), (*positions, *older), stopped_at)
 
     assert ([4], []) == (followed.poll(), followed.poll())
@@ -82,7 +83,7 @@ def test_another_file_at_the_path_of_a_position(followed):
     followed.named(".1").unlink()
     followed.path.rename(followed.named(".1"))
     followed.write(3, path=followed.named(".1"))
-    stale = [each._replace(path=str(followed.named(".1"))) for each in positions]
+    stale = [replace(each, path=str(followed.named(".1"))) for each in positions]
     followed.tail = LogTailer(str(followed.named(".1")), (*stale, *newer), stopped_at)
 
     assert [3] == followed.poll()

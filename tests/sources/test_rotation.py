@@ -51,6 +51,20 @@ def test_several_rotations_between_two_polls(followed, rotations):
     assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
 
 
+def test_rotations_that_make_no_new_file(followed):
+    """T2: where the path names nothing at each poll, each file is read before the next rotation compresses it."""
+    followed.write(1)
+    found = followed.poll()
+    for number in range(2, 6):
+        followed.named(".1").unlink(missing_ok=True)  # Compressed, that is.
+        followed.path.rename(followed.named(".1"))
+        found += followed.poll()
+        followed.write(number)
+    found += followed.poll()
+
+    assert ([1, 2, 3, 4, 5], 0) == (found, followed.counts.files_lost)
+
+
 def test_rotated_beyond_retention_between_two_polls(followed):
     """T4: what was open is read to its end although it was removed, and what is left of its successors, in order."""
     followed.write(1)

@@ -10,21 +10,20 @@ import os
 import re
 import socket
 import ssl
-import subprocess
 import threading
 import zlib
 
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import requests.adapters
 import urllib3
 
+from tests.support.certificates import self_signed
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.sources.http_client import Deadline, TlsOptions
+from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import EngineKey
@@ -81,33 +80,11 @@ def free_port():
         yield holder.getsockname()[1]
 
 
-class Certificate(NamedTuple):
-    """A certificate for 127.0.0.1 that is its own authority."""
-
-    cert_file: str
-    key_file: str
-
-    def server_context(self):
-        """Return what a server with this certificate speaks."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.cert_file, self.key_file)
-        return context
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     """Make two certificates that do not vouch for each other."""
     folder = tmp_path_factory.mktemp("certificates")
-    return [_certificate(folder / "one"), _certificate(folder / "two")]
-
-
-def _certificate(stem):
-    certificate = Certificate(f"{stem}.crt", f"{stem}.key")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-    extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
-    files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
-    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=SECONDS)
-    return certificate
+    return [self_signed(folder / "one"), self_signed(folder / "two")]
 
 
 @pytest.mark.parametrize(
@@ -190,30 +167,21 @@ def test_status(status, reason):
     assert (result.reason, result.reading) == (reason, None)
 
 
-def test_html_page():
-    """S7: an HTML page is no metrics page, even with status 200."""
-    with served(answer(b"<html>hello</html>", Content_Type="text/html")) as server:
-        assert scrape(server.url).reason == "not_metrics"
-
-
-def test_page_without_vllm():
-    """What the parser says about a page is the scrape's reason."""
-    with served(answer(b"python_info 1\n")) as server:
-        assert scrape(server.url).reason == "stats_disabled"
-
-
-def test_no_http():
-    """A server that speaks no HTTP gives no reading."""
-    with served(b"SSH-2.0-OpenSSH_9.6\r\n", closes=True) as server:
-        result = scrape(server.url, TIMEOUT)
+@pytest.mark.parametrize(
+    ("pieces", "reasons"),
+    [
+        pytest.param([answer(b"<html>hello</html>", Content_Type="text/html")], {"not_metrics"}, id="HTML"),
+        pytest.param([answer(b"python_info 1\n")], {"stats_disabled"}, id="no vLLM"),
+        pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n"], {"not_metrics", "unreachable"}, id="no HTTP"),
+        pytest.param([], {"unreachable"}, id="closed at once"),
+    ],
+)
+def test_answers_that_are_no_page(pieces, reasons):
+    """S7: an HTML page with status 200, another program's, no HTTP at all or nothing: each has its reason."""
+    with served(*pieces, closes=True) as server:
+        result = scrape(server.url)
     assert result.reading is None
-    assert result.reason in {"not_metrics", "unreachable"}
-
-
-def test_connection_closed_without_answer():
-    """A server that hangs up at once is unreachable."""
-    with served(closes=True) as server:
-        assert scrape(server.url).reason == "unreachable"
+    assert result.reason in reasons
 
 
 def _bytewise(data):
@@ -270,23 +238,14 @@ def _connect_in_background(address):
     return connection
 
 
-def test_deadline_covers_late_connections():
-    """S2: a connection that is made just when the time is over is shut down as well."""
-    deadline = Deadline()
-    mine, server = socket.socketpair()
-    with mine, server:
-        deadline.start(60.0)
-        deadline.expire()
-        deadline.watch(mine)
-        server.settimeout(SECONDS)
-        assert server.recv(1) == b""
-        deadline.forget()
-        deadline.stop()
-
-
-def test_closing_ends_a_scrape(make_scraper):
-    """Closing the scraper ends a scrape under way at once."""
-    with served() as server:
+@pytest.mark.parametrize(
+    "pieces",
+    [[], [answer(PAGE, length=len(PAGE) + 1)], [answer(PAGE, length=len(PAGE) + 1, Connection="close")]],
+    ids=["silence", "kept", "the last answer"],
+)
+def test_closing_ends_a_scrape(make_scraper, pieces):
+    """Closing the scraper ends a scrape under way at once, wherever in the answer it waits."""
+    with served(*pieces) as server:
         scraper = make_scraper(server.url, 10 * SECONDS)
         results = []
         thread = threading.Thread(target=lambda: results.append(scraper.scrape()))
@@ -294,67 +253,8 @@ def test_closing_ends_a_scrape(make_scraper):
         until(lambda: server.requests)
         scraper.close()
         thread.join(SECONDS)
-    assert results[0].reading is None
+    assert (results[0].reason, results[0].reading) == ("timeout", None)
     assert results[0].duration < SECONDS
-
-
-class ClosedAtTheEnd:
-    """Stands for a client's deadline: it is over from the second time on that somebody asks after the request."""
-
-    def __init__(self, client):
-        self._deadline = client._deadline
-        self._looks = -1
-
-    def __getattr__(self, name):
-        """Be the real one otherwise."""
-        return getattr(self._deadline, name)
-
-    def stop(self):
-        """Count from here."""
-        self._deadline.stop()
-        self._looks = 0
-
-    @property
-    def is_over(self):
-        """Whether it is over."""
-        self._looks += self._looks >= 0
-        return self._looks > 1
-
-
-def test_closing_a_scrape_at_its_end(make_scraper):
-    """Closed between the two looks at whether a scrape was ended, it is a timeout, and the connection is closed."""
-    with served(answer(PAGE)) as server:
-        scraper = make_scraper(server.url)
-        client = scraper._fetcher._client
-        client._deadline = ClosedAtTheEnd(client)
-        assert scraper.scrape().reason == "timeout"
-        assert client._connection is None
-
-
-class ClosedJustBefore:
-    """A lock just before whose release somebody closes a scraper."""
-
-    def __init__(self, scraper):
-        self._scraper = scraper
-        self._lock = threading.Lock()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-
-    def __enter__(self):
-        self.acquire()
-
-    def __exit__(self, *_):
-        self._scraper.close()
-        self.release()
-
-
-def test_closing_a_scrape_that_just_ended(make_scraper):
-    """Closed between the end of a scrape and its leaving the connection to others, the connection is closed."""
-    with served(answer(PAGE)) as server:
-        scraper = make_scraper(server.url)
-        client = scraper._fetcher._client
-        client._running = ClosedJustBefore(scraper)
-        assert scraper.scrape().reason == "ok"
-        assert client._connection is None
 
 
 @pytest.mark.parametrize(
@@ -490,29 +390,22 @@ def test_redirect(status):
         moved = answer(bomb(), status, Location=elsewhere.url, Content_Encoding="gzip")
         with served(moved) as server, Peak() as peak:
             result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-    assert elsewhere.connections == 0
+    assert (result.reason, result.reading, elsewhere.connections) == ("redirect", None, 0)
     assert peak.size < 20 * MIB
 
 
-def test_redirect_to_a_file(tmp_path):
-    """S5: a redirect to a file of this machine, be it a good page, is not followed."""
+@pytest.mark.parametrize("place", ["file", "circle"])
+def test_redirect_to_no_other_server(tmp_path, place):
+    """S5: a redirect to a file of this machine, be it a good page, or to the same page is one request and no more."""
     (tmp_path / "page").write_bytes(PAGE)
-    with served(answer(PAGE, "302 Found", Location=f"file://{tmp_path}/page")) as server:
+    location = f"file://{tmp_path}/page" if place == "file" else "/metrics"
+    with served(answer(PAGE, "302 Found", Location=location)) as server:
         result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-
-
-def test_redirect_in_a_circle():
-    """S5: a redirect to the same page is one request and no more."""
-    with served(answer(b"", "302 Found", Location="/metrics")) as server:
-        result = scrape(server.url)
-    assert (result.reason, result.reading) == ("redirect", None)
-    assert len(server.requests) == 1
+    assert (result.reason, result.reading, len(server.requests)) == ("redirect", None, 1)
 
 
 def test_no_adapter_beneath(monkeypatch):
-    """D8: whichever urllib3 is there (grafana-client brings another one), no scrape goes through it."""
+    """D8: whichever urllib3 is there (grafana-client brings another one), no scrape is sent by it."""
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", None)
     monkeypatch.setattr(urllib3.connectionpool.HTTPConnectionPool, "urlopen", None)
     with served(answer(PAGE)) as server:
@@ -578,13 +471,6 @@ def test_token_stays_secret(tmp_path, capfd, status):
     assert SECRET not in repr(result) + "".join(capfd.readouterr())
 
 
-def test_tls_with_right_authority(certificates):
-    """A server whose certificate the given authority vouches for is read."""
-    mine, _ = certificates
-    with served(answer(PAGE), tls=mine.server_context()) as server:
-        assert scrape(server.url, tls=TlsOptions(ca_file=mine.cert_file)).reason == "ok"
-
-
 def test_tls_with_wrong_authority(certificates):
     """A certificate that another authority vouches for is refused before a request is sent."""
     mine, other = certificates
@@ -645,7 +531,7 @@ def test_one_connection(make_scraper):
 
 
 def test_one_connection_over_tls(certificates, make_scraper):
-    """A healthy connection over TLS serves one scrape after the other."""
+    """A server whose certificate the given authority vouches for is read, one connection serves all scrapes."""
     mine, _ = certificates
     with served(answer(PAGE), tls=mine.server_context()) as server:
         scraper = make_scraper(server.url, tls=TlsOptions(ca_file=mine.cert_file))
@@ -666,8 +552,9 @@ def test_closed_connection_is_let_go(make_scraper):
     """A connection that the server said it closes is not held until the next scrape."""
     with served(answer(PAGE, Connection="close"), closes=True) as server:
         scraper = make_scraper(server.url)
+        before = _open_files()
         assert scraper.scrape().reason == "ok"
-        assert scraper._fetcher._client._deadline._socket is None
+        assert _open_files() == before
 
 
 def test_connection_closed_at_reuse(make_scraper):
@@ -699,7 +586,7 @@ def test_recovery(make_scraper, failure, reason):
     answers = iter([answer(PAGE), failure, answer(PAGE)])
     with StandIn(lambda _: [next(answers)]) as server:
         scraper = make_scraper(server.url)
-        client, reasons = scraper._fetcher._client, []
+        client, reasons = scraper._client, []
         for seconds in (SECONDS, TIMEOUT if reason == "timeout" else SECONDS, SECONDS):
             client._timeout = seconds
             reasons.append(scraper.scrape().reason)

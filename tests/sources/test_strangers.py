@@ -22,13 +22,13 @@ from tests.support.samples import sample
 from tests.support.waiting import until
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.containers import MAX_WRAPPED
-from vllm_watch.daemon.reading.framing import MAX_LINE
-from vllm_watch.daemon.sources import file_queue, startup_scan
+from vllm_watch.daemon.reading.framing import MAX_LINE, MAX_WRAPPED
+from vllm_watch.daemon.sources import file_follower, startup_scan
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -314,7 +314,7 @@ def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch)
     server.tail.close()
     server.path.write_bytes(text)
     for at in beginnings(text)[:-4]:
-        monkeypatch.setattr(file_queue, "MAX_BACKLOG", len(text) - at)
+        monkeypatch.setattr(file_follower, "MAX_BACKLOG", len(text) - at)
         server.restart(positions)
         found = {
             key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}

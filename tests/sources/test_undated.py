@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.pages import page, started
 
-from vllm_watch.daemon.sources.startup_scan import MAX_AFTER_LAST, MAX_LOOK_BACK, TAIL
+from vllm_watch.daemon.sources.startup_scan import MAX_AFTER_LAST, TAIL
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
@@ -50,16 +51,14 @@ def poll(log):
     return state
 
 
-@pytest.mark.parametrize(
-    "size", [4 * MAX_AFTER_LAST, 2 * TAIL, pytest.param(MAX_LOOK_BACK + TAIL, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("size", [4 * MAX_AFTER_LAST, 2 * TAIL])
 @pytest.mark.parametrize("silence", [HOUR, 11.4 * HOUR])
 def test_hours_without_a_time_leave_the_start_unknown(log, silence, size):
     """Of a server that was left to its probes nobody can say how old its last printed time is."""
     assert start_by_log(log, silence, size) is None
 
 
-@pytest.mark.parametrize("size", [0, MAX_AFTER_LAST, 4 * MAX_AFTER_LAST, 2 * TAIL, 8 * TAIL])
+@pytest.mark.parametrize("size", [0, MAX_AFTER_LAST, 4 * MAX_AFTER_LAST])
 def test_a_busy_server_without_statistics_has_its_start(log, size):
     """Access lines by the thousand in a few minutes leave the start where the log says it was."""
     assert start_by_log(log, 300.0, size) == pytest.approx(UP + 300, abs=5)

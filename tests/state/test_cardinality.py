@@ -12,9 +12,10 @@ from vllm_watch.daemon.catalog.codes import MAX_ENGINES as MAX_LOG_ENGINES
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.log_totals import MAX_REQUEST_KEYS, MAX_UNKNOWN_FIELDS
+from vllm_watch.daemon.state.log_source import MAX_REQUEST_KEYS, MAX_UNKNOWN_FIELDS
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import MAX_ENGINES, MAX_LABEL_VALUES, read_metrics
 
 
@@ -110,7 +111,7 @@ def test_paths_in_the_access_log():
 
 def test_requests_beyond_the_limit_are_counted(monkeypatch):
     """E4: a combination over the limit is counted as another, and as left out."""
-    monkeypatch.setattr("vllm_watch.daemon.state.log_totals.MAX_REQUEST_KEYS", 2)
+    monkeypatch.setattr("vllm_watch.daemon.state.log_source.MAX_REQUEST_KEYS", 2)
     server = Server(has_metrics=False)
     server.log(
         f'INFO:     1.2.3.4:5 - "GET {path} HTTP/1.1" 200 OK' for path in ("/health", "/load", "/ping", "/health")

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parsers.lines import record
-from tests.state.test_sources_together import DEAD, READY, RECORDINGS, Server, page
+from tests.state.test_sources_together import DEAD, READY, Server, page
+from tests.support.recordings import log_file
 
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
-from vllm_watch.daemon.state.present_life import RunningServer
-from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import is_flag_text
+from vllm_watch.daemon.state.kept_facts import RunningServer
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
+from vllm_watch_parsers.flags import CommandFacts, is_flag_text
 
 
 CACHE = 'vllm:cache_config_info{{block_size="{block}",cache_dtype="{dtype}",gpu_memory_utilization="0.9"}} 1\n'
@@ -151,7 +151,7 @@ class TestChanges:
     @pytest.mark.parametrize(("name", "starts"), [("loop", 5), ("stop", 3)])
     def test_recorded_starts_with_the_same_flags(self, name, starts):
         """A real server that is started again and again with one command line has not changed."""
-        found = read_once([str(RECORDINGS / name / "vllm.log")], None).snapshot
+        found = read_once([str(log_file(name))], None).snapshot
 
         assert (starts, None) == (found.starts, found.configuration.change)
         assert found.configuration.digest is not None

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-
-from pathlib import Path
 
 import pytest
 
+from tests.support.corpus import CORPUS, bodies
+
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = sorted(CORPUS.glob("*/metrics*expected.json"))
 
 NEEDS_ONLY_COMPUTED = (0, 16)
@@ -33,7 +32,7 @@ def case(request):
     expected = json.loads(request.param.read_text())
     state = ServerState(ServerSettings("s", has_log=False, metrics_interval=10.0))
     for at, name in zip((0.0, expected["interval_seconds"]), expected["files"], strict=True):
-        reading = read_metrics(gzip.decompress((request.param.parent / name).read_bytes()))
+        reading = read_metrics(bodies(request.param.parent.name)[name])
         assert isinstance(reading, MetricsReading)
         state.apply_scrape(ScrapeResult(1000.0 + at, 0.0, reading, "ok"))
     snapshot = state.snapshot(1000.0 + expected["interval_seconds"])

@@ -16,7 +16,9 @@ from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus
 
 
 class Run:

@@ -10,9 +10,10 @@ import pytest
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
-from vllm_watch.daemon.capacity.estimates import measured_range
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.capacity.ranges import measured_range
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch_parsers.flags import CommandFacts
 
 
 BENCH = measured_range(1000.0, 900.0, None, 500.0)

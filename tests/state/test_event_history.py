@@ -9,9 +9,10 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS, MAX_EVENTS
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 
 

@@ -13,7 +13,8 @@ from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.events import Lifecycle
 from vllm_watch_parsers.scrape import read_metrics
 
@@ -237,7 +238,7 @@ def test_equal_starts_have_equal_digests(release):
 def test_a_page_alone_has_some_of_it(release, prefix):
     """/metrics has the share of memory, the block's size and whether prefixes are cached, where it has the cache's."""
     state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
-    state.apply_scrape(ScrapeResult(NOW, 0.1, read_metrics(page(release, f"{prefix}0.txt.gz")), "ok"))
+    state.apply_scrape(ScrapeResult(NOW, 0.1, read_metrics(page(release, f"{prefix}0.txt")), "ok"))
     snapshot = state.snapshot(NOW)
     has_cache = prefix not in {"metrics_v1_", "metrics_rust_"} or release == "0.8.5"
     shown = {sample.name: sample for sample in server_samples(snapshot)}

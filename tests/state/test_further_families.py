@@ -12,9 +12,10 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.daemon.state.operations import MAX_SECONDS
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.sleep_reports import MAX_SECONDS
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import AchievedWork, AdapterChange, DiffusionDecoding, EngineStats, SpecDecoding
 from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST
 

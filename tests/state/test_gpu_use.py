@@ -8,10 +8,11 @@ import pytest
 from tests.support.gpus import GIB, gpu, report, uuid
 
 from vllm_watch.daemon.exposition.json_view import event_documents
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 def user(name="a", *pids, start=1, gpus=(), is_here=True):
@@ -306,7 +307,7 @@ def test_a_gpu_that_is_lost_and_comes_back_is_an_event():
         (130.0, "gpu", "ok", "0000:18:00"),
         (130.0, "gpu", "ok", "0000:19:00"),
     ]
-    assert [event.text for event in event_documents(events)][-2:] == [
+    assert [view.text for view in event_documents(events)][-2:] == [
         "GPU 0000:18:00 is back",
         "GPU 0000:19:00 is back",
     ]

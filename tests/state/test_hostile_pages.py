@@ -14,7 +14,7 @@ from tests.support.exposition import exported
 from tests.support.samples import sample
 
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.sources.metrics_fetch import MAX_BODY
+from vllm_watch.daemon.sources.scraper import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
 
@@ -213,10 +213,3 @@ class TestOtherThanBefore:
             name for name in of(gone, engine="0") if name in SERIES and SERIES[name].type == "gauge"
         }
         assert "generation_tokens_total" in of(gone, engine="0")
-
-    def test_a_server_that_refuses_is_down_at_once(self):
-        """S1: where nothing listens any more no value is kept for the intervals: the server is known to be down."""
-        server = Server(has_log=False).scrape(page(running=3)).scrape(reason="refused", after=5)
-
-        assert "requests_running" not in of(shown(server), engine="0")
-        assert "down" == server.engine().state

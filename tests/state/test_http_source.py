@@ -7,8 +7,7 @@ import pytest
 
 from tests.state.test_sources_together import STARTING, Server, line, page
 
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 ACCESS = b'INFO:     1.1.1.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'

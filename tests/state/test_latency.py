@@ -11,7 +11,7 @@ from tests.support.pages import ScrapedServer, histogram, page
 
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import PlainSample, server_samples
-from vllm_watch.daemon.state.window import coarse_bounds, is_wide
+from vllm_watch.daemon.state.latencies import coarse_bounds, is_wide
 from vllm_watch_parsers.scrape import Histogram
 
 

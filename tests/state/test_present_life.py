@@ -8,8 +8,8 @@ import pytest
 from tests.state.test_configuration import arguments, engine, version
 from tests.state.test_sources_together import READY, Server, line, page
 
-from vllm_watch.daemon.state.present_life import RunningServer
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.state.kept_facts import RunningServer
+from vllm_watch_parsers.flags import CommandFacts
 
 
 LOG = "/var/log/vllm.log"

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 
-from tests.state.test_sources_together import RECORDINGS, Server
+from tests.state.test_sources_together import Server
+from tests.support.recordings import bodies_of, log_of
 
 from vllm_watch.daemon.exposition.samples import server_samples
 
@@ -21,10 +20,9 @@ BY_OUR_CLOCK = {"last_token_timestamp_seconds", "source_last_reading_timestamp_s
 def test_every_time_of_a_snapshot_is_ahead(has_log, has_metrics, ahead):
     """Each sample's time, and each value that is a time by our clock, is ahead; everything else is the same."""
     server = Server(has_log, has_metrics, slo={"slo_time_to_first_token_seconds": 0.5}, probe_every=60.0)
-    folder = RECORDINGS / "acceptance"
-    server.log(*(folder / "vllm.log").read_bytes().splitlines())
-    for page in sorted((folder / "metrics").iterdir())[55:65]:  # While it drafts.
-        server.scrape(gzip.decompress(page.read_bytes()), after=5.0)
+    server.log(*log_of("acceptance").splitlines())
+    for page in bodies_of("acceptance")[55:65]:  # While it drafts.
+        server.scrape(page, after=5.0)
     before = list(server_samples(server.state.snapshot(server.now)))
     after = list(server_samples(server.state.snapshot(server.now, ahead)))
     clocked = BY_OUR_CLOCK | (set() if has_metrics else {"server_start_timestamp_seconds"})

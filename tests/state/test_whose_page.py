@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.pages import ScrapedServer, histogram, page, started
 
-from vllm_watch.daemon.state.server_process import ALTERNATION_SECONDS
+from vllm_watch.daemon.state.scrape_source import ALTERNATION_SECONDS
 from vllm_watch_parsers.metric_names import REQUIRED
 
 

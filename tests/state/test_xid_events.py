@@ -8,8 +8,8 @@ import pytest
 from tests.parsers.kernel_lines import UUID, message_of
 from tests.support.gpus import gpu
 
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.gpu_report import ServerGpu
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
 from vllm_watch.daemon.state.snapshot import ServerEvent
 from vllm_watch.daemon.state.xid_events import KernelLine, ServerXids, XidEvent, XidEvents, XidTotal
 from vllm_watch_parsers.kernel_messages import SWITCH_CODES

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.blocks import block_interval
+from vllm_watch.daemon.statistics.ratio import block_interval
 
 
 def test_the_interval_is_never_narrower_than_the_floor():

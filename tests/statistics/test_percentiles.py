@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.autocorrelation import autocorrelation, effective_count
 from vllm_watch.daemon.statistics.percentiles import min_count, percentile
+from vllm_watch.daemon.statistics.trend import autocorrelation, effective_count
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.holm import holm_adjusted
-from vllm_watch.daemon.statistics.permutation import permutation_p
+from vllm_watch.daemon.statistics.ratio import holm_adjusted, permutation_p
 
 
 def test_sides_apart_have_the_smallest_p():

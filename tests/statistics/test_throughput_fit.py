@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.littles_law import check_littles_law
-from vllm_watch.daemon.statistics.throughput_fit import fit_throughput
+from vllm_watch.daemon.statistics.throughput_fit import check_littles_law, fit_throughput
 
 
 def curve(alpha, beta, concurrencies):

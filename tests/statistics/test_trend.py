@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.mser import mser_cut
+from vllm_watch.daemon.statistics.steady_window import mser_cut
 from vllm_watch.daemon.statistics.trend import mann_kendall
 
 

@@ -16,7 +16,7 @@ import random
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Phase, Result, Run, ServerUse, Steady
 from vllm_watch.daemon.statistics.percentiles import percentile
 
 

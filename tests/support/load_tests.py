@@ -8,8 +8,8 @@ import random
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import Goodput, Latency, Load, Objective, Result, Run, ServerUse, Steady
+from vllm_watch.analysis.comparison.comparison_model import Side
+from vllm_watch.analysis.loadtest.load_test import Goodput, Latency, Load, Objective, Result, Run, ServerUse, Steady
 
 
 CHAT = Objective(name="chat", limits={"ttft_ms": 500.0, "tpot_ms": 50.0})

@@ -34,7 +34,6 @@ FIRST = (
     "test_run.py",
     "service/test_process.py",
     "deploy/test_remote_write.py",
-    "replay/test_two_processes.py",
     "service/test_probing.py",
     "state/test_recorded_states.py",
     "deploy/test_install_service.py",

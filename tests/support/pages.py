@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, ServerSnapshot
 from vllm_watch_parsers.scrape import read_metrics
 

@@ -16,15 +16,14 @@ from tests.support.waiting import SECONDS
 
 
 LIMITS: Mapping[str, tuple[str, ...]] = {
-    "daemon.discovery.hang_guard": ("HANG_SECONDS",),
+    "daemon.support.hang_guard": ("HANG_SECONDS",),
     "daemon.gpu.reader": ("PATIENCE",),
-    "daemon.gpu.reader_process": ("_PATIENCE",),
     "analysis.recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
     "analysis.recorder.server_recorder": ("END_SECONDS",),
     "daemon.service.gpu_once": ("ANSWER_SECONDS",),
     "daemon.service.liveness": ("STALE_HEARTBEAT",),
     "daemon.service.log_monitor": ("CLOSE_SECONDS",),
-    "daemon.service.log_thread": ("ABANDONED_AFTER", "HANGS_AFTER"),
+    "daemon.service.log_thread": ("HANGS_AFTER",),
     "daemon.service.service_thread": ("STOP_SECONDS",),
     "daemon.service.systemd": ("_SEND_SECONDS",),
     "daemon.sources.journalctl": ("_PATIENCE",),

@@ -12,7 +12,7 @@ import msgspec
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, Sources
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
-from vllm_watch.daemon.state.command_line import CommandLine
+from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 STARTED = 1_800_000_000.0
@@ -20,7 +20,7 @@ STARTED = 1_800_000_000.0
 
 def header(*servers: str, started: float = STARTED, interval: float | None = 5.0) -> Header:
     """Return a first line; of each server the log and /metrics are recorded, without an interval the log alone."""
-    return Header(FORMAT, started, "0.0", {name: Sources(log=True, scrape_interval=interval) for name in servers})
+    return Header(FORMAT, started, {name: Sources(log=True, scrape_interval=interval) for name in servers})
 
 
 def write_lines(path: Path, *lines: bytes | dict[str, object], first: Header | None = None) -> Path:
@@ -41,7 +41,7 @@ def as_file(
     """Write a recording into one file, with or without its log and its scrapes; each server has this command line."""
     said = Sources(log=has_log, scrape_interval=5.0 if has_metrics else None, command_line=command)
     with path.open("wb") as file:
-        first = Header(FORMAT, recording.started, "0.0", dict.fromkeys(recording.servers, said))
+        first = Header(FORMAT, recording.started, dict.fromkeys(recording.servers, said))
         writer = RecordingWriter(file, first)
         for name in recording.servers:
             for event in recording.events(name):

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from vllm_watch.cli.terminal.model import (
-    CapacityView,
-    EngineView,
-    Event,
-    Frame,
-    Latency,
-    Lost,
-    Point,
-    ServerView,
-    SourceView,
+from vllm_watch.cli.terminal.frames import Frame, Lost, Point, frame_of
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST
+from vllm_watch.daemon.exposition.document import (
+    CapacityDocument,
+    Document,
+    EngineDocument,
+    EventDocument,
+    ReadingDocument,
+    ServerDocument,
+    SourceDocument,
 )
-from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
-from vllm_watch.daemon.state.snapshot import Reading
 
 
 AT = 1_790_000_000.0
@@ -71,44 +68,37 @@ class HandSource:
 
 def reading(value, source="metrics", age=1.0):
     """Return a reading."""
-    return Reading(value, AT - age, source)
+    return ReadingDocument(value, AT - age, source)
 
 
-def latencies(ttft=0.42, objective=0.5):
-    """Return the latencies of an engine."""
-    return (
-        Latency("time_to_first_token", ttft, ttft * 0.8, ttft * 2, ttft * 4, 0.001, objective),
-        Latency("time_per_output_token", 0.031, 0.029, 0.048, 0.075, 0.01, 0.05),
-        Latency("inter_token", 0.0295, None, 0.046, 0.081, 0.01),
-        Latency("e2e", 3.1, 2.8, 8.9, 14.0),
-        Latency("queue", 0.01, 0.002, 0.05, 0.3),
-        Latency("prefill"),
-        Latency("decode"),
-    )
-
-
-def engine(state="serving", name="0", **changes):
+def engine(state="serving", name="0", **gauges):
     """Return an engine with all its numbers."""
-    whole = EngineView(
+    return EngineDocument(
         engine=name,
         state=state,
-        generation_tokens_per_second=reading(1240.0),
-        prompt_tokens_per_second=reading(8210.0),
+        gauges={
+            "generation_tokens_per_second": reading(1240.0),
+            "prompt_tokens_per_second": reading(8210.0),
+            "requests_running": reading(12.0),
+            "requests_waiting": reading(3.0),
+            "requests_deferred": reading(2.0),
+            "kv_cache_usage_ratio": reading(0.874, "log", 6.0),
+            "prefix_cache_hit_ratio": reading(0.352),
+            "spec_decode_mean_acceptance_length": reading(2.31),
+            **gauges,
+        },
         prompt_excludes_cached=True,
-        requests_running=reading(12.0),
-        requests_waiting=reading(3.0),
-        requests_deferred=reading(2.0),
-        kv_cache_usage_ratio=reading(0.874, "log", 6.0),
-        prefix_cache_hit_ratio=reading(0.352),
-        spec_decode_mean_acceptance_length=reading(2.31),
-        max_running_requests=64.0,
-        kv_cache_capacity_tokens=141_312.0,
-        num_speculative_tokens=4.0,
-        latencies=latencies(),
-        position_acceptance=(0.82, 0.55, 0.31, None),
-        capacity=CapacityView(2300.0, 2100.0, 2500.0, "measured while the engine was saturated"),
+        facts={"max_running_requests": 64.0, "kv_cache_capacity_tokens": 141_312.0, "num_speculative_tokens": 4.0},
+        quantiles={
+            "time_to_first_token": {"0.5": 0.336, "0.95": 0.84, "0.99": 1.68},
+            "time_per_output_token": {"0.5": 0.029, "0.95": 0.048, "0.99": 0.075},
+            "inter_token": {"0.95": 0.046, "0.99": 0.081},
+        },
+        means={"time_to_first_token": 0.42, "time_per_output_token": 0.031, "inter_token": 0.0295},
+        first_bounds={"inter_token": 0.01},
+        position_acceptance=[0.82, 0.55, 0.31, None],
+        capacity={"measured": CapacityDocument("measured while the engine was saturated", 2300.0, 2100.0, 2500.0)},
     )
-    return whole._replace(**changes)
 
 
 def points(count=40, step=2.0, peak=1240.0):
@@ -127,45 +117,34 @@ def points(count=40, step=2.0, peak=1240.0):
     )
 
 
-def server(name="gpu-0", state="serving", engines=None, **changes):
-    """Return a server with all its numbers."""
-    whole = ServerView(
+def server(name="gpu-0", state="serving", engines=None, model_name="Qwen/Qwen3-8B", **changes):
+    """Return a server with all its numbers; `changes` are of what the terminal makes of its document."""
+    document = ServerDocument(
         name=name,
-        state=state,
-        meaning=STATES[state].text,
-        model_name="Qwen/Qwen3-8B",
+        model_name=model_name,
         version="0.32.0",
-        now=points()[-1]._replace(kv_cache_usage_ratio=0.874),
-        latencies=latencies(),
-        max_running_requests=64.0,
-        kv_cache_capacity_tokens=141_312.0,
-        engines=engines or (engine(state),),
-        sources=(
-            SourceView("log", True, "the log is read", AT - 6),
-            SourceView("metrics", True, "/metrics is read", AT - 1),
-        ),
-        findings=(),
-        events=(
-            Event(AT - 75, "state", "saturated", engine="0", state="saturated"),
-            Event(AT - 640, "failure", "request failed inside the engine", times=3),
-            Event(AT - 3100, "flags", "flags changed: max-num-seqs 32 → 64"),
-        ),
-        recent=points(),
-        hour=points(360, 10.0),
         start_time=AT - 93_000,
         starts=2,
+        slo={"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05},
+        sources=[SourceDocument("log", True, "ok", "", AT - 6), SourceDocument("metrics", True, "ok", "", AT - 1)],
+        engines=engines or [engine(state)],
+        events=[
+            EventDocument(AT - 3100, "flags", "flags changed: max-num-seqs 32 → 64"),
+            EventDocument(AT - 640, "failure", "request failed inside the engine", count=3),
+            EventDocument(AT - 75, "state", "saturated", engine="0", state="saturated"),
+        ],
     )
-    return whole._replace(**changes)
+    return _seen(document)._replace(recent=points(), hour=points(360, 10.0), **changes)
 
 
 def silent_server(name, state):
     """Return a server of which nothing is known but its state."""
-    nothing = EngineView(engine="0", state=state)
-    down = SourceView("metrics", False, "nothing listens", AT - 300)
-    finding = Finding("wrong", "/metrics http://127.0.0.1:8000/metrics: Nothing listens at the address.")
-    return ServerView(
-        name, state, STATES[state].text, engines=(nothing,), sources=(down,), findings=(finding,), events=()
-    )
+    down = SourceDocument("metrics", False, "refused", "Nothing listens at the address.", AT - 300)
+    return _seen(ServerDocument(name, sources=[down], engines=[EngineDocument("0", state)], events=[]))
+
+
+def _seen(document):
+    return frame_of(Document(AT - 1, [document]), AT - 1).servers[0]
 
 
 def every_state():
@@ -174,7 +153,7 @@ def every_state():
         silent_server(f"gpu-{index}", state) if state in {"down", "unknown"} else server(f"gpu-{index}", state)
         for index, state in enumerate(reversed(BEST_TO_WORST))
     ]
-    both = (engine("serving"), engine("idle", "1", generation_tokens_per_second=reading(0.0)))
+    both = [engine("serving"), engine("idle", "1", generation_tokens_per_second=reading(0.0))]
     return frame(*servers, server("two-engines", "serving", engines=both))
 
 

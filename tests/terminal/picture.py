@@ -13,6 +13,7 @@ import sys
 
 from pathlib import Path
 
+from msgspec.structs import replace
 from tests.terminal.made_up import HandSource
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines
 from tests.terminal.screens import running
@@ -43,10 +44,11 @@ def picture():
 
     async def draw():
         servers = [two_engines() if state == "two-engines" else recorded_server(state) for state in _NAMES]
-        named = [server._replace(name=_NAMES[server.name]) for server in servers]
+        named = [server._replace(document=replace(server.document, name=_NAMES[server.name])) for server in servers]
         async with running(HandSource(recorded_frame(*named)), SIZE) as (app, pilot):
             await pilot.press("down")
             await pilot.pause()
+            await pilot.pause()  # The scroll bar comes after what it scrolls.
             return app.export_screenshot()
 
     return _NUMBER.sub("terminal", _ELSEWHERE.sub("", asyncio.run(draw())))

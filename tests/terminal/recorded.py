@@ -11,8 +11,7 @@ from tests.support.recordings import recording
 from tests.terminal.documents import body
 from tests.terminal.made_up import AT
 
-from vllm_watch.cli.terminal.frames import frame_of
-from vllm_watch.cli.terminal.model import Frame
+from vllm_watch.cli.terminal.frames import Frame, frame_of
 from vllm_watch.cli.terminal.replay_reader import Replay
 from vllm_watch.daemon.exposition.document import decode
 

@@ -6,47 +6,38 @@ from __future__ import annotations
 import contextlib
 
 from vllm_watch.cli.terminal.app import TopApp
-from vllm_watch.cli.terminal.model import ViewOptions
-
-
-PLAIN = {"text", "ground"}
+from vllm_watch.cli.terminal.screens import ROLES
 
 
 @contextlib.asynccontextmanager
 async def running(source, size=(80, 24), theme="dark", **options):
     """Run the application over a source that a test holds; yield it with the pilot that presses keys."""
-    app = TopApp(source, ViewOptions(**options), theme, tick=None)
+    app = TopApp(source, theme, tick=None, **options)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         yield app, pilot
 
 
+def strips(app):
+    """Return the lines of the screen, each as its pieces with their styles."""
+    return [list(strip) for strip in app.screen._compositor.render_strips()]
+
+
 def lines(app):
     """Return the lines of the screen, without the blanks at their ends."""
-    return [line.text.rstrip() for line in app.screen.canvas.shown_lines()]
+    return ["".join(piece.text for piece in strip).rstrip() for strip in strips(app)]
 
 
 def text(app):
     """Return the screen as one text."""
-    return "\n".join(lines(app)).rstrip()
-
-
-def written(app):
-    """Return the lines of the screen and, below them, which role each part has that is more than text."""
-    shown = app.screen.canvas.shown_lines()
-    return "\n".join([*lines(app), "", *(_roles(number, line) for number, line in enumerate(shown, 1)), ""])
+    return "\n".join(lines(app)).rstrip() + "\n"
 
 
 def role_of(app, word):
     """Return the role of the first piece on the screen that has a word."""
-    return next(span.role for line in app.screen.canvas.shown_lines() for span in line.spans if word in span.text)
-
-
-def _roles(number, line):
-    parts, column = [], 0
-    for span in line.spans:
-        if span.role not in PLAIN and span.text.strip():
-            parts.append(f"{column}+{len(span.text)} {span.role}")
-        column += len(span.text)
-    base = "" if line.base in PLAIN else f" on {line.base}"
-    return f"{number}{base}: {', '.join(parts)}"
+    style = next(piece.style for strip in strips(app) for piece in strip if word in piece.text)
+    for role in ROLES[::-1]:
+        look = app.screen.get_component_rich_style(f"role--{role}", partial=True)
+        if role != "text" and (look.color, bool(look.bold)) == (style.color, bool(style.bold)):
+            return role
+    return "text"

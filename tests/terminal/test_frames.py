@@ -5,26 +5,30 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
 from vllm_watch.cli.terminal.cells import UNICODE, Cells
-from vllm_watch.cli.terminal.frames import frame_of
+from vllm_watch.cli.terminal.frames import Frame, Latency, frame_of, gauge, latencies_of, standing_of, value
 from vllm_watch.cli.terminal.heading import counts_line
-from vllm_watch.cli.terminal.latencies import latency_lines
-from vllm_watch.cli.terminal.model import Latency
-from vllm_watch.cli.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
-from vllm_watch.cli.terminal.pieces import latency_piece, state_word
-from vllm_watch.cli.terminal.server_detail import server_detail
-from vllm_watch.cli.terminal.what_to_do import lasts, meaning_lines, step_lines
+from vllm_watch.cli.terminal.numbers import (
+    engine_numbers,
+    hour_lines,
+    latency_lines,
+    latency_piece,
+    server_numbers,
+    state_word,
+)
+from vllm_watch.cli.terminal.server_detail import events_screen, lasts, meaning_lines, server_detail, step_lines
 from vllm_watch.daemon.catalog.causes import CAUSES, first_steps
 from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.reasons import explain
 from vllm_watch.daemon.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.document import decode
-from vllm_watch.daemon.state.window import is_wide
+from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.support.errors import DaemonError
 
 
@@ -53,7 +57,7 @@ def test_each_state_of_a_recorded_server(state):
     cause = document["engines"][0].get("cause", {})
     assert (server.meaning, server.cause) == (cause.get("meaning", STATES[state].text), cause.get("reason"))
     assert server.first_steps == first_steps().get(state)
-    assert server.since is None or server.since._asdict() == document["engines"][0]["state_since"]
+    assert server.since is None or msgspec.structs.asdict(server.since) == document["engines"][0]["state_since"]
     assert (server.since is None) is ("state_since" not in document["engines"][0])
     assert server.now.at == json.loads(body(state))["at"]
 
@@ -67,10 +71,10 @@ def test_the_state_lasts_since_its_first_engine():
     ]
     server = changed("stalled", engines=others)
 
-    assert server.since == (60.0, True)
-    assert lasts(server, 300.0, Cells()) == " for 4 min"
-    assert lasts(changed("stalled", engines=others[:1]), 90.0, Cells()) == " for at least 1 s"
-    assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0, Cells()) == ""
+    assert (server.since.at, server.since.is_exact) == (60.0, True)
+    assert lasts(server, 300.0) == " for 4 min"
+    assert lasts(changed("stalled", engines=others[:1]), 90.0) == " for at least 1 s"
+    assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0) == ""
 
 
 def of_cause(state, *causes):
@@ -90,7 +94,7 @@ def test_a_bad_state_has_all_first_steps_of_its_cause(state, cause, width):
     """The first sentence is beside the meaning; below are all steps and the whole address, in the columns there are."""
     server = of_cause(state, cause)
     known = first_steps()[state]
-    rows = [each.text for each in step_lines(server, width, Cells())]
+    rows = [each.text for each in step_lines(server, width)]
     texts = "".join("".join(rows).split())
 
     assert " First step: " in " ".join(each.text for each in meaning_lines(server, width))
@@ -99,7 +103,7 @@ def test_a_bad_state_has_all_first_steps_of_its_cause(state, cause, width):
         assert f"{number}.{''.join(step.replace('`', '').split())}" in texts
     assert texts.endswith(f"runbook{known.runbook}:{known.url}")
     assert max(map(len, rows)) <= width
-    assert step_lines(only_server("idle")[0], width, Cells()) == []
+    assert step_lines(only_server("idle")[0], width) == []
 
 
 @pytest.mark.parametrize("causes", [("batch_full", "kv_cache_full"), ("batch_full", None)])
@@ -119,9 +123,10 @@ def test_a_server_that_was_stopped_is_no_alarm():
     servers = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
 
     assert ["crashed", "stalled", "saturated", "ended"] == [each.name for each in servers]
-    assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80, Cells()).text
+    assert "1 down  1 stalled  1 saturated  1 stopped" in counts_line(servers, 80).text
     assert ("stopped", "sleeping") == state_word("down", "stopped")
-    assert ["FAILED", "not read"] == [each.sources[0].standing for each in (servers[0], servers[3])]
+    documents = [servers[0].document, servers[3].document]
+    assert ["FAILED", "not read"] == [standing_of(each.sources[0], each) for each in documents]
     wrong = [any(found.text.startswith("/metrics") for found in each.findings) for each in (servers[0], servers[3])]
     assert [True, False] == wrong
 
@@ -137,14 +142,11 @@ def test_every_number_is_that_of_the_document(state):
     server, document = only_server(state)
     (engine,), (known,) = server.engines, document["engines"]
 
-    for name in engine._fields:
-        if name in known["gauges"]:
-            assert getattr(engine, name)._asdict() == known["gauges"][name]
-        elif name in known["facts"]:
-            assert getattr(engine, name) == known["facts"][name]
-        elif name.endswith(("_ratio", "_per_second", "requests_running")):
-            assert getattr(engine, name) is None
-    for latency in engine.latencies:
+    for name, reading in known["gauges"].items():
+        assert msgspec.structs.asdict(gauge(engine, name)) == reading
+    assert engine.facts == known["facts"]
+    assert value(engine, "of_no_document") is None
+    for latency in latencies_of(engine, {}):
         bounds = known["quantile_bounds"].get(latency.stage, {})
         wide = {level: each[0] for level, each in bounds.items() if is_wide(each)}
         quantiles = known["quantiles"].get(latency.stage, {}) | wide
@@ -162,7 +164,7 @@ def test_a_quantile_of_a_wide_bucket_is_more_than_its_bound(low, high, objective
     engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 400.0, "0.95": 80.0}, {stage: {"0.5": [low, high]}}
     server = changed("saturated", engines=[engine])
     latency = next(each for each in server.latencies if each.stage == stage)._replace(objective=objective)
-    wide, narrow = (latency_piece(latency, level, Cells(UNICODE)) for level in ("p50", "p95"))
+    wide, narrow = (latency_piece(latency, level) for level in ("p50", "p95"))
 
     assert (">160s", is_over) == (wide.text[:5], wide.role == "over")
     assert "80.0s" == narrow.text.strip()
@@ -177,9 +179,9 @@ def test_a_quantile_of_a_coarse_bucket_is_marked_as_an_estimate():
     engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 127.3, "0.95": 0.0704}, {stage: {"0.5": [80, 160]}}
     latency = next(each for each in changed("saturated", engines=[engine]).latencies if each.stage == stage)
 
-    assert "~130s" == latency_piece(latency, "p50", Cells()).text.strip()
-    assert "70.4" == latency_piece(latency, "p95", Cells()).text.strip()
-    assert "~130s  0.070s" in _texts(latency_lines([latency], Cells(), every=False))[1].split("TTFT")[1].strip()
+    assert "~130s" == latency_piece(latency, "p50").text.strip()
+    assert "70.4" == latency_piece(latency, "p95").text.strip()
+    assert "~130s  0.070s" in _texts(latency_lines([latency], every=False))[1].split("TTFT")[1].strip()
 
 
 def test_the_latencies_of_a_stage_have_one_unit():
@@ -187,7 +189,7 @@ def test_the_latencies_of_a_stage_have_one_unit():
     first = Latency("time_to_first_token", p50=None, p95=4.09, p99=18.7, below=0.001, objective=0.5)
     step = Latency("time_per_output_token", p50=0.0175, p95=0.0242, p99=9.9, objective=0.05)
 
-    head, *rows = (row.split() for row in _texts(latency_lines([first, step], Cells(), every=False)))
+    head, *rows = (row.split() for row in _texts(latency_lines([first, step], every=False)))
 
     assert head[:1] == ["ms,"]
     assert rows == [["TTFT", "<0.001s", "4.09s!", "18.7s!", "0.500s"], ["TPOT", "17.5", "24.2", "9,900!", "50.0"]]
@@ -212,16 +214,15 @@ def test_the_moment_of_overload_is_whole():
     server, document = only_server("saturated")
     engine = server.engines[0]
 
-    assert engine.generation_tokens_per_second.value > 100
-    assert engine.requests_waiting.value > 100
-    assert engine.max_running_requests == 24
-    assert server.kv_cache_capacity_tokens == engine.kv_cache_capacity_tokens > 1000
-    assert server.latencies == engine.latencies
+    assert value(engine, "generation_tokens_per_second") > 100
+    assert value(engine, "requests_waiting") > 100
+    assert engine.facts["max_running_requests"] == 24
+    assert server.sum_of_facts("kv_cache_capacity_tokens") == engine.facts["kv_cache_capacity_tokens"] > 1000
+    assert server.latencies == latencies_of(engine, server.document.slo)
     assert server.now.ttft_p95 == server.latencies[0].p95 > 1
-    assert engine.num_speculative_tokens == len(engine.position_acceptance) == 4
+    assert engine.facts["num_speculative_tokens"] == len(engine.position_acceptance) == 4
     assert [point.at for point in server.hour] == document["history"]["t"]
     assert server.hour[-1].requests_waiting == document["history"]["requests_waiting"][-1] > 100
-    assert server.start_time == document["start_time"]
 
 
 def test_the_worst_is_first():
@@ -242,24 +243,22 @@ def test_a_server_has_the_sums_of_its_engines():
     running = engine["gauges"]["requests_running"]["value"]
     assert server.now.requests_running == 2 * running > 0
     assert server.now.kv_cache_usage_ratio == engine["gauges"]["kv_cache_usage_ratio"]["value"]
-    assert server.max_running_requests == 48
+    assert server.sum_of_facts("max_running_requests") == 48
     assert partly.state == "stalled"
     assert partly.now.requests_running is partly.now.generation_tokens_per_second is None
     assert partly.now.kv_cache_usage_ratio == server.now.kv_cache_usage_ratio
-    assert partly.max_running_requests is None
+    assert partly.sum_of_facts("max_running_requests") is None
 
 
 def test_events_are_the_last_hours():
-    """The events of the recorded crash are there with their times, the latest first."""
-    server, _ = only_server("down")
-    started = recording("day").started
+    """The events of the recorded crash are there with their ages, the latest first."""
+    server, document = only_server("down")
+    at = recording("day").started + 515
+    rows = [row.text for row in events_screen(Frame(at, at, (server,)), None, at, 80)]
 
-    assert [(round(event.at - started), event.kind, event.text) for event in server.events[:2]] == [
-        (508, "state", "down (was serving)"),
-        (507, "failure", "the engine died"),
-    ]
-    assert server.events[0].state == "down"
-    assert server.events[-1].text == "the server starts"
+    assert rows[1:3] == ["7 s ago     down (was serving)", "7 s ago     the engine died"]
+    assert rows[-1].endswith("the server starts")
+    assert len(rows) == len(document["events"]) + 1
 
 
 def test_what_is_wrong_and_what_should_be_known():
@@ -334,8 +333,8 @@ def test_an_older_daemon():
     document = {"at": 1.0, "servers": [{"name": "a", "engines": [{"engine": "0", "state": "serving"}]}]}
     (server,) = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
 
-    assert (server.state, server.events, server.hour, server.start_time) == ("serving", None, (), None)
-    assert server.engines[0].generation_tokens_per_second is None
+    assert (server.state, server.document.events, server.hour) == ("serving", None, ())
+    assert gauge(server.engines[0], "generation_tokens_per_second") is None
 
 
 def test_a_newer_daemon():
@@ -347,12 +346,14 @@ def test_a_newer_daemon():
     }
     engines = [{"state": "dreaming", "gauges": gauges}]
     server = changed("serving", news=1, engines=engines, sources=[source, {"source": "dream"}])
-    waiting = number_line(engine_numbers(server.engines[0], (), Cells(UNICODE))[3], 2.0, 80, Cells(UNICODE)).text
+    waiting = engine_numbers(server.engines[0], (), 2.0, 80, Cells(UNICODE))[3].text
+    rows = [row.text.split() for row in server_detail(server, 2.0, 80, Cells())]
 
     assert server.state == "unknown"
-    assert server.engines[0].requests_running is None
+    assert gauge(server.engines[0], "requests_running") is None
     assert waiting.split()[:2] == ["waiting", "4"]
-    assert [each.short for each in server.sources] == ["New."]
+    assert ["log", "FAILED,", "nothing", "read", "yet:", "New."] in rows
+    assert not any("dream" in row for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -381,11 +382,15 @@ def test_the_kv_caches_of_several_engines():
         }
         for name, usage in (("0", 0.9), ("1", 0.1))
     ]
-    kv_cache = server_numbers(changed("serving", engines=engines), Cells())[-1]
-    unknown = server_numbers(changed("serving", engines=[engines[0], {**engines[1], "gauges": {}}]), Cells())[-1]
+    partly = [engines[0], {**engines[1], "gauges": {}}]
+    whole, unknown = (
+        server_numbers(changed("serving", engines=each), 2.0, 80, Cells())[-1].text for each in (engines, partly)
+    )
 
-    assert (kv_cache.value, kv_cache.unit, kv_cache.note) == ("90.0", "% fullest", "1.00k of 2.00k tokens")
-    assert unknown.note == "of 2.00k tokens"
+    assert whole.startswith("KV cache     90.0 % fullest")
+    assert whole.endswith(" 1.00k of 2.00k tokens")
+    assert unknown.endswith(" of 2.00k tokens")
+    assert "k of" not in unknown
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

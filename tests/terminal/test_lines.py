@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.terminal.made_up import every_state, server
 
 from vllm_watch.cli.terminal.cells import ASCII, Cells, columns
-from vllm_watch.cli.terminal.lines import Span, beside, fitted, line, spread, wrapped
-from vllm_watch.cli.terminal.server_table import COLUMNS, Order, arranged, next_order
-from vllm_watch.cli.terminal.table import heads, placed, row, window
+from vllm_watch.cli.terminal.lines import Span, beside, fitted, line, placed, spread, table_lines, wrapped
+from vllm_watch.cli.terminal.tables import COLUMNS, Order, arranged
 
 
 CELLS = Cells()
@@ -46,9 +45,9 @@ def test_what_is_cut_has_a_mark(pieces, width, expected):
 
 def test_parts_of_a_line_go_to_its_ends():
     """The right part is whole; the left one is cut where there is no room for both."""
-    assert "ab     xyz" == spread(line("ab"), line("xyz"), 10).text
-    assert "abcde… xyz" == spread(line("abcdefgh"), line("xyz"), 10).text
-    assert "abc" == spread(line("abc"), line("much too long"), 10).text
+    assert "ab     xyz" == spread(line("ab"), line("xyz"), 10, CELLS).text
+    assert "abcde… xyz" == spread(line("abcdefgh"), line("xyz"), 10, CELLS).text
+    assert "abc" == spread(line("abc"), line("much too long"), 10, CELLS).text
 
 
 def test_blocks_stand_side_by_side():
@@ -66,19 +65,19 @@ def test_a_text_is_indented_below_its_mark():
 @given(width=st.integers(20, 250))
 def test_a_table_fits_at_every_width(width):
     """Rows and heads of the table of servers have its width, and the columns are in their order."""
-    shown = placed(COLUMNS, width)
-    lines = [*heads(shown, "state", "▼"), *(row(each, shown, CELLS) for each in every_state().servers)]
+    shown = [column for column, _ in placed(COLUMNS, width)]
+    lines = table_lines(every_state().servers, COLUMNS, width, CELLS, mark=Order().mark)
 
-    assert len({columns(each.text) for each in lines}) == 1
+    assert len({columns(row.text) for row in lines}) == 1
     assert columns(lines[0].text) <= width
-    assert [each for each in COLUMNS if each in [column for column, _ in shown]] == [column for column, _ in shown]
+    assert [column for column in COLUMNS if column in shown] == shown
 
 
 def test_titles_have_room_for_the_mark_of_the_order():
     """Each column that the table can be sorted by shows its title whole, with the mark."""
     order = Order()
     for _ in COLUMNS:
-        order = next_order(order)
+        order = order.next()
         column = next(each for each in COLUMNS if each.name == order.column)
         assert len(column.title) < column.width
         assert column.name in {each.name for each, _ in placed(COLUMNS, 80)}
@@ -95,13 +94,3 @@ def test_what_is_not_known_is_last_in_every_order():
 
     assert ["many", "few", "none"] == [each.name for each in arranged(servers, Order("waiting"), "")]
     assert ["few", "many", "none"] == [each.name for each in arranged(servers, Order("waiting", is_reversed=True), "")]
-
-
-@given(st.integers(1, 50), st.integers(1, 20), st.data())
-def test_the_selected_line_is_on_the_screen(count, height, data):
-    """Wherever the table was scrolled to, the selected line is visible and no line is wasted."""
-    selected = data.draw(st.integers(0, count - 1))
-    top = window(count, height, selected, data.draw(st.integers(0, 60)))
-
-    assert top <= selected < top + height
-    assert 0 <= top <= max(count - height, 0)

@@ -19,25 +19,28 @@ from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body
 
 from vllm_watch.analysis.replay.recording import MetricsRead
-from vllm_watch.cli.terminal import settled
-from vllm_watch.cli.terminal.daemon_reader import DaemonReader
+from vllm_watch.cli.terminal.frames import Frame, Lost, frame_of
 from vllm_watch.cli.terminal.local_reader import LocalReader
-from vllm_watch.cli.terminal.model import Frame, Lost
-from vllm_watch.cli.terminal.reading_thread import ReadingThread
+from vllm_watch.cli.terminal.reading_thread import DaemonReader, ReadingThread, read_settled
 from vllm_watch.cli.terminal.replay_reader import ReplayReader
-from vllm_watch.cli.terminal.settled import read_settled
 from vllm_watch.daemon.config.model import Config, PrometheusConfig
 from vllm_watch.daemon.config.options import config_from_options
 from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.service.supervisor import Supervisor
-from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget
+from vllm_watch.daemon.sources.http_reader import HttpLimits
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, DiscoveryError, WrongDaemonError
 
 
 SATURATED = record(STATS_MESSAGE) + b"\n"
 BODY = next(event.body for event in recording("day").events() if isinstance(event, MetricsRead) and event.body)
+
+
+def reader_at(url, seconds=5.0, authorization=None):
+    """Return what reads a daemon."""
+    return DaemonReader(url, DaemonClient(DaemonTarget(url, None, authorization), HttpLimits(timeout=seconds)))
 
 
 @pytest.fixture
@@ -67,14 +70,14 @@ def daemon(log, port=0):
 @contextlib.contextmanager
 def reader_of(url, seconds=SECONDS, authorization=None):
     """Read a vllm-watch."""
-    with contextlib.closing(DaemonReader(DaemonTarget(url, None, authorization), seconds)) as reader:
+    with contextlib.closing(reader_at(url, seconds, authorization)) as reader:
         yield reader
 
 
 def test_a_daemon_goes_and_comes_back(log):
     """A frame is that of the running daemon, its end is said, and when it is back there are frames again."""
     with daemon(log) as port:
-        reader = DaemonReader(DaemonTarget(f"http://127.0.0.1:{port}"))
+        reader = reader_at(f"http://127.0.0.1:{port}")
         thread = ReadingThread(reader, SystemClock(), 0.02)
         thread.start()
         first = until(thread.latest)
@@ -83,7 +86,7 @@ def test_a_daemon_goes_and_comes_back(log):
         back = until(lambda: isinstance(thread.latest(), Frame) and thread.latest())
     thread.stop()
 
-    assert (first.servers[0].state, first.servers[0].events) == ("saturated", ())
+    assert (first.servers[0].state, first.servers[0].document.events) == ("saturated", [])
     assert lost.reason == "nothing listens at this address"
     assert lost.last.servers[0].name == "vllm"
     assert back.received > lost.since
@@ -125,10 +128,10 @@ def test_one_that_never_answers():
 
 def test_a_reading_that_runs_is_ended():
     """Closing ends a request that waits for its answer."""
-    with Talker([]) as server:
-        thread = ReadingThread(DaemonReader(DaemonTarget(f"http://127.0.0.1:{server.port}"), 60), SystemClock(), 1)
+    with StandIn(lambda _: []) as server:
+        thread = ReadingThread(reader_at(server.url[:-8], 60), SystemClock(), 1)
         thread.start()
-        until(lambda: thread._reader._client._http._client._connection is not None)
+        until(lambda: server.requests)
         thread.stop()
 
     assert not thread._thread.is_alive()
@@ -168,7 +171,7 @@ def test_nothing_but_reading_is_done(tmp_path, log):
     server = ServerConfig(name="a", log=str(log), probe=probe)
     config = Config(servers=(server,), checkpoint=str(checkpoint))
     with contextlib.closing(LocalReader("a file", lambda: config, SystemClock())) as reader:
-        sources = read_settled(reader, SystemClock(), SECONDS).frame.servers[0].sources
+        sources = read_settled(reader, SystemClock(), SECONDS).frame.servers[0].document.sources
 
     assert [source.source for source in sources] == ["log"]
     assert not checkpoint.exists()
@@ -188,7 +191,7 @@ def test_rates_need_several_scrapes():
 
 
 def _tokens_per_second(reader):
-    return settled._read(reader, SystemClock(), frozenset(), None).frame.servers[0].now.generation_tokens_per_second
+    return frame_of(decode(reader.read(frozenset())), 0.0).servers[0].now.generation_tokens_per_second
 
 
 ALERTS = json.dumps(

@@ -11,7 +11,7 @@ import pytest
 from tests.support.waiting import SECONDS, until
 from tests.terminal.documents import body, fleet
 
-from vllm_watch.cli.terminal.model import Frame, Lost
+from vllm_watch.cli.terminal.frames import Frame, Lost
 from vllm_watch.cli.terminal.reading_thread import RECENT_POINTS, ReadingThread
 from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.support.clock import SystemClock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screens of `top`, as they are drawn of recorded servers: each character, and what each part of a line is."""
+"""The screens of `top`, as they are drawn of recorded servers: each character."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import re
 
 import pytest
 
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from tests.support.gpus import HOT, advised, divided, eight, gpu, unread, used
 from tests.support.gpus import lost as lost_gpu
 from tests.terminal.made_up import AT, HandSource, lost
 from tests.terminal.picture import PICTURE, picture
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines, with_gpus
-from tests.terminal.screens import running, text, written
+from tests.terminal.screens import running, text
 
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 
@@ -23,20 +22,6 @@ STATES = tuple(reversed(BEST_TO_WORST))
 SIZES = ((80, 24), (200, 50))
 
 pytestmark = pytest.mark.slow
-
-
-class TextFile(SingleFileSnapshotExtension):
-    """Keeps each screen in a file of its own."""
-
-    _file_extension = "txt"
-    file_extension = "txt"
-    _write_mode = WriteMode.TEXT
-
-
-@pytest.fixture
-def drawn(snapshot):
-    """Return the screens that were kept; `--snapshot-update` keeps those of now."""
-    return snapshot.use_extension(TextFile)
 
 
 def all_servers():
@@ -49,11 +34,11 @@ async def shown(source, view, app, pilot):
     source.view = view
     app.tick()
     await pilot.pause()
-    return written(app)
+    return text(app)
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_every_state_is_drawn_as_it_was(drawn, size):
+def test_every_state_is_drawn_as_it_was(snapshot, size):
     """A server in each state, with one engine or two, has the screen that was kept, at both sizes."""
 
     async def run():
@@ -66,7 +51,7 @@ def test_every_state_is_drawn_as_it_was(drawn, size):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
 def gpu_views():
@@ -82,7 +67,7 @@ def gpu_views():
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_gpus_are_drawn_as_they_were(drawn, size):
+def test_gpus_are_drawn_as_they_were(snapshot, size):
     """Each GPU has a line, one that is lost is an alarm also in the table of servers, and what is absent is a dash."""
 
     async def run():
@@ -97,12 +82,12 @@ def test_gpus_are_drawn_as_they_were(drawn, size):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
     assert "1 LOST" in screens["several"]
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-def test_the_other_screens_are_drawn_as_they_were(drawn, size):
+def test_the_other_screens_are_drawn_as_they_were(snapshot, size):
     """The table, also without its source and paused, the events and the help have the screens that were kept."""
 
     async def run():
@@ -114,16 +99,16 @@ def test_the_other_screens_are_drawn_as_they_were(drawn, size):
             for name, key in (("paused", "space"), ("events", "e"), ("help", "question_mark")):
                 await pilot.press(key)
                 await pilot.pause()
-                screens[name] = written(app)
+                screens[name] = text(app)
             return screens
 
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
-def test_small_screens_are_drawn_as_they_were(drawn):
+def test_small_screens_are_drawn_as_they_were(snapshot):
     """Small screens have a line for each server, one server in short lines, or one line for all, as they were kept."""
 
     async def run():
@@ -142,7 +127,7 @@ def test_small_screens_are_drawn_as_they_were(drawn):
     screens = asyncio.run(run())
 
     for name, screen in screens.items():
-        assert drawn(name=name) == screen
+        assert snapshot(name=name) == screen
 
 
 def test_the_picture_of_the_readme_is_that_of_now():

@@ -4,27 +4,44 @@
 from __future__ import annotations
 
 import asyncio
-
-from typing import get_args
+import functools
 
 import pytest
 
 from rich._palettes import STANDARD_PALETTE
 from rich.color import ColorSystem
+from rich.style import Style
 from tests.terminal.made_up import HandSource, every_state, frame, server
-from tests.terminal.screens import running, text
+from tests.terminal.screens import running, strips, text
 
-from vllm_watch.cli.terminal.abilities import has_unicode
+from vllm_watch.cli.terminal.abilities import has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE
-from vllm_watch.cli.terminal.lines import Role
-from vllm_watch.cli.terminal.theme import looks, theme_of_terminal
+from vllm_watch.cli.terminal.screens import ROLES, ServerTable
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
 
-ROLES = tuple(role for part in get_args(Role) for role in get_args(part))
-GROUNDS = ("text", "selected", "title", "head")
-ON_EVERY_GROUND = {"text", "strong", "dim", "over", *ENGINE_STATES}
-"""What may be in a line that is selected."""
+ON_A_SELECTED_LINE = {"text", "strong", "dim", "over", *ENGINE_STATES}
+
+
+@functools.cache
+def looks(theme, *, has_color=True):
+    """Return how each role looks on the screen, and on the line that is selected."""
+
+    async def run():
+        async with running(HandSource(every_state()), theme=theme, has_color=has_color) as (app, _):
+            screen = app.screen
+            parts = {
+                role: screen.get_component_rich_style(f"role--{role}", partial=True)
+                for role in ROLES[8:]
+                if role != "text"
+            }
+            parts |= {state: screen.get_component_rich_style(f"role--{state}", partial=True) for state in ENGINE_STATES}
+            cursor = screen.query_one(ServerTable).get_component_rich_style("datatable--cursor")
+            return screen.rich_style, cursor, {"text": Style(), **parts}
+
+    ground, cursor, parts = asyncio.run(run())
+    whole = {role: ground + style for role, style in parts.items()}
+    return whole, {role: cursor + parts[role] for role in ON_A_SELECTED_LINE}
 
 
 def luminance(triplet):
@@ -45,23 +62,13 @@ def contrast(style, system):
     return (bright[1] + 0.05) / (bright[0] + 0.05)
 
 
-def drawn_styles(theme):
-    """Return how each role is drawn, by the role and the line that it is in."""
-    styles = looks(theme, has_color=True)
-    return {
-        (role, base): styles["ground"] + styles[base] + styles[role]
-        for role in ROLES
-        for base in (GROUNDS if role in ON_EVERY_GROUND else ("text",))
-        if (role, base) not in {("dim", "title"), ("strong", "title"), ("over", "title"), ("over", "head")}
-        and not (role in ENGINE_STATES and base in {"title", "head"})
-    }
-
-
 @pytest.mark.parametrize(("system", "least"), [(ColorSystem.TRUECOLOR, 4.5), (ColorSystem.STANDARD, 2.9)])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_every_role_can_be_read(theme, system, least):
     """Each role has the contrast that WCAG asks of text, and enough where a terminal has 16 colours only."""
-    found = {key: contrast(style, system) for key, style in drawn_styles(theme).items()}
+    whole, selected = looks(theme)
+    found = {**{(role, "selected"): contrast(style, system) for role, style in selected.items()}}
+    found |= {(role, ""): contrast(style, system) for role, style in whole.items()}
 
     assert {} == {key: round(value, 2) for key, value in found.items() if value < least}
 
@@ -70,19 +77,21 @@ def test_every_role_can_be_read(theme, system, least):
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_selected_line_and_the_first_one_are_seen(theme, system):
     """The ground of the selected line and of the first one is another than that of the screen, however few colours."""
-    styles = looks(theme, has_color=True)
-    grounds = {role: styles[role].bgcolor.downgrade(system).number for role in ("ground", "selected", "title")}
-    exact = {role: styles[role].bgcolor.triplet for role in grounds}
+    whole, selected = looks(theme)
+    ground, *others = (
+        style.bgcolor.triplet if system is ColorSystem.TRUECOLOR else style.bgcolor.downgrade(system).number
+        for style in (whole["text"], selected["text"], whole["title"])
+    )
 
-    seen = exact if system is ColorSystem.TRUECOLOR else grounds
-    assert seen["ground"] not in {seen["selected"], seen["title"]}
+    assert ground not in others
 
 
 def test_states_differ_without_their_colour():
     """Bad states are filled and bold; no two states have the same look and the same symbol, with colours or without."""
     for has_color in (True, False):
-        styles = looks("dark", has_color=has_color)
-        filled = {state for state in ENGINE_STATES if styles[state].bgcolor is not None or styles[state].reverse}
+        styles, _ = looks("dark", has_color=has_color)
+        ground = styles["text"].bgcolor
+        filled = {state for state in ENGINE_STATES if styles[state].bgcolor != ground or styles[state].reverse}
         assert {"saturated", "stalled", "down"} == filled
         assert all(styles[state].bold for state in filled)
         for glyphs in (UNICODE, ASCII):
@@ -138,8 +147,7 @@ def test_without_colours_none_is_written(monkeypatch, variable):
         async with running(HandSource(every_state()), has_color=False) as (app, pilot):
             await pilot.press("slash", "g")
             await pilot.pause()
-            strips = app.screen._compositor.render_strips()
-            return [segment for strip in strips for segment in strip]
+            return [segment for strip in strips(app) for segment in strip]
 
     segments = asyncio.run(run())
 
@@ -155,7 +163,7 @@ def test_with_colours_a_variable_for_others_changes_nothing(monkeypatch):
 
     async def run():
         async with running(HandSource(every_state())) as (app, _):
-            return [segment for strip in app.screen._compositor.render_strips() for segment in strip]
+            return [segment for strip in strips(app) for segment in strip]
 
     assert len({style.color for _, style, _ in asyncio.run(run())}) > 5
 

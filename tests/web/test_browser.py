@@ -20,12 +20,12 @@ from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 from tests.web.conftest import FakeEndpoints
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.analysis.replay.recording import server_name
 from vllm_watch.cli.commands.demo import played
-from vllm_watch.cli.terminal.cells import Cells
+from vllm_watch.cli.terminal.cells import latency_text
 from vllm_watch.daemon.catalog.causes import CAUSES, first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.json_view import event_documents, server_view
@@ -334,7 +334,7 @@ def test_numbers_are_written_as_on_a_terminal(visit):
     assert written("each.map(f.shortened)", large) == [shortened(value) for value in large]
     times = [None, 0, 0.0286, 0.4, 1.26, 4.09, 9.996, 12.6, 147.3]
     for in_seconds, digits in ((False, 3), (False, 2), (True, 3), (True, 2)):
-        texts = [Cells().latency(value, in_seconds=in_seconds, digits=digits) for value in times]
+        texts = [latency_text(value, in_seconds=in_seconds, digits=digits) for value in times]
         units = [text if text == MISSING else f"{text.rstrip('s')} {'s' if in_seconds else 'ms'}" for text in texts]
         assert written(f"each.map((value) => f.latency(value, {str(in_seconds).lower()}, {digits}))", times) == units
     assert written("each.map(f.roughLatency)", [None, 0.0738, 156]) == [MISSING, "74 ms", "160 s"]

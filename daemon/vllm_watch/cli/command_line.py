@@ -11,12 +11,12 @@ from __future__ import annotations
 import sys
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import click
 
 from vllm_watch import __version__
 from vllm_watch.daemon.support.errors import VllmWatchError
-from vllm_watch.daemon.support.lazy_commands import LazyCommand, LazyGroup
 from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.standard_streams import ReaderGoneError, guard_standard_streams
 
@@ -40,9 +40,38 @@ _SUMMARIES = {
 """The first paragraph of each command's help: the list of commands imports none of them."""
 
 
+class LazyCommand(click.Command):
+    """
+    Stands for a command in the list of commands, which shows its name and summary.
+
+    Args:
+        name: Its name, and that of its module.
+        summary: The first paragraph of its help.
+    """
+
+    def __init__(self, name: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        command: click.Command = import_module(f"vllm_watch.cli.commands.{self.name}").command
+        return command
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is run, or its own help is asked for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name of the command that was chosen, the command, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+
 @click.group(
     cls=LazyGroup,
-    commands=[LazyCommand(name, f"vllm_watch.cli.commands.{name}:command", text) for name, text in _SUMMARIES.items()],
+    commands=[LazyCommand(name, text) for name, text in _SUMMARIES.items()],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="vllm-watch")

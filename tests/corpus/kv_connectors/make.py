@@ -7,10 +7,11 @@ connector's statistics twice: to its metrics, as the server does, which gives tw
 came between the two. What was fed is written beside them by hand here, in vllm-watch's names.
 """
 
-import gzip
 import importlib.util
+import io
 import json
 import sys
+import tarfile
 import types
 
 from functools import partial
@@ -62,10 +63,13 @@ def config(**extra):
     return types.SimpleNamespace(kv_transfer_config=transfer, observability_config=observed)
 
 
+_bodies = {}
+
+
 def save(name, pages, line, expected, gauges=None):
-    """Write the pages, and the line with what it and the pages must give."""
+    """Keep the pages, and write the line with what it and the pages must give."""
     for number, page in enumerate(pages):
-        (HERE / f"metrics_{name}_{number}.txt.gz").write_bytes(gzip.compress(page.encode(), mtime=0))
+        _bodies[f"metrics_{name}_{number}.txt"] = page.encode()
     file = HERE / "expected.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     known[name] = {"line": line, "counters": expected, "gauges": gauges or {}}
@@ -439,6 +443,11 @@ def main():
         "kv_transfer_failures_total mooncake_store store": 0,
     }
     save("several-0.32.0", [], line, {**expected, **stored})
+    with tarfile.open(HERE / "bodies.tar.xz", "w:xz") as archive:
+        for name, body in sorted(_bodies.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
 
 
 if __name__ == "__main__":

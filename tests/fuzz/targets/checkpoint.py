@@ -8,6 +8,7 @@ import os
 
 from typing import get_args
 
+from msgspec.structs import astuple, replace
 from tests.fuzz.targets import scratch_folder
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
@@ -28,7 +29,7 @@ TOKENS = (
 def seeds() -> list[bytes]:
     """Return documents of different lengths."""
     file = FilePosition("/var/log/vllm/vllm.log", 64768, 1311, 123_456, 256, 0xDEADBEEF, 256, 7)
-    odd = file._replace(path="/var/log/\udcff", offset=0, head_size=0, marker_size=0)
+    odd = replace(file, path="/var/log/\udcff", offset=0, head_size=0, marker_size=0)
     journal = JournalPosition("vllm.service", "s=6c;i=4f2;b=1e;m=9;t=5;x=a1")
     documents = (Positions(), Positions((file,)), Positions((), (journal,)), Positions((file, odd), (journal, journal)))
     return [checkpoint._encode(positions, NOW) for positions in documents]
@@ -46,7 +47,7 @@ def check(data: bytes) -> None:
     assert 0 <= loaded.written <= NOW + checkpoint.MAX_FUTURE
     assert json.loads(data)["version"] == checkpoint.VERSION
     for file in loaded.positions.files:
-        assert all(type(value) is int and value >= 0 for value in file[1:])
+        assert all(value >= 0 for value in astuple(file)[1:])
         assert max(file.head_size, file.marker_size) <= CHECKED_SIZE
         assert file.marker_size <= file.offset < 2**63
         assert max(file.head_crc, file.marker_crc) < 2**32

@@ -24,15 +24,16 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
+from vllm_watch_parsers.fields import MAX_COUNT
 from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.kv_transfer import KV_GAUGES
-from vllm_watch_parsers.lora import LoraScan
+from vllm_watch_parsers.labels import Labels
 from vllm_watch_parsers.metric_names import COUNTED_BY_LABEL, COUNTERS, GAUGES, HISTOGRAMS
-from vllm_watch_parsers.numbers import MAX_COUNT
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
     MAX_LABEL_VALUES,
@@ -115,13 +116,11 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     Line ends and comments change nothing, nor does it matter in which pieces a page comes.
     """
     page = parse_exposition(body, WANTED)
-    in_pieces, adapters = ExpositionParser(WANTED), LoraScan()
+    in_pieces = ExpositionParser(WANTED)
     for start in range(0, len(body), PIECE):
         in_pieces.feed(body[start : start + PIECE])
-        adapters.feed(body[start : start + PIECE])
-    assert _ungrouped(in_pieces.finish()) == _ungrouped(page._replace(lora=None))
-    assert page.lora == (adapters.finish() if page.problem is None else None)
-    assert (page.problem is None) or not page.samples
+    assert _comparable(in_pieces.finish()) == _comparable(page)
+    assert (page.problem is None) or not page.series
     if body and not body.endswith(b"\n"):
         assert page.problem == "incomplete"
         assert reading == Unreadable("incomplete")
@@ -129,8 +128,9 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     lines = [line for line in body.split(b"\n")[:-1] if line.rstrip(b"\r") and not line.startswith(b"#")]
     alone = [parse_exposition(line + b"\n", WANTED) for line in lines]
     if page.problem is None:
-        assert len(page.samples) <= min(len(lines), MAX_SAMPLES)
-        assert _comparable(page.samples) == _comparable(tuple(sample for one in alone for sample in one.samples))
+        together = [sample for one in alone for sample in _values(one).items()]
+        assert len(_values(page)) <= min(len(lines), MAX_SAMPLES)
+        assert _comparable(sorted(_values(page).items())) == _comparable(sorted(dict(together).items()))
     else:
         assert isinstance(reading, Unreadable)
         assert any(one.problem for one in alone)
@@ -138,9 +138,8 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     assert _comparable(read_metrics(other)) == _comparable(reading)
 
 
-def _ungrouped(page: Exposition) -> str:
-    """Return a text that is the same for pages that were read the same, whatever was parsed together."""
-    return _comparable((page.samples, *page[1:]))
+def _values(page: Exposition) -> dict[tuple[str, Labels], float]:
+    return {(name, labels): value for name, series in page.series.items() for labels, value in series.items()}
 
 
 def _comparable(read: object) -> str:
@@ -159,9 +158,9 @@ def _check_same_from_the_library(body: bytes) -> None:
     except (ValueError, KeyError, IndexError):
         return
     # They read "-0" as a whole number, which has no sign.
-    wanted = [(each.name, each.labels, each.value + 0.0) for each in theirs if each.name in WANTED]
-    found = [(each.name, dict(each.labels), each.value + 0.0) for each in ours.samples]
-    assert _comparable(wanted) == _comparable(found)
+    wanted = {(each.name, *each.labels.items()): each.value + 0.0 for each in theirs if each.name in WANTED}
+    found = {(name, *dict(labels).items()): value + 0.0 for (name, labels), value in _values(ours).items()}
+    assert _comparable(sorted(wanted.items())) == _comparable(sorted(found.items()))
 
 
 def _check_reading(reading: MetricsReading) -> None:

@@ -14,10 +14,10 @@ from itertools import cycle
 from unittest.mock import patch
 
 from tests.fuzz import seeds as sources
+from tests.parsers.lines import read_line
 
-from vllm_watch.daemon.reading import containers
-from vllm_watch.daemon.reading.containers import LineReader
-from vllm_watch.daemon.reading.framing import KEPT, LineFramer
+from vllm_watch.daemon.reading import framing
+from vllm_watch.daemon.reading.framing import KEPT, LineFramer, LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.daemon.reading.times import PrintedTimes
@@ -99,7 +99,7 @@ def _check_lines(log: bytes, pieces: list[bytes]) -> list[list[bytes]]:
     lines = [line for batch in batches for line in batch if line.strip(b"\r")]
     assert [line for line in at_once.feed(log) if line.strip(b"\r")] == lines
     assert not any(b"\0" in line.removesuffix(b"\r").removesuffix(b"\0") for line in lines)
-    with patch.object(containers, "MAX_LINE", SHORT_PARTIAL):
+    with patch.object(framing, "MAX_LINE", SHORT_PARTIAL):
         for piece in pieces:
             small.feed(piece)
             assert set(small._unwrapper._parts) | set(small._unwrapper._dropping) <= {"stdout", "stderr"}
@@ -137,7 +137,7 @@ def _check_wrapping(lines: list[bytes], size: int) -> None:
     for wrapped, written in ((_docker(lines, size), texts), (_cri(lines, size), lines)):
         data = b"".join(line + b"\n" for line in wrapped)
         assert LineReader().feed(data) == written
-        with patch.object(containers, "MAX_LINE", SHORT_PARTIAL):
+        with patch.object(framing, "MAX_LINE", SHORT_PARTIAL):
             found = LineReader().feed(data)
         assert len(found) == len(written)
         for line, whole in zip(found, written, strict=True):
@@ -184,7 +184,7 @@ def _said(read: tuple) -> tuple:
 
 def _read_one_by_one(lines: list[bytes], log: bytes) -> tuple:
     reader, times = LogReader(), _times(log)
-    timed = [each for line in lines for each in reader.read_line(line, times)]
+    timed = [each for line in lines for each in read_line(reader, line, times)]
     requests = Counter(each.event for each in timed if isinstance(each.event, AccessRequest))
     events = [each for each in timed if not isinstance(each.event, AccessRequest)]
     return events, requests, len(lines), sum(map(len, lines)) + len(lines)

@@ -19,9 +19,10 @@ from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes, local_seconds, printed_seconds
-from vllm_watch.daemon.state.http_labels import HANDLERS, METHODS, OTHER, http_request_key
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.http_source import HANDLERS, METHODS, OTHER, http_request_key
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     ADAPTER_CHANGES,
     AGGREGATED,
@@ -42,6 +43,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.fields import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.flags import Flags
 from vllm_watch_parsers.kv_transfer import (
     KV_CONNECTORS,
@@ -54,7 +56,6 @@ from vllm_watch_parsers.kv_transfer import (
     KV_TIERS,
 )
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.numbers import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.prefix import parse_head
 
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import math
 
-from vllm_watch.analysis.advice.kv_cache_rules import FULL, judge_full_cache, when_cache_is_short
-from vllm_watch.analysis.advice.rule import LEAST_SECONDS, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Holds, Window
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.number_texts import milliseconds, percent, significant
+from vllm_watch.analysis.advice.advice_subject import Holds, Subject, Window
+from vllm_watch.analysis.advice.kv_cache_rules import judge_full_cache, when_cache_is_short
+from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, Judgement, Measure, Proposal, Rule, observed
+from vllm_watch.analysis.loadtest.server_history import Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.daemon.capacity.saturation import AT_LIMIT
+from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
 
 
 FLAG = "max-num-seqs"
-
-_AT_LIMIT = 0.95
-"""With so many of its seats taken, a batch is full."""
 
 _MOST_OF_THE_TIME = 0.8
 
@@ -26,16 +23,16 @@ _ROOMY = 0.7
 
 _STEP = 2
 _WORTH_IT = 1.25
-"""A larger batch is proposed from so many times the present one on, and up to `_STEP` times it."""
+"""A batch is made at least this much larger, and at most `_STEP` times as large: less is not worth a restart."""
 
 _LESS = 0.9
-"""A smaller batch is proposed with so much of the present one at most."""
+"""A smaller batch has at most this part of the present one's seats."""
 
 _GAIN = 1.05
-"""With fewer tokens per second than so many times those of half a batch, a full one gives no more."""
+"""A full batch has to give 5 % more tokens a second than half of one, or it gives no more."""
 
 _HALF = (0.4, 0.6)
-"""With from so many to so many of its seats taken, a batch is half full."""
+"""A batch is half full while 40 to 60 % of its seats are taken."""
 
 _PER_TOKEN = HISTOGRAMS["tpot_ms"]
 
@@ -45,7 +42,7 @@ def _waits(_old: Point, new: Point) -> bool:
 
 
 def _is_full(seats: float) -> Holds:
-    return lambda _old, new: new.gauges.get("requests_running", 0.0) >= _AT_LIMIT * seats
+    return lambda _old, new: new.gauges.get("requests_running", 0.0) >= AT_LIMIT * seats
 
 
 def _judge_too_few(subject: Subject, window: Window) -> Judgement:
@@ -85,7 +82,6 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
 
 
 def _flatness(subject: Subject) -> str | None:
-    """Return why a larger batch would not help, if half a batch gave as many tokens a second as a full one."""
     seats = subject.seats or 0.0
     half = subject.work.where(_is_between(*(share * seats for share in _HALF)))
     full = subject.work.where(_is_full(seats))
@@ -163,7 +159,7 @@ def _judge_too_many(subject: Subject, window: Window) -> Judgement:
         return "no request was preempted: waiting costs no computation"
     seats = subject.seats or 0.0
     at_limit = window.share(_is_full(seats))
-    if at_limit < 1 - FULL:
+    if at_limit < LEAST_SHARE:
         return f"the batch is never at its limit of {seats:g}: a lower one would have to be far lower"
     text = f"reaches its limit of {seats:g} in {percent(at_limit)} % of this time"
     return (*judged, observed(window, "requests_running", Measure("share_of_time", at_limit), text))
@@ -181,7 +177,6 @@ MORE = Rule(
     flag=FLAG,
     cause="batch_full",
     says="Requests wait because the batch is full, and the KV cache has room for more at once.",
-    flags=(FLAG,),
     during=lambda subject: subject.work.where(_waits),
     when="requests wait",
     judge=_judge_too_few,
@@ -204,7 +199,6 @@ FEWER = Rule(
     flag=FLAG,
     cause="kv_cache_full",
     says="The batch takes in more requests than the KV cache can hold: they are preempted and computed again.",
-    flags=(FLAG,),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=_judge_too_many,
@@ -223,7 +217,6 @@ LESS_AT_ONCE = Rule(
     flag=FLAG,
     cause="batch_full",
     says="A full batch misses the objective, and gives no more tokens a second than half of one.",
-    flags=(FLAG,),
     during=lambda subject: subject.work if subject.seats is None else subject.work.where(_is_full(subject.seats)),
     when="the batch is full",
     judge=_judge_too_slow,

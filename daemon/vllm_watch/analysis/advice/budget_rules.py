@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.model import LATENCIES, Bounds, Latency, LatencyName
-from vllm_watch.analysis.loadtest.number_texts import bounded, milliseconds, percent
+from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, bounded
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, PROMPTED
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
-from vllm_watch.analysis.loadtest.usage import COMPUTED, PROMPTED
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
+from vllm_watch.daemon.catalog.number_texts import milliseconds, percent
 
 
 FLAG = "max-num-batched-tokens"
@@ -29,22 +29,22 @@ _CHUNKED = "enable-chunked-prefill"
 _STEPS = "iteration_tokens"
 _QUEUE, _PREFILL = "queue_time_seconds", "prefill_time_seconds"
 _SMALL, _MOST = 0.2, 0.5
-"""Which share of the time to the first token the queue may have at most, and the prefill must have at least."""
+"""The queue may be at most a fifth of the time to the first token, and the prefill at least half of it."""
 
 _STEPS_OF_A_PROMPT = 2.0
-"""A prompt that fills so many steps on average, as far as it is computed, would take fewer with a larger budget."""
+"""A larger budget saves steps if the computed part of a prompt fills at least two on average."""
 
 _SOMETIMES = 0.01
-"""In which share of the observed steps prompts end that have more tokens than half the budget, for a smaller one."""
+"""A smaller budget helps if at least 1 % of the observed steps end prompts of more than half the budget."""
 
 _CACHED = 0.2
-"""With a larger part of the prompts cached, what is observed of a step is not what was computed in it."""
+"""If more of the prompts than this is cached, what is observed of a step is not what was computed in it."""
 
 _ROOM = 0.5
-"""With a P99 of the time to the first token below so much of the objective, there is room for a longer one."""
+"""The first token may come later if its P99 is below half of the objective."""
 
 _UNEVEN = 3.0
-"""Gaps between tokens are uneven if the P99 is so many times the median."""
+"""Gaps between tokens are uneven if their P99 is three times the median."""
 
 _LEAST_BUDGET, _MOST_BUDGET = 512, 16_384
 """In tokens: no smaller one and no larger one is proposed."""
@@ -72,7 +72,6 @@ def _computed_of_a_prompt(window: Window, prompts: float) -> float | None:
 
 
 def _cached_share(window: Window) -> float | None:
-    """Return which share of the prompts' tokens was cached."""
     computed, all_of_them = window.increase(COMPUTED), window.increase(PROMPTED)
     return None if computed is None or not all_of_them else 1 - computed / all_of_them
 
@@ -87,7 +86,6 @@ def _long_prompts(subject: Subject, window: Window) -> float | None:
 
 
 def _mean(window: Window, series: str) -> float | None:
-    """Return a histogram's mean in milliseconds."""
     found = latency(window.histogram(series))
     return None if found is None else found.mean
 
@@ -179,7 +177,6 @@ LARGER = Rule(
     flag=FLAG,
     cause="prompts_in_steps",
     says="Users wait for the first token because each prompt is computed in many steps.",
-    flags=(FLAG,),
     needs=("objective",),
     during=lambda subject: subject.work,
     when="there is work",
@@ -201,7 +198,7 @@ SMALLER = Rule(
     flag=FLAG,
     cause="prompts_in_steps",
     says="Large steps, with long prompts in them, make all others wait for their next token.",
-    flags=(FLAG, "max-num-seqs"),
+    also=("max-num-seqs",),
     needs=("objective",),
     during=lambda subject: subject.work,
     when="there is work",

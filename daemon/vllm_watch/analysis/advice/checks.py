@@ -3,26 +3,34 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.advice.flag_texts import argument
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.loadtest.number_texts import moment
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
+from vllm_watch.daemon.catalog.number_texts import moment
 
+
+_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_FIELDS = ("method", "model")
 
 _RUNS = 5
-"""So many runs of each side find a difference of a few per cent, as `compare` says."""
+"""Five runs of each side find a difference of a few per cent, as `compare` says."""
 
 
-class Change(NamedTuple):
-    """A flag, the value to try, and what must not become worse: a metric of `compare` with its limit."""
-
-    flag: str
-    proposed: str
-    guard: str
+def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
+    """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
+    outer = flag.partition(".")[0]
+    if value == OFF or (flag in _SWITCHES and value == "False"):
+        return f"without --{outer}"
+    if flag in _SWITCHES:
+        return f"with --{flag}"
+    if flag == DRAFT_TOKENS:
+        known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
+        return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
+    return f"with --{flag} {value}"
 
 
 class Range(NamedTuple):
@@ -34,25 +42,21 @@ class Range(NamedTuple):
     end: float
 
 
-class Known(NamedTuple):
+def check_commands(
+    started: str, guarded: str, tests: Sequence[str] = (), ranges: Sequence[Range] = ()
+) -> tuple[str, ...]:
     """
-    What there is already of a server as it is.
+    Return the commands that compare a server as it is with one that has a change; comments begin with ``#``.
 
     Args:
-        tests: The files of its load tests, if it was tested.
+        started: What the changed server is started with, as `argument` writes it.
+        guarded: What must not become worse: a metric of `compare` with its limit.
+        tests: The files of load tests of the server as it is, if it was tested.
         ranges: Where it was read from a Prometheus.
     """
-
-    tests: tuple[str, ...] = ()
-    ranges: tuple[Range, ...] = ()
-
-
-def check_commands(subject: Subject, change: Change, known: Known) -> tuple[str, ...]:
-    """Return the commands that compare a server as it is with one that has the change; comments begin with ``#``."""
-    started = argument(change.flag, change.proposed, subject.flags)
-    guard = f"--fail-if {shlex.quote(change.guard)}"
-    if known.ranges and not known.tests:
-        first = known.ranges[0]
+    guard = f"--fail-if {shlex.quote(guarded)}"
+    if ranges and not tests:
+        first = ranges[0]
         now = f"now={_utc(first.start)}/{_utc(first.end)}"
         target = f"--prometheus {shlex.quote(first.url)} --server {shlex.quote(first.server)}"
         return (
@@ -60,11 +64,11 @@ def check_commands(subject: Subject, change: Change, known: Known) -> tuple[str,
             f"vllm-watch compare {target} {now} changed=FROM/TO {guard}",
         )
     changed = _files("changed")
-    if known.tests:
+    if tests:
         return (
             f"# Start the server {started}, and send it the same load {_RUNS} times:",
             _record("changed"),
-            compare_command(known.tests, changed, guard),
+            compare_command(tests, changed, guard),
         )
     return (
         f"# Send the same load to the server as it is and to one {started}, {_RUNS} times each, taking turns:",

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.advice.flag_texts import DRAFT_TOKENS, OFF
-from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.number_texts import percent, significant
-from vllm_watch.analysis.loadtest.snapshot_point import ACCEPTED
-from vllm_watch.analysis.loadtest.usage import DRAFTS
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF, Judgement, Measure, Proposal, Rule, observed
+from vllm_watch.analysis.loadtest.server_history import ACCEPTED, DRAFTS, Point
+from vllm_watch.daemon.catalog.number_texts import percent, significant
 
 
 _RARE = 0.3
 """A draft token that is accepted in a smaller share of the drafts is not worth its computation."""
 
 _CROWD = 8.0
-"""With so many requests at once, a step has to give each `_SHORT` tokens, else drafts cost more than they give."""
+"""From eight requests at once, a step has to give each `_SHORT` tokens, or drafts cost more than they give."""
 
 _SHORT = 1.6
 _OFTEN = ((4.0, 0.6), (8.0, 0.9))
-"""For batches of so many requests at most: how often the last draft token is accepted if another one is worth a try."""
+"""The largest batch, and how often the last draft token has to be accepted there for another one to be worth a try."""
 
 _MOST = 4
 """More draft tokens than this were only ever found to help a single user at a time."""
@@ -121,7 +117,6 @@ FEWER = Rule(
     flag=DRAFT_TOKENS,
     cause="drafts",
     says="Draft tokens are computed and thrown away.",
-    flags=(DRAFT_TOKENS,),
     during=_drafting,
     when="drafts are made",
     judge=_judge_too_many,
@@ -142,7 +137,6 @@ MORE = Rule(
     flag=DRAFT_TOKENS,
     cause="drafts",
     says="Nearly all draft tokens are accepted: there may be more of them.",
-    flags=(DRAFT_TOKENS,),
     during=_drafting,
     when="drafts are made",
     judge=_judge_too_few,

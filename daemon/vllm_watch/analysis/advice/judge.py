@@ -1,31 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies the rules to a server with one configuration."""
+"""All rules, and how they are applied to a server with one configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.advice.flag_texts import DRAFT_TOKENS
-from vllm_watch.analysis.advice.model import (
+from vllm_watch.analysis.advice import batch_rules, budget_rules, draft_rules, kv_cache_rules, start_rules
+from vllm_watch.analysis.advice.advice_model import (
     GENERATION,
     OBJECTIVE,
     SHARED_PROMPT,
     Advice,
+    Cause,
     Evidence,
     Expectation,
     Silence,
 )
-from vllm_watch.analysis.advice.rule import ENOUGH_SECONDS, LEAST_SECONDS, LEAST_SHARE, Proposal, Rule
-from vllm_watch.analysis.advice.rules import EXPLAINS, RULES, SHOWN
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.number_texts import duration, percent
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, ENOUGH_SECONDS, LEAST_SECONDS, LEAST_SHARE, Proposal, Rule
+from vllm_watch.daemon.catalog.number_texts import duration, percent
 from vllm_watch.daemon.catalog.series import PREFIX
+
+
+RULES: tuple[Rule, ...] = (
+    kv_cache_rules.OVERRIDE,
+    kv_cache_rules.SHARE,
+    kv_cache_rules.FP8,
+    batch_rules.FEWER,
+    batch_rules.LESS_AT_ONCE,
+    batch_rules.MORE,
+    budget_rules.LARGER,
+    budget_rules.SMALLER,
+    draft_rules.FEWER,
+    draft_rules.MORE,
+    start_rules.NO_EAGER,
+    start_rules.PREFIX_CACHING,
+)
+"""The most important first. Of the rules for one cause the first that has its evidence counts."""
+
+_JUDGED_AT_A_BATCH = frozenset[Cause]({"prompts_in_steps", "drafts", "eager_steps"})
+"""Causes that depend on how many requests run at once: they look different after that has changed."""
+
+EXPLAINS: Mapping[Cause, frozenset[Cause]] = {
+    "kv_cache_full": _JUDGED_AT_A_BATCH | {"batch_full"},
+    "batch_full": _JUDGED_AT_A_BATCH,
+}
+"""Causes that are nearer to what is seen than others: while one is there, the others are not judged."""
+
+SHOWN: Mapping[Cause, str] = {
+    "kv_cache_full": "the KV cache is full",
+    "batch_full": "the batch is full",
+    "prompts_in_steps": "prompts and steps do not fit each other",
+    "drafts": "draft tokens",
+    "eager_steps": "eager mode",
+    "prompts_computed_again": "prompts are computed again",
+}
+"""The causes in words."""
 
 
 MOST = 3
 """No server gets more advice at once: one flag is changed after the other."""
+
+_OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
+"""Flags of rules that every release leaves off, so that one that was not given is not unknown."""
 
 
 class Judged(NamedTuple):
@@ -33,10 +71,6 @@ class Judged(NamedTuple):
 
     advice: tuple[Advice, ...]
     silent: tuple[Silence, ...]
-
-
-_OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
-"""Flags of rules that every release leaves off, so that one that was not given is not unknown."""
 
 
 class _Silent(NamedTuple):
@@ -95,7 +129,6 @@ def _apply(rule: Rule, subject: Subject) -> _Finding | _Silent:
 
 
 def _is_not_for(rule: Rule, subject: Subject) -> str | None:
-    """Return why a rule is not for a server, as far as that is known."""
     if rule.era is not None and subject.era not in {None, rule.era}:
         return f"it is for the engine {rule.era} alone, and this one is {subject.era}"
     missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
@@ -124,7 +157,6 @@ def _found(rule: Rule, subject: Subject, window: Window) -> _Finding | str:
 
 
 def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
-    """Yield what a rule needs and is not known: its name, and a clause."""
     for flag in rule.flags:
         if flag not in subject.flags:
             yield flag, f"{flag} is not known"

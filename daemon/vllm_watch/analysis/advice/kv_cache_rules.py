@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on the size of the KV cache: the share of memory, an override of it, and its precision."""
+"""Rules on the size of the KV cache, and what is worth knowing about a full one and is no flag to change."""
 
 from __future__ import annotations
 
-from vllm_watch.analysis.advice.flag_texts import OFF
-from vllm_watch.analysis.advice.rule import Expected, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.number_texts import count, percent, significant
+from collections.abc import Iterator, Mapping, Sequence
 
+from vllm_watch.analysis.advice.advice_model import Advice, Note
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
+from vllm_watch.analysis.advice.rule import OFF, Expected, Judgement, Measure, Proposal, Rule, observed
+from vllm_watch.analysis.loadtest.server_history import Growth, Point
+from vllm_watch.daemon.capacity.saturation import KV_AT_LIMIT
+from vllm_watch.daemon.catalog.number_texts import count, percent, significant
 
-FULL = 0.95
-"""A KV cache that is fuller holds no further request of some length."""
 
 _MOST_OF_THE_TIME = 0.5
 _FEW_PREEMPTIONS = 10
@@ -23,13 +21,22 @@ _STEP, _MOST = 0.02, 0.95
 _ROOM_IN_BATCH = 0.9
 _WIDE = frozenset({"auto", "float16", "bfloat16", "half", "float32", "float"})
 
+_LARGER: Expected = (
+    ("kv_cache_capacity_tokens", "rises"),
+    ("requests_running", "rises"),
+    ("preemptions_total", "falls"),
+    ("requests_waiting", "falls"),
+)
+_HEAVY = 0.6
+_WEIGHTS_GIB, _CACHE_GIB = "model_memory_gib", "kv_cache_memory_gib"
+
 
 def when_cache_is_short(subject: Subject) -> Window:
     """Return when the KV cache may have been too small: requests waited or were preempted, or it was full."""
 
     def is_short(old: Point, new: Point) -> bool:
         gauges = new.gauges
-        is_busy = gauges.get("requests_waiting", 0.0) > 0 or gauges.get("kv_cache_usage_ratio", 0.0) >= FULL
+        is_busy = gauges.get("requests_waiting", 0.0) > 0 or gauges.get("kv_cache_usage_ratio", 0.0) >= KV_AT_LIMIT
         return is_busy or bool(Growth((old, new)).counter("preemptions_total"))
 
     return subject.work.where(is_short)
@@ -40,16 +47,16 @@ def judge_full_cache(_subject: Subject, window: Window) -> Judgement:
     highest = window.highest("kv_cache_usage_ratio")
     if highest is None:
         return "how full the KV cache is is not known"
-    full = window.share(lambda _old, new: new.gauges.get("kv_cache_usage_ratio", 0.0) >= FULL)
+    full = window.share(lambda _old, new: new.gauges.get("kv_cache_usage_ratio", 0.0) >= KV_AT_LIMIT)
     preempted = window.increase("preemptions_total")
-    if full < _MOST_OF_THE_TIME and not (highest >= FULL and (preempted or 0.0) >= _FEW_PREEMPTIONS):
+    if full < _MOST_OF_THE_TIME and not (highest >= KV_AT_LIMIT and (preempted or 0.0) >= _FEW_PREEMPTIONS):
         return f"the KV cache is full only {percent(full)} % of this time (highest: {percent(highest)} %)"
     found = [
         observed(
             window,
             "kv_cache_usage_ratio",
             Measure("share_of_time", full, _MOST_OF_THE_TIME),
-            f"is {percent(FULL)} % or more for {percent(full)} % of this time, {percent(highest)} % at most",
+            f"is {percent(KV_AT_LIMIT)} % or more for {percent(full)} % of this time, {percent(highest)} % at most",
         )
     ]
     if preempted is not None:
@@ -99,19 +106,11 @@ def _judge_dtype(subject: Subject, window: Window) -> Judgement:
     return (*judged, observed(window, "requests_running", Measure("mean", running, _ROOM_IN_BATCH * seats), text))
 
 
-_LARGER: Expected = (
-    ("kv_cache_capacity_tokens", "rises"),
-    ("requests_running", "rises"),
-    ("preemptions_total", "falls"),
-    ("requests_waiting", "falls"),
-)
-
 OVERRIDE = Rule(
     name="num-gpu-blocks-override-off",
     flag=_OVERRIDE,
     cause="kv_cache_full",
     says="The KV cache is full, and its size is fixed by a flag, whatever memory there is.",
-    flags=(_OVERRIDE,),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=judge_full_cache,
@@ -126,7 +125,6 @@ SHARE = Rule(
     flag=_SHARE,
     cause="kv_cache_full",
     says="The KV cache is full: requests wait for it, or lose their place in it.",
-    flags=(_SHARE,),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=_judge_share,
@@ -142,7 +140,7 @@ FP8 = Rule(
     flag=_DTYPE,
     cause="kv_cache_full",
     says="The KV cache is full, and each of its values has 16 bits.",
-    flags=(_DTYPE, "max-num-seqs"),
+    also=("max-num-seqs",),
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=_judge_dtype,
@@ -152,3 +150,40 @@ FP8 = Rule(
     "often, and steps may take longer or shorter.",
     guard="tpot_ms.mean > +10%",
 )
+
+
+def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
+    """Yield what is worth knowing with some advice."""
+    if any(each.cause == "kv_cache_full" for each in advice):
+        for text in (_lengths(subject), _weights(subject.hardware)):
+            if text is not None:
+                yield Note(text=text, server=subject.name)
+
+
+def _lengths(subject: Subject) -> str | None:
+    window, limit = when_cache_is_short(subject), subject.number("max-model-len")
+    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
+    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
+    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
+        return None
+    each = ratio * kv_cache_tokens / running
+    if each > limit:
+        return None
+    return (
+        f"A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
+        f"run, which hold {significant(each)} tokens each on average."
+    )
+
+
+def _weights(hardware: Mapping[str, str]) -> str | None:
+    try:
+        weights, cache = float(hardware[_WEIGHTS_GIB]), float(hardware[_CACHE_GIB])
+    except (KeyError, ValueError):
+        return None
+    share = weights / (weights + cache) if weights + cache > 0 else 0.0
+    if share <= _HEAVY:
+        return None
+    return (
+        f"The weights take {percent(share)} % of the memory that they and the KV cache have: quantised weights, or a "
+        "larger tensor-parallel-size where the GPUs are linked, would leave more. Test that by itself: answers change."
+    )

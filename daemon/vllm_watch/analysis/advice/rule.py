@@ -6,20 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from vllm_watch.analysis.advice.model import Cause, Direction, Evidence, Statistic
-from vllm_watch.analysis.advice.subject import Era, Subject
-from vllm_watch.analysis.advice.window import Window
+from vllm_watch.analysis.advice.advice_model import Cause, Direction, Evidence, Statistic
+from vllm_watch.analysis.advice.advice_subject import Era, Subject, Window
 from vllm_watch.daemon.catalog.series import PREFIX
 
 
+DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
+"""The flag that says how many tokens are drafted."""
+
+OFF = "off"
+"""The value of a flag that is to be left out."""
+
 LEAST_SECONDS = 120.0
-"""For how long what a rule looks at has to be there: two windows of a minute, which have to agree."""
+"""What a rule looks at has to last this long: two windows of a minute, which have to agree."""
 
 LEAST_SHARE = 0.05
-"""And for which share of the time with work: what is rare is no reason to change a flag."""
+"""And this share of the time with work: what is rare is no reason to change a flag."""
 
 ENOUGH_SECONDS = 600.0
-"""Advice from a shorter time says so."""
+"""Advice from a shorter time says that it is."""
 
 Need = Literal["objective", "device", "shared prompt"]
 """What may have to be known besides flags."""
@@ -48,7 +53,6 @@ class Rule(NamedTuple):
         flag: The flag, as vLLM calls it, without dashes.
         cause: What makes the server slower than it has to be.
         says: That in a sentence.
-        flags: The flags that have to be known.
         during: The time that it looks at.
         when: What that time is, as a clause.
         judge: Looks at a part of this time.
@@ -58,13 +62,13 @@ class Rule(NamedTuple):
         guard: The metric that must not become worse, as `compare` names it, with the limit.
         needs: What else has to be known.
         era: The only engine that it is for.
+        also: The flags that have to be known besides its own.
     """
 
     name: str
     flag: str
     cause: Cause
     says: str
-    flags: tuple[str, ...]
     during: Callable[[Subject], Window]
     when: str
     judge: Callable[[Subject, Window], Judgement]
@@ -74,6 +78,12 @@ class Rule(NamedTuple):
     guard: str
     needs: tuple[Need, ...] = ()
     era: Era | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that have to be known."""
+        return (self.flag, *self.also)
 
 
 class Measure(NamedTuple):

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.advice.kv_cache_rules import FULL
+from vllm_watch.analysis.advice.advice_subject import Subject, Window
 from vllm_watch.analysis.advice.rule import Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.advice.subject import Subject
-from vllm_watch.analysis.advice.window import Window
-from vllm_watch.analysis.loadtest.number_texts import milliseconds, percent, significant
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.daemon.capacity.saturation import KV_AT_LIMIT
+from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
 
 
 EAGER, PREFIX = "enforce-eager", "enable-prefix-caching"
@@ -30,7 +29,7 @@ def _judge_eager(subject: Subject, window: Window) -> Judgement:
     batch /= subject.engines
     if batch > _SMALL_BATCH:
         return f"{significant(batch)} requests run at once: graphs help small batches"
-    if (window.highest("kv_cache_usage_ratio") or 0.0) >= FULL:
+    if (window.highest("kv_cache_usage_ratio") or 0.0) >= KV_AT_LIMIT:
         return "the KV cache becomes full, and graphs would take memory from it"
     text = f"is {significant(batch)} for each engine: graphs help most with so few"
     return (
@@ -61,7 +60,6 @@ NO_EAGER = Rule(
     flag=EAGER,
     cause="eager_steps",
     says="Steps run in eager mode, which is for finding errors: small batches wait for the start of each kernel.",
-    flags=(EAGER,),
     needs=("device",),
     during=lambda subject: subject.work.where(lambda _old, new: new.gauges.get("requests_running", 0.0) > 0),
     when="requests run",
@@ -82,7 +80,6 @@ PREFIX_CACHING = Rule(
     flag=PREFIX,
     cause="prompts_computed_again",
     says="Prompts begin alike, and what they have in common is computed for each of them.",
-    flags=(PREFIX,),
     needs=("shared prompt",),
     during=lambda subject: subject.work,
     when="there is work",

@@ -8,8 +8,12 @@ import re
 
 from collections.abc import Callable, Mapping
 
-from vllm_watch.analysis.backtest.durations import duration_seconds
 
+DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+", re.ASCII)
+"""A whole duration of Prometheus, ``30s`` or ``1h30m``; a 0 without a unit is none."""
+
+_PART = re.compile(r"(\d+)(ms|[smhdwy])", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 ANY_NAME = "__name__"
 """The name in an expression that selects series by a pattern."""
@@ -29,6 +33,11 @@ _OF_CALENDAR = frozenset(
 )
 
 
+def duration_seconds(text: object) -> float:
+    """Return the seconds of a duration; what is none has 0."""
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(str(text)))
+
+
 @functools.cache
 def selected_names(expression: str) -> frozenset[str]:
     """Return the names of the series that an expression selects, with `ANY_NAME` if there is a pattern for some."""
@@ -45,25 +54,20 @@ def reads_calendar(expression: str) -> bool:
 
 def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
     """Return how many seconds before its evaluation all parts of an expression have values, at most."""
-    own = max((duration_seconds(each) for each in _OFFSET.findall(_bare(expression))), default=0.0)
-    return own + _most(offset_back, expression, recorded)
+    return _most_seconds(_OFFSET, expression) + _deepest(offset_back, expression, recorded)
 
 
 def look_back(expression: str, recorded: Mapping[str, str]) -> float:
-    """
-    Return how many seconds before its evaluation an expression looks, at most.
-
-    Args:
-        expression: The expression.
-        recorded: The expressions of recorded series by name: what an expression selects looks back, too.
-    """
-    bare = _bare(expression)
-    own = max((duration_seconds(each) for each in _RANGE.findall(bare)), default=0.0)
-    own += max((duration_seconds(each) for each in _OFFSET.findall(bare)), default=0.0)
-    return own + _most(look_back, expression, recorded)
+    """Return how many seconds before its evaluation an expression looks, at most; so does what is recorded for it."""
+    seconds = _most_seconds(_RANGE, expression) + _most_seconds(_OFFSET, expression)
+    return seconds + _deepest(look_back, expression, recorded)
 
 
-def _most(back: Callable[[str, Mapping[str, str]], float], expression: str, recorded: Mapping[str, str]) -> float:
+def _most_seconds(pattern: re.Pattern[str], expression: str) -> float:
+    return max(map(duration_seconds, pattern.findall(_bare(expression))), default=0.0)
+
+
+def _deepest(back: Callable[[str, Mapping[str, str]], float], expression: str, recorded: Mapping[str, str]) -> float:
     """Return the most seconds of what an expression selects that is recorded; what selects itself counts once."""
     others = {name: text for name, text in recorded.items() if text != expression}
     return max((back(others[name], others) for name in selected_names(expression) & others.keys()), default=0.0)

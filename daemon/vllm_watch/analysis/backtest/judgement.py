@@ -1,22 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which alerts cannot be judged over some values, and why: that one did not fire is then no finding."""
+"""
+Which alerts of some sets of rules would have fired over a source, from when to when, and which cannot be judged.
+
+That an alert did not fire is no finding if the source lacks what it watches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from vllm_watch.analysis.backtest.durations import duration_seconds
-from vllm_watch.analysis.backtest.expressions import ANY_NAME, look_back, offset_back, reads_calendar, selected_names
-from vllm_watch.analysis.backtest.fired import ALWAYS_FIRING
-from vllm_watch.analysis.backtest.model import NotJudged
+from vllm_watch.analysis.backtest.expressions import (
+    ANY_NAME,
+    duration_seconds,
+    look_back,
+    offset_back,
+    reads_calendar,
+    selected_names,
+)
+from vllm_watch.analysis.backtest.fired import (
+    ALWAYS_FIRING,
+    Alert,
+    Fired,
+    NotJudged,
+    SetResult,
+    SourceResult,
+    intervals,
+)
+from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate_all
 from vllm_watch.analysis.backtest.rule_set import RuleSet, needed
-from vllm_watch.analysis.backtest.subject import Subject
-from vllm_watch.analysis.loadtest.number_texts import duration
+from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.daemon.catalog.alert_needs import AlertNeeds, Need, alert_needs
+from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE
 from vllm_watch.daemon.catalog.series import DAEMON, PREFIX, SERIES
 
+
+INTERVAL = 15
+"""Seconds between two evaluations of a group that names no interval, as ``alerts/prometheus/prometheus.yml`` has it."""
 
 PRESENCE = f"{PREFIX}source_up"
 """Its labels tell which sources a server has."""
@@ -32,6 +53,80 @@ _NO_SERIES = "the server does not report what they watch"
 _CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
 
 
+def selected_by(sets: Collection[RuleSet]) -> frozenset[str]:
+    """Return the names of the series that are needed to evaluate some sets of rules and to judge them."""
+    selected = {name for rules in sets for rule in rules.rules for name in selected_names(rule["expr"])}
+    recorded = {name for rules in sets for name in rules.recorded}
+    return frozenset(selected - recorded - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"} | {PRESENCE})
+
+
+def backtest(
+    tool: Promtool, subject: Subject, sets: Sequence[RuleSet], *, are_shipped: bool, waiting: Waiting = lambda _: None
+) -> SourceResult:
+    """
+    Evaluate sets of rules over a source, all at once; `are_shipped` is whether they are the package's.
+
+    Raises:
+        ToolError: A rule cannot be evaluated.
+    """
+    intervals_of = [_intervals(rules) for rules in sets]
+    fastest, slowest = min(map(min, intervals_of)), max(map(max, intervals_of))
+    series = subject.in_virtual_time
+    evaluations = [
+        Evaluation(series, subject.grid.steps, subject.step, fastest, without_calendar(rules).groups, (FIRING, PENDING))
+        for rules in sets
+    ]
+    results = tuple(
+        _result(subject, rules, answers, are_shipped=are_shipped)
+        for rules, answers in zip(sets, evaluate_all(tool, evaluations, waiting), strict=True)
+    )
+    where = (subject.name, subject.start, subject.end, subject.step)
+    return SourceResult(*where, fastest, slowest, subject.gaps, subject.warnings, results)
+
+
+def _intervals(rules: RuleSet) -> list[int]:
+    """Return how many seconds are between two evaluations of each group with alerts."""
+    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
+    return [max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups] or [INTERVAL]
+
+
+def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, are_shipped: bool) -> SetResult:
+    firing, pending = list(intervals(answers[FIRING])), list(intervals(answers[PENDING]))
+    waits = {_key(wait, wait.end): wait for wait in pending if wait.end is not None}
+    alerts: list[Alert] = []
+    for fired in firing:
+        alerts += _alert(subject, fired, waits.pop(_key(fired, fired.start), None))
+    only_pending = [wait for wait in pending if wait.end is None or _key(wait, wait.end) in waits]
+    names = {alert.alertname for alert in alerts}
+    return SetResult(
+        rules.name,
+        tuple(alerts),
+        tuple(alert for wait in only_pending for alert in _alert(subject, wait, None)),
+        tuple(not_judged(rules, subject, names, is_shipped=are_shipped)),
+        tuple(looking_further(rules, subject)),
+    )
+
+
+def _key(fired: Fired, moment: int) -> tuple[object, ...]:
+    return fired.alert, fired.severity, tuple(sorted(fired.labels.items())), moment
+
+
+def _alert(subject: Subject, fired: Fired, waited: Fired | None) -> Iterator[Alert]:
+    """Yield an alert with its times; nothing for one that had ended when the time began that was asked for."""
+    lead = subject.lead * subject.step
+    if fired.end is not None and fired.end <= lead:
+        return
+    yield Alert(
+        fired.alert,
+        fired.severity,
+        fired.labels,
+        subject.at(max(fired.start, lead)),
+        None if fired.end is None else subject.at(fired.end),
+        None if waited is None else subject.at(waited.start),
+        began_before=fired.start < lead,
+    )
+
+
 def without_calendar(rules: RuleSet) -> RuleSet:
     """Return a set of rules without the alerts that depend on the date or the time of day."""
     wrong = set(_of_calendar(rules))
@@ -39,44 +134,37 @@ def without_calendar(rules: RuleSet) -> RuleSet:
 
 
 def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_shipped: bool) -> Iterator[NotJudged]:
-    """
-    Yield the alerts of which it says nothing that they did not fire.
-
-    Args:
-        rules: All rules.
-        subject: What they were evaluated over.
-        fired: The names of the alerts that fired.
-        is_shipped: Whether they are the package's, of which is known what they need.
-    """
+    """Yield the alerts of which it says nothing that they did not fire; of the package's is known what they need."""
     calendar = set(_of_calendar(rules))
-    shown = set(_shown(subject))
+    there = set(_needs_met(subject))
     for rule in rules.alerts:
         name = rule["alert"]
         if name in fired or name in ALWAYS_FIRING:
             continue
-        found = NotJudged(name, str(rule.get("labels", {}).get("severity", "")), "")
+        unknown = NotJudged(name, str(rule.get("labels", {}).get("severity", "")), "")
+        lacking: NotJudged | None = None
         if name in calendar:
-            yield found._replace(reason=_CALENDAR)
+            lacking = unknown._replace(reason=_CALENDAR)
         elif is_shipped and name in alert_needs():
-            lacking = _lacking(found, alert_needs()[name], subject, shown)
-            yield from _too_short(found, rule, rules.recorded, subject) if lacking is None else [lacking]
+            lacking = _lacking(unknown, alert_needs()[name], subject, there)
         elif absent := _not_there(rule, rules.recorded, subject):
-            yield _without_series(found, absent)
-        else:
-            yield from _too_short(found, rule, rules.recorded, subject)
+            lacking = _without_series(unknown, absent)
+        lacking = lacking or _too_short(unknown, rule, rules.recorded, subject)
+        if lacking is not None:
+            yield lacking
 
 
 def _too_short(
-    found: NotJudged, rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject
-) -> Iterator[NotJudged]:
+    unknown: NotJudged, rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject
+) -> NotJudged | None:
     waits, past = str(rule.get("for", "0s")), offset_back(rule["expr"], recorded)
     if duration_seconds(waits) >= subject.seconds:
-        reason, shared = f"it waits {waits} before it fires, longer than the values last", _WAITS
-        yield found._replace(reason=reason, shared=shared, needed=waits)
-    elif past >= _reach(subject):
-        needed_past = duration(past)
-        reason = f"it compares with what was {needed_past} before, when there are no values"
-        yield found._replace(reason=reason, shared=_COMPARES, needed=needed_past)
+        reason = f"it waits {waits} before it fires, longer than the values last"
+        return unknown._replace(reason=reason, shared=_WAITS, needed=waits)
+    if past >= _reach(subject):
+        reason = f"it compares with what was {duration(past)} before, when there are no values"
+        return unknown._replace(reason=reason, shared=_COMPARES, needed=duration(past))
+    return None
 
 
 def looking_further(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float]]:
@@ -98,7 +186,7 @@ def _of_calendar(rules: RuleSet) -> Iterator[str]:
             yield rule["alert"]
 
 
-def _shown(subject: Subject) -> Iterator[Need]:
+def _needs_met(subject: Subject) -> Iterator[Need]:
     """Yield the series that are there, as alerts need them."""
     names = subject.names
     for series in SERIES.values():
@@ -111,26 +199,26 @@ def _shown(subject: Subject) -> Iterator[Need]:
         yield Need("engine_state", "log")
 
 
-def _lacking(found: NotJudged, needs: AlertNeeds, subject: Subject, shown: Collection[Need]) -> NotJudged | None:
+def _lacking(unknown: NotJudged, needs: AlertNeeds, subject: Subject, there: Collection[Need]) -> NotJudged | None:
     """Return why nothing can be said of an alert of the package for want of series; `None` if it lacks none."""
     if not subject.has_daemon and all(need.series in _OF_DAEMON for way in needs.ways for need in way):
-        return found._replace(reason=_NO_DAEMON)
-    unknown = needs.unknown_flags(shown)
-    if unknown:
-        names = f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'}"
-        return found._replace(reason=f"{names} not known", unknown=tuple(unknown))
-    missing = needs.missing(shown)
+        return unknown._replace(reason=_NO_DAEMON)
+    flags = needs.unknown_flags(there)
+    if flags:
+        names = f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'}"
+        return unknown._replace(reason=f"{names} not known", unknown=tuple(flags))
+    missing = needs.missing(there)
     reasons = [reason for need in missing if (reason := _reason(need, subject)) is not None]
     if needs.several_engines and subject.engines <= 1:
         reasons.append("there is one engine")
     if reasons:
-        return found._replace(reason=" and ".join(dict.fromkeys(reasons)))
-    return _without_series(found, [SERIES[need.series].full_name for need in missing]) if missing else None
+        return unknown._replace(reason=" and ".join(dict.fromkeys(reasons)))
+    return _without_series(unknown, [SERIES[need.series].full_name for need in missing]) if missing else None
 
 
-def _without_series(found: NotJudged, names: Sequence[str]) -> NotJudged:
+def _without_series(unknown: NotJudged, names: Sequence[str]) -> NotJudged:
     reason = " and ".join(f"there is no series {name}" for name in names)
-    return found._replace(reason=reason, shared=_NO_SERIES, needed=", ".join(names))
+    return unknown._replace(reason=reason, shared=_NO_SERIES, needed=", ".join(names))
 
 
 def _reason(need: Need, subject: Subject) -> str | None:
@@ -147,11 +235,8 @@ def _reason(need: Need, subject: Subject) -> str | None:
         return "no slo is configured" if subject.has_daemon else "no objective is given (--objective)"
     if "log" in (need.source, series.origins[0]) and "log" not in read:
         return "no log was read"
-    if "metrics" in series.origins and "metrics" not in read and "log" not in series.origins:
-        return "no /metrics was read"
-    if series.feature == "slo":
-        return "no /metrics was read"
-    return None
+    is_of_metrics = "metrics" in series.origins and "metrics" not in read and "log" not in series.origins
+    return "no /metrics was read" if is_of_metrics or series.feature == "slo" else None
 
 
 def _not_there(rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject) -> list[str]:

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus' own tool: where it is, and its runs, which end with the process that started them."""
+"""
+Prometheus' own tool: its runs, which end with the process that started them, its check of rules, and its evaluation.
+
+Rules are evaluated over series in virtual time by ``promtool test rules``: Prometheus' own engine, rules and clocks. An
+evaluation expects what no query gives, because promtool prints only what is not as expected: that is how it shows a
+value. Its time begins at 0, in 1970, and every group of rules is evaluated at the same moments.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -11,13 +19,17 @@ import subprocess
 import tempfile
 import time
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from vllm_watch.analysis.backtest.expressions import duration_seconds
+from vllm_watch.analysis.backtest.rule_set import Group, RuleFile, RuleSet, rule_nodes
 from vllm_watch.daemon.support.clean_up import cleaned_up, held_back
-from vllm_watch.daemon.support.errors import ToolError
+from vllm_watch.daemon.support.errors import ConfigError, ToolError
+from vllm_watch.daemon.support.printable import printable
 
 
 NAME = "promtool"
@@ -29,8 +41,30 @@ _CHECK_SECONDS = 0.2
 _END_SECONDS = 5
 _VERSION = re.compile(r"version (\d+)\.(\d+)")
 
+STALE = "stale"
+NOTHING = "_"
+FIRING = 'ALERTS{alertstate="firing"}'
+PENDING = 'ALERTS{alertstate="pending"}'
+
+_NEVER = {"labels": "{}", "value": -987654321}
+_LONGEST_OUTPUT = 500
+
+_GOT = re.compile(r'expr: (".*?"), time: (\w+),\n.*?\n\s+got: ?(.*)')
+_FAILED_RULE = re.compile(r"rule: (\S+), time: (\S+), err: (.*)")
+_SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
+_LABEL = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, the series' name as ``__name__``."""
+
+Answers = dict[int, dict[Labels, float]]
+"""What a query gives after each evaluation of the rules, by second."""
+
+_IN_RULE = re.compile(r'(?:\d+:\d+: )*group "(.*?)", rule (\d+), "(.*?)": (.*)')
+_LINE = re.compile(r"(?:yaml: )?(?:unmarshal errors: )?line (\d+): (.*)")
+
 Waiting = Callable[[float], None]
-"""Called now and then with how many seconds the runs have taken so far."""
+"""Called now and then with the seconds that the runs have taken so far."""
 
 
 class Ended(NamedTuple):
@@ -41,12 +75,7 @@ class Ended(NamedTuple):
 
 
 class Promtool:
-    """
-    Runs promtool.
-
-    Args:
-        folder: For files of its runs; it is there as long as they are.
-    """
+    """Runs promtool; `folder` is for files of its runs, and there as long as they are."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,17 +94,17 @@ class Promtool:
         for arguments, output in zip(commands, outputs, strict=True):
             self._start(arguments, output)
         started = time.monotonic()
-        statuses = []
         for running in self._running:
-            while True:
-                try:
-                    statuses.append(running.wait(_CHECK_SECONDS))
-                    break
-                except subprocess.TimeoutExpired:
-                    waiting(time.monotonic() - started)
+            while running.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(_CHECK_SECONDS)
+                waiting(time.monotonic() - started)
+        ended = [
+            Ended(running.returncode == 0, output.read_text(encoding="utf-8", errors="replace"))
+            for running, output in zip(self._running, outputs, strict=True)
+        ]
         self._running = []
-        texts = [output.read_text(encoding="utf-8", errors="replace") for output in outputs]
-        return [Ended(status == 0, text) for status, text in zip(statuses, texts, strict=True)]
+        return ended
 
     def end(self) -> None:
         """End all runs."""
@@ -141,3 +170,135 @@ def _check(tool: Promtool) -> None:
     version = _VERSION.search(printed)
     if version is not None and (int(version[1]), int(version[2])) < OLDEST:
         raise ToolError(f"{NAME} is of Prometheus {version[1]}.{version[2]}, and 2.42 or newer is needed")
+
+
+def check_rules(tool: Promtool, rules: RuleSet) -> None:
+    """
+    Check the files of a set of rules.
+
+    Raises:
+        ConfigError: Prometheus does not accept them; a message names the file, and where that is known the line.
+    """
+    for number, file in enumerate(rules.files):
+        path = tool.folder / f"rules{number}.yml"
+        path.write_text(file.text, encoding="utf-8")
+        ended = tool.run("check", "rules", path)
+        if not ended.is_well:
+            lines = [line.strip() for line in ended.printed.splitlines()]
+            said = [line.removeprefix(f"{path}: ") for line in lines if line.startswith(f"{path}: ")]
+            messages = _messages(file, said or [f"promtool rejects it: {' '.join(lines)}"])
+            raise ConfigError(*dict.fromkeys(map(printable, messages)))
+
+
+def _messages(file: RuleFile, said: list[str]) -> Iterator[str]:
+    lines = {(node.group, node.number): node.line for node in rule_nodes(file.name, file.text)}
+    for message in said:
+        in_rule, line = _IN_RULE.fullmatch(message), _LINE.fullmatch(message)
+        if in_rule is not None:
+            place = lines.get((in_rule[1], int(in_rule[2])))
+            yield f"{file.name}{f':{place}' if place else ''}: {in_rule[3]}: {in_rule[4]}"
+        else:
+            yield f"{file.name}:{line[1]}: {line[2]}" if line is not None else f"{file.name}: {message}"
+
+
+class Evaluation(NamedTuple):
+    """
+    What is evaluated: rules every `interval` seconds, over series with a value every `step` seconds.
+
+    A value is a number, `STALE` or `NOTHING`. What a group of rules records, later groups see at the same moment. The
+    queries are asked after each evaluation.
+    """
+
+    series: Mapping[str, Sequence[str]]
+    steps: int
+    step: float
+    interval: int
+    groups: Sequence[Group]
+    queries: Sequence[str]
+
+    @property
+    def moments(self) -> range:
+        """The seconds at which the rules are evaluated."""
+        return range(0, max(int((self.steps - 1) * self.step) + 1, 1), self.interval)
+
+
+def evaluate(tool: Promtool, evaluation: Evaluation) -> dict[str, Answers]:
+    """
+    Return what the queries give, by the query.
+
+    Raises:
+        ToolError: A rule cannot be evaluated over these series, or promtool prints what is not understood.
+    """
+    return evaluate_all(tool, [evaluation])[0]
+
+
+def evaluate_all(
+    tool: Promtool, evaluations: Sequence[Evaluation], waiting: Waiting = lambda _seconds: None
+) -> list[dict[str, Answers]]:
+    """
+    Evaluate several at once, each in a process of its own; return what `evaluate` does of each.
+
+    Raises:
+        ToolError: As of `evaluate`.
+    """
+    paths = [_write(tool.folder / f"evaluation{number}", each) for number, each in enumerate(evaluations)]
+    ended = tool.run_all([("test", "rules", path) for path in paths], waiting)
+    return [_answers(each, run.printed) for each, run in zip(evaluations, ended, strict=True)]
+
+
+def _write(folder: Path, evaluation: Evaluation) -> Path:
+    """Write the files of an evaluation; return the one that is given to promtool."""
+    folder.mkdir(exist_ok=True)
+    groups = [{"name": str(number), "rules": group["rules"]} for number, group in enumerate(evaluation.groups)]
+    (folder / "rules.json").write_text(json.dumps({"groups": groups}))  # JSON is YAML, and written sooner.
+    test = {
+        "interval": f"{round(evaluation.step * 1000)}ms",
+        "input_series": [{"series": name, "values": values_text(each)} for name, each in evaluation.series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
+            for query in evaluation.queries
+            for moment in evaluation.moments
+        ],
+    }
+    document = {
+        "rule_files": ["rules.json"],
+        "evaluation_interval": f"{evaluation.interval}s",
+        "group_eval_order": [group["name"] for group in groups],
+        "tests": [test],
+    }
+    path = folder / "test.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def values_text(values: Iterable[str]) -> str:
+    """Return values as promtool reads them, equal ones together: ``1+0x3`` for four times 1."""
+    return " ".join(_run_text(value, sum(1 for _ in run)) for value, run in groupby(values))
+
+
+def _run_text(value: str, count: int) -> str:
+    if count == 1 or value == STALE:
+        return " ".join([value] * count)
+    if value == NOTHING:
+        return f"_x{count}"
+    return f"{value}+0x{count - 1}" if value[-1].isdigit() else " ".join([value] * count)
+
+
+def _answers(evaluation: Evaluation, printed: str) -> dict[str, Answers]:
+    failed = _FAILED_RULE.search(printed)
+    if failed is not None:
+        raise ToolError(f"the rule {printable(failed[1])} cannot be evaluated: {printable(failed[3])}")
+    answers = {
+        (json.loads(query), int(duration_seconds(moment))): dict(_samples(got))
+        for query, moment, got in _GOT.findall(printed)
+    }
+    asked = {(query, moment) for query in evaluation.queries for moment in evaluation.moments}
+    if answers.keys() != asked:
+        raise ToolError(f"promtool prints what is not understood: {printable(printed[:_LONGEST_OUTPUT])}")
+    return {query: {moment: answers[query, moment] for moment in evaluation.moments} for query in evaluation.queries}
+
+
+def _samples(text: str) -> Iterator[tuple[Labels, float]]:
+    for labels, value in _SAMPLE.findall(text):
+        # Go quotes a text as Python does.
+        yield tuple((name, ast.literal_eval(quoted)) for name, quoted in _LABEL.findall(labels)), float(value)

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of rules: those of the package or of a user's files, each with the thresholds that it was made with."""
+"""
+Sets of rules: those of the package or of a user's files, each with the thresholds that it was made with.
+
+A source of rules names a threshold ``%{name}``. Whether a file has the form of rules is looked at here, so that a
+message names its line; what is in a rule is for Prometheus to say.
+"""
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Container, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from vllm_watch.analysis.backtest.expressions import ANY_NAME, selected_names
-from vllm_watch.analysis.backtest.rule_nodes import rule_nodes
-from vllm_watch.analysis.backtest.thresholds import packaged_path, rendered
-from vllm_watch.daemon.support.errors import ConfigError
+from vllm_watch.analysis.backtest.expressions import ANY_NAME, DURATION, selected_names
+from vllm_watch.daemon.catalog.reasons import GPU_FAILURES, NOT_JUDGED
+from vllm_watch.daemon.config.texts import quote
+from vllm_watch.daemon.config.yaml_node import ConfigNode, read_yaml
+from vllm_watch.daemon.support.errors import ConfigError, FileError
 
 
 SHIPPED = "shipped"
@@ -21,6 +30,14 @@ SHIPPED = "shipped"
 # An alert may see what was recorded an evaluation ago: Prometheus evaluates each group at a moment of its own. So the
 # groups with alerts come before those that only record.
 _FILES = ("alerts.yml", "recording.yml")
+
+PACKAGE = "vllm_watch.analysis.backtest"
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_PLACE = re.compile(r"%\{(\w+)\}")
+_COMMENT = re.compile(r"\s*#")
+
+_DURATIONS = ("for", "keep_firing_for")
 
 Group = dict[str, Any]
 """A group of rules, as it stands in a file."""
@@ -34,14 +51,7 @@ class RuleFile(NamedTuple):
 
 
 class RuleSet(NamedTuple):
-    """
-    Rules that are evaluated together, in the order of their groups.
-
-    Args:
-        name: What tells it from another one.
-        files: The files that were rendered for it.
-        groups: All groups of these.
-    """
+    """Rules that are evaluated together, in the order of their groups, and the files that were rendered for them."""
 
     name: str
     files: tuple[RuleFile, ...]
@@ -85,13 +95,13 @@ def users_rules(name: str, paths: Sequence[str], thresholds: Mapping[str, str]) 
     Raises:
         ConfigError: A file cannot be read, or is no file of rules.
     """
-    own = rule_set(name, {path: _read(path) for path in paths}, thresholds)
-    recorded = {rule["record"] for rule in own.rules if "record" in rule}
+    users = rule_set(name, {path: _read(path) for path in paths}, thresholds)
+    recorded = users.recorded
     recording = [
         {**group, "rules": [rule for rule in group["rules"] if "record" in rule and rule["record"] not in recorded]}
         for group in shipped_rules(name, thresholds).groups
     ]
-    return own._replace(groups=(*own.groups, *recording)).without_unused()
+    return users._replace(groups=(*users.groups, *recording)).without_unused()
 
 
 def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str]) -> RuleSet:
@@ -107,22 +117,15 @@ def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str
 
 def needed(groups: Sequence[Group], alerts: Container[str]) -> list[Group]:
     """Return some alerts and the rules that record what they select; the groups keep their order."""
-    rules = {(number, place): rule for number, group in enumerate(groups) for place, rule in enumerate(group["rules"])}
-    kept = {key for key, rule in rules.items() if rule.get("alert") in alerts}
-    pending = [rules[key]["expr"] for key in kept]
+    recording = [rule for group in groups for rule in group["rules"] if "record" in rule]
+    pending = [rule for group in groups for rule in group["rules"] if rule.get("alert") in alerts]
+    kept = set(map(id, pending))
     while pending:
-        selected = selected_names(pending.pop())
-        new = {
-            key
-            for key, rule in rules.items()
-            if key not in kept and "record" in rule and ({rule["record"], ANY_NAME} & selected)
-        }
-        kept |= new
-        pending += [rules[key]["expr"] for key in new]
-    smaller = (
-        {**group, "rules": [rule for place, rule in enumerate(group["rules"]) if (number, place) in kept]}
-        for number, group in enumerate(groups)
-    )
+        selected = selected_names(pending.pop()["expr"])
+        new = [rule for rule in recording if id(rule) not in kept and {rule["record"], ANY_NAME} & selected]
+        kept |= set(map(id, new))
+        pending += new
+    smaller = ({**group, "rules": [rule for rule in group["rules"] if id(rule) in kept]} for group in groups)
     return [group for group in smaller if group["rules"]]
 
 
@@ -144,3 +147,152 @@ def _groups(file: RuleFile) -> Iterator[Group]:
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return a rule without what says nothing of when it fires, and with its expression as text."""
     return {**{key: value for key, value in rule.items() if key != "annotations"}, "expr": str(rule["expr"])}
+
+
+def packaged_path(name: str) -> Path:
+    """
+    Return where a file or folder is that the package has by a symbolic link into ``alerts/``.
+
+    Raises:
+        FileError: It is not there: a checkout without links has a small file in the folder's place.
+    """
+    path = Path(str(files(PACKAGE))) / name
+    if not (path.is_dir() or (path.suffix and path.is_file())):
+        raise FileError(f"{path}: this installation has no alert rules: reinstall the package vllm-watch")
+    return path
+
+
+def shipped_thresholds() -> dict[str, str]:
+    """Return every threshold of the package as it is written, in the order of its file."""
+    return {name: node.written() for name, node in read_yaml(str(packaged_path("thresholds.yml"))).mapping().items()}
+
+
+def read_thresholds(file: str) -> dict[str, str]:
+    """
+    Return the thresholds of a file; those that it does not have are the package's.
+
+    Raises:
+        ConfigError: It cannot be read, or names a threshold that there is not, or a value is not of its kind.
+    """
+    shipped = shipped_thresholds()
+    mistakes: list[str] = []
+    values = {}
+    for name, node in read_yaml(file).mapping().items():
+        try:
+            values[name] = _value(name, node, shipped)
+        except ConfigError as error:
+            mistakes += error.messages
+    if mistakes:
+        raise ConfigError(*mistakes)
+    return {**shipped, **values}
+
+
+def _value(name: str, node: ConfigNode, shipped: Mapping[str, str]) -> str:
+    if name not in shipped:
+        raise node.error("there is no such threshold: the names are those of alerts/thresholds.yml")
+    value = node.written()
+    for kind, example, form in (("duration", "30s or 5m", DURATION), ("number", "0.9", _NUMBER)):
+        if form.fullmatch(shipped[name]):
+            if not form.fullmatch(value):
+                raise node.error(f"expected a {kind} such as {example}, got {quote(value)}")
+            return value
+    return value
+
+
+def with_lists(thresholds: Mapping[str, str]) -> dict[str, str]:
+    """Return thresholds with what else rules name in the same way: lists from the daemon's catalogue."""
+    return {**thresholds, "probe_not_judged": "|".join(NOT_JUDGED), "gpu_failures": "|".join(GPU_FAILURES)}
+
+
+def named_in(text: str) -> set[str]:
+    """Return the names of the thresholds in a source of rules: ``%{name}``."""
+    return set(_PLACE.findall(text))
+
+
+def rendered(text: str, thresholds: Mapping[str, str], file: str) -> str:
+    """
+    Return a source of rules, by its file's name, with each ``%{name}`` replaced.
+
+    Raises:
+        ConfigError: The source names a threshold that there is not.
+    """
+    values = with_lists(thresholds)
+    for number, line in enumerate(text.splitlines(), 1):
+        unknown = [] if _COMMENT.match(line) else [name for name in _PLACE.findall(line) if name not in values]
+        if unknown:
+            raise ConfigError(f"{file}:{number}: there is no threshold {unknown[0]}")
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), text)
+
+
+class RuleNode(NamedTuple):
+    """A rule in a file: its group's name, its number there from 1, and its line."""
+
+    group: str
+    number: int
+    line: int
+
+
+def rule_nodes(file: str, text: str) -> list[RuleNode]:
+    """
+    Return where each rule of a file is.
+
+    Raises:
+        ConfigError: It is not YAML, or has not the form of a file of rules.
+    """
+    groups = _entries(_composed(file, text)).get("groups")
+    if not _items(groups):
+        raise ConfigError(f"{file}: no rules: expected a list `groups`, as Prometheus reads it")
+    return [node for group in _items(groups) for node in _of_group(file, group)]
+
+
+def _of_group(file: str, group: yaml.Node) -> Iterator[RuleNode]:
+    entries = _entries(group)
+    name, rules = entries.get("name"), entries.get("rules")
+    if not isinstance(name, yaml.ScalarNode) or not isinstance(rules, yaml.SequenceNode):
+        raise ConfigError(f"{file}:{_line(group)}: expected a group with a `name` and a list `rules`")
+    _check_durations(file, entries, ("interval",))
+    for number, rule in enumerate(_items(rules), 1):
+        of_rule = _entries(rule)
+        if not {"alert", "record"} & of_rule.keys() or "expr" not in of_rule:
+            where = f"{file}:{_line(rule)}: group {name.value}, rule {number}"
+            raise ConfigError(f"{where}: expected `alert` or `record`, and `expr`")
+        _check_durations(file, of_rule, _DURATIONS)
+        yield RuleNode(name.value, number, _line(rule))
+
+
+def _check_durations(file: str, entries: Mapping[str, yaml.Node], keys: tuple[str, ...]) -> None:
+    """Check what promtool rejects without a line."""
+    for key in keys:
+        node = entries.get(key)
+        if node is not None and not _is_duration(node):
+            got = quote(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
+            raise ConfigError(f"{file}:{_line(node)}: {key}: expected a duration such as 30s or 5m, got {got}")
+
+
+def _is_duration(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and bool(node.value == "0" or DURATION.fullmatch(node.value))
+
+
+def _composed(file: str, text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{file}{line}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{file}: not YAML: {error}") from None
+
+
+def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+
+
+def _items(node: yaml.Node | None) -> list[yaml.Node]:
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

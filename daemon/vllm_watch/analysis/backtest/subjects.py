@@ -1,44 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what rules are evaluated over: recordings and logs through the daemon's own state, and a Prometheus."""
+"""
+Reads what rules are evaluated over: recordings and logs through the daemon's own state, and series of a Prometheus.
+
+A series of a Prometheus is asked for as a rule sees it, with what Prometheus knows of its end: so what was stale there
+is stale here.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
-import tempfile
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange, read_prometheus_grid
-from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
-from vllm_watch.analysis.backtest.subject import Subject
-from vllm_watch.analysis.loadtest.log_parts import find_logs
-from vllm_watch.analysis.loadtest.source_kind import source_kind
-from vllm_watch.analysis.replay.open_recording import open_recording
+from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, gridded, of_the_daemon, together
+from vllm_watch.analysis.loadtest.prometheus_history import Sampling, sampling_of
+from vllm_watch.analysis.loadtest.prometheus_queries import sampled_at, values_of
+from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found
+from vllm_watch.analysis.loadtest.source_kind import find_logs, source_kind
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.prometheus.answers import PromSeries
+from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch.daemon.support.errors import FileError
+from vllm_watch.daemon.support.errors import FileError, PrometheusError
 
+
+LEAD_SECONDS = 7200.0
+"""How long before the asked time values are read: most rules look back no longer."""
+
+MAX_VALUES = 40_000_000
+"""The values that fit into a few gigabytes here and in promtool."""
+
+_VALUES_AT_ONCE = 1_000_000
+_MOMENTS_AT_ONCE = 1000
+_FEW_MOMENTS = 10
+_HOUR = 3600.0
+_SHORTEST_GAP = 60.0
 
 _OF_DAEMON = ("up{", "vllm_watch_build_info")
 _ENGINE_STATE = "vllm_watch_engine_state{"
 _LABELS = tuple(re.compile(rf'[{{,]{name}="((?:[^"\\]|\\.)*)"') for name in ("server", "engine"))
 
 
-class SubjectOptions(NamedTuple):
-    """
-    How files become series.
+class PrometheusRange(NamedTuple):
+    """Which server's series, or all servers', from when to when, and for how many seconds before that."""
 
-    Args:
-        step: Seconds between two scrapes of the daemon.
-        slo: What is configured as `slo`, by the name of its series.
-        zone: The time zone of logs; `None` is this machine's.
-    """
+    target: PrometheusTarget
+    server: str | None
+    times: TimeRange
+    lead: float = LEAD_SECONDS
+
+    @property
+    def source(self) -> str:
+        """What is read, as a result names it."""
+        return f"{self.target.url.rstrip('/')}: {'all servers' if self.server is None else self.server}"
+
+
+class SubjectOptions(NamedTuple):
+    """How files become series: seconds between two scrapes, the limits of an `slo`, the zone of logs."""
 
     step: float = 5.0
     slo: Mapping[str, float] | None = None
@@ -89,17 +119,84 @@ def read_range(asked: PrometheusRange, names: Collection[str], progress: Progres
     Return what a Prometheus has of the series of these names.
 
     Raises:
-        PrometheusError: As of `read_prometheus_grid`.
+        PrometheusError: It cannot be reached, rejects something, has nothing in this time, or too much.
     """
-    grid, step, lead, gaps = read_prometheus_grid(asked, names, progress)
+    api = PrometheusApi(asked.target)
+    try:
+        times = TimeRange(asked.times.start - asked.lead, asked.times.end)
+        sampling = _sampling(api, asked.server, times)
+        if sampling is None or sampling.last < asked.times.start:
+            raise PrometheusError(f"{asked.source}: {nothing_found(api, asked.server, asked.times)}")
+        step = max(round(sampling.interval), 1)
+        first = TimeRange(sampling.first, min(sampling.last + step, times.end))
+        grid = _read(api, asked._replace(times=first), values_of(names, asked.server), step, progress)
+        gaps = tuple(_gaps(api, asked, grid, step))
+    finally:
+        api.close()
+    lead = max(math.ceil((asked.times.start - grid.started) / step), 0)
     if not any(series.startswith(_OF_DAEMON) for series in grid.series):
         # Loaded from a file of `vllm-watch backfill`: the daemon is not gone.
         return _subject(asked.source, grid, step)._replace(lead=lead, gaps=gaps)
     return Subject(asked.source, grid, step, lead, has_daemon=True, engines=_engines(grid), gaps=gaps)
 
 
+def _sampling(api: PrometheusApi, server: str | None, times: TimeRange) -> Sampling | None:
+    """Return how often the daemon was scraped, as the first hour shows it, and the first and last time of all."""
+    query = sampled_at(server)
+    whole = sampling_of(api.range(query, times, max(math.ceil((times.end - times.start) / (MAX_POINTS - 1)), 1)))
+    if whole is None:
+        return None
+    hour = sampling_of(api.range(query, TimeRange(whole.first, min(whole.first + _HOUR, times.end)), 1))
+    return whole if hour is None else whole._replace(interval=hour.interval)
+
+
+def _read(api: PrometheusApi, asked: PrometheusRange, query: str, step: float, progress: Progress) -> SeriesGrid:
+    started = asked.times.start
+    steps = math.floor((asked.times.end - started) / step) + 1
+    points: dict[str, dict[int, str]] = defaultdict(dict)
+    texts: dict[float, str] = {}
+    done, size = 0, _FEW_MOMENTS
+    while done < steps:
+        size = min(size, steps - done)
+        # Half an interval after a scrape, small delays of scrapes change nothing.
+        first = started + (done + 0.5) * step
+        answer = api.range(query, TimeRange(first, first + (size - 1) * step), step)
+        for name, at, value in _points(answer):
+            points[name][round((at - started) / step - 0.5)] = texts.setdefault(value, repr(value))
+        done += size
+        size = max(min(_VALUES_AT_ONCE // max(len(answer), 1), _MOMENTS_AT_ONCE), _FEW_MOMENTS)
+        if len(points) * steps > MAX_VALUES:
+            raise PrometheusError(
+                f"{asked.source}: {len(points)} series at {steps} moments are too many: "
+                "give a shorter time, or --server NAME"
+            )
+        progress(done / steps)
+    return SeriesGrid(started, steps, {name: from_points(each, steps) for name, each in points.items()})
+
+
+def _points(answer: Sequence[PromSeries]) -> Iterator[tuple[str, float, float]]:
+    for series in answer:
+        labels = sorted((name, value) for name, value in series.labels.items() if name != "__name__")
+        # A string of PromQL has Go's escapes, and JSON's are among them.
+        inner = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels)
+        text = f"{series.labels.get('__name__', '')}{{{inner}}}" if inner else series.labels.get("__name__", "")
+        for at, value in series.values:
+            yield text, at, value
+
+
+def _gaps(api: PrometheusApi, asked: PrometheusRange, grid: SeriesGrid, step: float) -> Iterator[TimeRange]:
+    """Yield when nothing was scraped."""
+    seconds = grid.steps * step
+    coarse = max(math.ceil(seconds / (MAX_POINTS - 1)), step)
+    sampled = api.range(sampled_at(asked.server), TimeRange(grid.started, grid.started + seconds), coarse)
+    moments = sorted({value for series in sampled for _, value in series.values} | {asked.times.end})
+    for earlier, later in pairwise(moments):
+        if later - earlier > max(_SHORTEST_GAP, 3 * coarse) and later > asked.times.start:
+            yield TimeRange(earlier, later)
+
+
 def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subject:
-    recording = open_recording(Path(path))
+    recording = Recording(Path(path))
     grids = []
     for number, server in enumerate(recording.servers):
 
@@ -125,8 +222,7 @@ def _log(name: str, paths: Sequence[str], options: SubjectOptions, progress: Pro
 
 
 def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> SeriesGrid:
-    with tempfile.TemporaryFile() as spool:
-        grid = gridded(snapshots, step, spool)
+    grid = gridded(snapshots, step)
     if grid is None:
         raise FileError(f"{name}: no line of a vLLM server's log is in it, and it is no recording")
     return grid
@@ -140,14 +236,12 @@ def _subject(name: str, grid: SeriesGrid, step: float) -> Subject:
 
 def _engines(grid: SeriesGrid) -> int:
     """Return how many engines the server with most of them has."""
-    found: dict[str, set[str]] = {}
+    engines: dict[str, set[str]] = defaultdict(set)
     for series in grid.series:
         if series.startswith(_ENGINE_STATE):
-            labels = dict(
-                part.partition("=")[::2] for part in series.removeprefix(_ENGINE_STATE).rstrip("}").split(",")
-            )
-            found.setdefault(labels.get("server", ""), set()).add(labels.get("engine", ""))
-    return max(map(len, found.values()), default=0)
+            server, engine = (label[1] if (label := pattern.search(series)) else "" for pattern in _LABELS)
+            engines[server].add(engine)
+    return max(map(len, engines.values()), default=0)
 
 
 def _moved(started: float, zone: tzinfo | None) -> float:

@@ -1,55 +1,321 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two sides can be compared at all: looked at before any number."""
+"""Whether two sides can be compared, what differs between them, and which metrics mean something else on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.comparison.finding import Finding
-from vllm_watch.analysis.comparison.pair import Pair
-from vllm_watch.analysis.comparison.same_load import (
-    check_lengths,
-    check_load,
-    check_model,
-    check_prefix_cache,
-    check_temperature,
+from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
+from vllm_watch.analysis.comparison.metrics import COSTS, GOODPUT, METRICS, THROUGHPUTS
+from vllm_watch.analysis.comparison.pair import (
+    SERVED,
+    Measured,
+    Pair,
+    differs_in_chunks,
+    load_kind,
+    load_name,
+    mean_known,
+    relative_difference,
+    result_in,
+    served_share,
 )
 from vllm_watch.analysis.comparison.sound_runs import (
-    check_acceptance,
-    check_duration,
-    check_errors,
-    check_idle,
-    check_in_flight,
-    check_order,
+    RUN_CHECKS,
+    Finding,
+    SideFinding,
     check_overlap,
     check_repetition,
-    check_saturation,
-    check_steadiness,
-    check_variation,
+    of_sides,
 )
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, slow_client
+from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
+from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds, percent, significant
 
 
-_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
-    check_repetition,
-    check_overlap,
-    check_model,
-    check_load,
-    check_lengths,
-    check_prefix_cache,
-    check_temperature,
-    check_errors,
-    check_duration,
-    check_idle,
-    check_saturation,
-    check_steadiness,
-    check_in_flight,
-    check_variation,
-    check_acceptance,
-    check_order,
-)
+LENGTH_TOLERANCE = 0.05
+LENGTH_LIMIT = 0.20
+RATE_TOLERANCE = 0.02
+PROMPTS_TOLERANCE = 0.10
+HIT_TOLERANCE = 0.05
+HIT_LIMIT = 0.20
+
+_CLIENT_SHARE = 0.25
+"""A client that adds more than this share of its TTFT to the server's was itself slow."""
+_CLIENT_EXPLAINS = 0.5
+"""If the clients alone make up this share of the difference, it says nothing about the servers."""
+_CLIENT_SAME = 0.05
+_ONE_SATURATED = "One side was saturated and the other was not: latencies then only tell how long the queue grew."
 
 
 def findings(pair: Pair) -> tuple[Finding, ...]:
     """Return all that speaks against comparing two sides, what prevents it first."""
-    found = [finding for check in _CHECKS for finding in check(pair)]
+    checks = (check_repetition, check_overlap, *_SAME_LOAD_CHECKS, *RUN_CHECKS)
+    found = [finding for check in checks for finding in check(pair)]
     return tuple(sorted(found, key=lambda finding: not finding.prevents))
+
+
+def check_model(pair: Pair) -> Iterator[Finding]:
+    """The sides serve one model."""
+    names = [sorted({_model(run.model) for run in side.runs if run.model is not None}) for side in pair.sides]
+    if not names[0] or not names[1]:
+        yield Finding(f"The model of {_lacking(pair, names)} is not known.", prevents=False)
+    elif names[0] != names[1]:
+        yield Finding(f"The models differ: {', '.join(names[0])} and {', '.join(names[1])}.", prevents=True)
+
+
+def check_load(pair: Pair) -> Iterator[Finding]:
+    """Both sides got the same kind of load, of the same size."""
+    for side in pair.sides:
+        texts = list(dict.fromkeys(load_name(run.load) for run in side.runs))
+        if len(texts) > 1:
+            yield Finding(f"The runs of {side.name} have different loads: {', '.join(texts)}.", prevents=True)
+            return
+    a, b = (side.runs[0].load for side in pair.sides)
+    kinds = load_kind(a), load_kind(b)
+    if a.endpoint is not None and b.endpoint is not None and a.endpoint != b.endpoint:
+        kinds_of_test = f"{BENCHMARK_KINDS[a.endpoint]} and {BENCHMARK_KINDS[b.endpoint]}"
+        yield Finding(f"The benchmarks are of different kinds: {kinds_of_test}.", prevents=True)
+    elif None in kinds:
+        yield Finding(f"Whether both sides got the same load is not known{_arrivals(pair)}.", prevents=False)
+    elif kinds[0] != kinds[1]:
+        yield Finding(f"The loads are of different kinds: {load_name(a)} and {load_name(b)}.", prevents=True)
+    elif _sizes_differ(a, b):
+        yield Finding(f"The loads differ: {load_name(a)} and {load_name(b)}.", prevents=True)
+    elif a.burstiness is not None and b.burstiness is not None and a.burstiness != b.burstiness:
+        yield Finding(f"The burstiness differs: {limit(a.burstiness)} and {limit(b.burstiness)}.", prevents=True)
+    elif a.num_prompts and b.num_prompts and relative_difference(a.num_prompts, b.num_prompts) > PROMPTS_TOLERANCE:
+        yield Finding(
+            f"The sides sent {count(a.num_prompts)} and {count(b.num_prompts)} requests: the start and the end of the "
+            "load weigh more where there are fewer.",
+            prevents=False,
+        )
+
+
+def check_lengths(pair: Pair) -> Iterator[Finding]:
+    """Prompts and answers are equally long."""
+    for name in ("input", "output"):
+        a, b = (_mean_length(side, name) for side in pair.sides)
+        difference = 0.0 if a is None or b is None else relative_difference(a, b)
+        if difference > LENGTH_TOLERANCE:
+            text = f"The lengths differ: {a:.0f} and {b:.0f} {name} tokens for each request."
+            yield Finding(text, prevents=difference > LENGTH_LIMIT)
+
+
+def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
+    """An equal share of the prompts came from the prefix cache, unless caching is what was changed."""
+    a, b = (side.mean(lambda run: run.use.prefix_cache_hit_ratio) for side in pair.sides)
+    switches = [{run.config.get("enable-prefix-caching") for run in side.runs} for side in pair.sides]
+    if a is not None and b is not None and switches[0] == switches[1] and abs(a - b) > HIT_TOLERANCE:
+        yield Finding(
+            f"The shares of prompt tokens from the prefix cache differ: {percent(a)} % and {percent(b)} %. "
+            "Reset the cache between runs.",
+            prevents=abs(a - b) > HIT_LIMIT,
+        )
+
+
+def check_temperature(pair: Pair) -> Iterator[Finding]:
+    """Tokens were sampled at one temperature: it sets how many drafts are accepted."""
+    temperatures = [
+        sorted({run.load.temperature for run in side.runs if run.load.temperature is not None}) for side in pair.sides
+    ]
+    if not temperatures[0] or not temperatures[1]:
+        why = "a result file does not hold it" if pair.view == "client" else "the server does not report it"
+        yield Finding(f"The temperature of {_lacking(pair, temperatures)} is not known: {why}.", prevents=False)
+    elif temperatures[0] != temperatures[1]:
+        a, b = (", ".join(map(limit, values)) for values in temperatures)
+        yield Finding(f"The temperatures differ: {a} and {b}.", prevents=True)
+
+
+_SAME_LOAD_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
+    check_model,
+    check_load,
+    check_lengths,
+    check_prefix_cache,
+    check_temperature,
+)
+
+
+def side_settings(runs: Sequence[Run]) -> dict[str, str]:
+    """Return what the runs of a side ran with; where they differ, all values in order."""
+    return {name: ", ".join(values) for name, values in _all_settings(runs).items()}
+
+
+def config_differences(a: Side, b: Side) -> tuple[ConfigDifference, ...]:
+    """Return what differs, by name; what one side does not know is absent there."""
+    ours, theirs = side_settings(a.runs), side_settings(b.runs)
+    return tuple(
+        ConfigDifference(flag=name, a=ours.get(name), b=theirs.get(name))
+        for name in sorted({*ours, *theirs})
+        if ours.get(name) != theirs.get(name)
+    )
+
+
+def common_settings(sides: Sequence[Side]) -> dict[str, str]:
+    """Return what all sides have alike, by name."""
+    first, *others = (side_settings(side.runs) for side in sides)
+    return {name: value for name, value in sorted(first.items()) if all(o.get(name) == value for o in others)}
+
+
+def check_configuration(a: Side, b: Side) -> Iterator[Finding]:
+    """Yield what makes the differences of configuration incomplete."""
+    yield from of_sides(_incomplete(side) for side in (a, b))
+    yield from of_sides(_varying(side) for side in (a, b))
+
+
+def traps(pair: Pair) -> Mapping[str, str]:
+    """
+    Return the metrics that are not compared, by name, each with the reason.
+
+    They mean something else on the two sides, or nothing, though both have a value.
+    """
+    chunks = differs_in_chunks(pair)
+    states = {side.is_saturated for side in pair.sides}
+    latencies = [metric.name for metric in METRICS if metric.latency is not None]
+    reasons = (
+        (_of("itl_ms"), chunks and f"ITL counts chunks, not tokens: {chunks}. Compare TPOT instead."),
+        ((*THROUGHPUTS, *COSTS), _repeated_rate(pair)),
+        (latencies, _ONE_SATURATED if states == {True, False} else None),
+        (_of("ttft_ms"), _client_difference(pair)),
+        ((GOODPUT,), _other_objectives(pair)),
+    )
+    notes: dict[str, str] = {}
+    for names, reason in reasons:
+        if reason is not None:
+            notes = dict.fromkeys(names, reason) | notes
+    return notes
+
+
+def trap_warnings(pair: Pair) -> Iterator[str]:
+    """Yield what a reader must know of values that are compared."""
+    for side in pair.sides:
+        added = _client_added(side)
+        if added is not None and added[0] > _CLIENT_SHARE * added[1]:
+            yield slow_client(added[1], added[1] - added[0], side.name)
+
+
+def _model(name: str) -> str:
+    """Return a model's name; of a path only its last part, for one model is in other folders on other machines."""
+    return name.rstrip("/").rpartition("/")[2] if name.startswith("/") else name
+
+
+def _lacking(pair: Pair, values: Sequence[Sequence[object]]) -> str:
+    return " and ".join(side.name for side, of_side in zip(pair.sides, values, strict=True) if not of_side)
+
+
+def _sizes_differ(a: Load, b: Load) -> bool:
+    rates = [float(load.request_rate) for load in (a, b) if isinstance(load.request_rate, float | int)]
+    is_other_rate = len(rates) == 2 and relative_difference(rates[0], rates[1]) > RATE_TOLERANCE
+    return is_other_rate or a.ramp_up != b.ramp_up or a.max_concurrency != b.max_concurrency
+
+
+def _arrivals(pair: Pair) -> str:
+    """Return how many requests arrived, as far as the servers know: the reader knows what was sent."""
+    rates = [side.mean(lambda run: run.load.offered_request_rate) for side in pair.sides]
+    texts = [f"{significant(rate)} in {side.name}" for rate, side in zip(rates, pair.sides, strict=True) if rate]
+    return f"; requests that arrived each second: {', '.join(texts)}" if texts else ""
+
+
+def _mean_length(side: Measured, name: str) -> float | None:
+    """Return the mean length of the ``input`` or of the ``output``: as it was asked for, else as it was counted."""
+    lengths: list[float | None] = []
+    for run, result in zip(side.runs, side.results, strict=True):
+        asked: float | None = getattr(run.load, f"mean_{name}_tokens")
+        total: int | None = getattr(result, f"total_{name}_tokens")
+        is_counted = asked is None and total is not None and result.successful
+        lengths.append((total or 0) / (result.successful or 1) if is_counted else asked)
+    return mean_known(lengths)
+
+
+def _settings(run: Run) -> dict[str, str]:
+    version = {} if run.version is None else {"version": run.version}
+    return {**version, **run.hardware, **run.config}
+
+
+def _all_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return all values of each setting, each once and in order."""
+    values: dict[str, list[str]] = {}
+    for run in runs:
+        for name, value in _settings(run).items():
+            if value not in values.setdefault(name, []):
+                values[name].append(value)
+    return values
+
+
+def _incomplete(side: Side) -> SideFinding | None:
+    before = "The configuration of"
+    if not any(run.config for run in side.runs):
+        return SideFinding(before, side.name, "is not known", "add its log or recording to see what differs.")
+    if all(run.server is not None for run in side.runs):
+        return SideFinding(before, side.name, "is from a Prometheus, which has few flags", "others may differ, too.")
+    return None
+
+
+def _varying(side: Side) -> SideFinding | None:
+    varying = sorted(name for name, values in _all_settings(side.runs).items() if len(values) > 1)
+    if not varying:
+        return None
+    what = f"differ in {', '.join(varying)}"
+    return SideFinding("The runs of", side.name, what, "they are taken as one configuration.")
+
+
+def _of(latency: str) -> list[str]:
+    return [metric.name for metric in METRICS if metric.latency == latency]
+
+
+def _repeated_rate(pair: Pair) -> str | None:
+    loads = [run.load for side in pair.sides for run in side.runs]
+    if any(load_kind(load) != "open" for load in loads) or any(side.is_saturated for side in pair.sides):
+        return None
+    rate = loads[0].request_rate
+    given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
+    served = {
+        side.name: mean_known([served_share(run, result) for run, result in zip(side.runs, side.results, strict=True)])
+        for side in pair.sides
+    }
+    if all(share is None or share >= SERVED for share in served.values()):
+        return f"At {given} throughput only repeats the rate."
+    shares = " and ".join(f"{percent(share)} % in {name}" for name, share in served.items() if share is not None)
+    return (
+        f"At {given} throughput repeats the rate, of which {shares} was served. Whether a server was too slow, or the "
+        "time after the last request is a large part of the run, is not known."
+    )
+
+
+def _client_added(side: Measured) -> tuple[float, float] | None:
+    """Return by how much the client's mean TTFT is above the server's, and the client's, in milliseconds."""
+    pairs = [(_mean_ttft(result_in(run, "client")), _mean_ttft(result_in(run, "server"))) for run in side.runs]
+    both = [(client, server) for client, server in pairs if client is not None and server is not None]
+    if not both:
+        return None
+    client = sum(seen for seen, _ in both) / len(both)
+    return client - sum(server for _, server in both) / len(both), client
+
+
+def _client_difference(pair: Pair) -> str | None:
+    """Return why the client's TTFT is not compared: most of the difference is its own slowness."""
+    if pair.view != "client":
+        return None
+    a, b = (_client_added(side) for side in pair.sides)
+    if a is None or b is None or max(a[0] / a[1], b[0] / b[1]) <= _CLIENT_SHARE:
+        return None
+    difference = abs(b[1] - a[1])
+    if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
+        return None
+    return (
+        f"The client's own slowness is most of the difference: it adds {milliseconds(round(a[0]))} to TTFT in "
+        f"{pair.a.name} and {milliseconds(round(b[0]))} in {pair.b.name}."
+    )
+
+
+def _mean_ttft(result: Result | None) -> float | None:
+    return None if result is None or result.ttft_ms is None else result.ttft_ms.mean
+
+
+def _other_objectives(pair: Pair) -> str | None:
+    limits = {
+        tuple(sorted(result.goodput.objective.limits.items()))
+        for side in pair.sides
+        for result in side.results
+        if result.goodput is not None
+    }
+    return "The objectives of the sides differ." if len(limits) > 1 else None

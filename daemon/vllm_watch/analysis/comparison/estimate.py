@@ -14,15 +14,27 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.comparison.load_kinds import is_near_saturation, load_kind, varies_by_chance
 from vllm_watch.analysis.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
-from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_mean, metric_values
-from vllm_watch.analysis.comparison.speculation import speculation
-from vllm_watch.analysis.loadtest.model import Bounds, Run
-from vllm_watch.analysis.loadtest.number_texts import bounded, limit
-from vllm_watch.daemon.statistics.blocks import MIN_BLOCKS, block_interval
-from vllm_watch.daemon.statistics.permutation import permutation_p
-from vllm_watch.daemon.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval
+from vllm_watch.analysis.comparison.pair import (
+    Measured,
+    Pair,
+    is_near_saturation,
+    load_kind,
+    metric_mean,
+    metric_values,
+    speculation,
+    varies_by_chance,
+)
+from vllm_watch.analysis.loadtest.load_test import Bounds, Run, bounded
+from vllm_watch.daemon.catalog.number_texts import limit
+from vllm_watch.daemon.statistics.ratio import (
+    CONFIDENCE,
+    MIN_BLOCKS,
+    block_interval,
+    detectable_ratio,
+    permutation_p,
+    ratio_interval,
+)
 
 
 SIGNIFICANCE = 1 - CONFIDENCE
@@ -87,7 +99,6 @@ def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Esti
 
 
 def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> str | None:
-    """Return why there cannot be an interval."""
     for side, known in zip(pair.sides, values, strict=True):
         if not known:
             return f"No value is known of {side.name}."
@@ -100,7 +111,6 @@ def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> s
 
 
 def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float], confidence: float) -> Estimate:
-    """Return the interval from several runs."""
     found = ratio_interval(a, b)
     if found is None:
         return known._replace(note="All runs of a side have the same value, so nothing is known of how they vary.")
@@ -189,7 +199,6 @@ def _by_queue(metric: Metric, pair: Pair) -> str | None:
 
 
 def _what_tells_more(pair: Pair, *, is_known: bool) -> str:
-    """Return what to do where TTFT tells nothing, by whether it is known that a side was near saturation."""
     if not is_known:
         return "Give the server's log or a recording with each run."
     if any(varies_by_chance(run) for side in pair.sides for run in side.runs):
@@ -198,7 +207,6 @@ def _what_tells_more(pair: Pair, *, is_known: bool) -> str:
 
 
 def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
-    """Return the interval from the blocks of one run a side."""
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
         return known._replace(note="One run of each side tells nothing of it: it varies too much between runs.")

@@ -12,8 +12,8 @@ import re
 
 from typing import NamedTuple
 
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Row
 from vllm_watch.analysis.comparison.metrics import BY_NAME
-from vllm_watch.analysis.comparison.model import Comparison, Row
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -80,14 +80,12 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
 
 
 def _is_beyond(rule: Rule, row: Row) -> bool:
-    """Whether the whole interval is beyond the limit."""
     if rule.is_upper:
         return row.low is not None and row.low > rule.limit
     return row.high is not None and row.high < rule.limit
 
 
 def _is_within(rule: Rule, row: Row) -> bool:
-    """Whether the whole interval is on the good side of the limit."""
     if rule.is_upper:
         return row.high is not None and row.high <= rule.limit
     return row.low is not None and row.low >= rule.limit

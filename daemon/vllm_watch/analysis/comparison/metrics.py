@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from vllm_watch.analysis.loadtest.model import LATENCIES, QUANTILES, Bounds, Latency, LatencyName, Quantile, Result
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Latency, Quantile, Result
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
 from vllm_watch.daemon.statistics.percentiles import min_count
 
 

@@ -1,23 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two sides of a comparison, seen through one view."""
+"""Two sides of a comparison in one view: their loads, their speculative decoding, and the metric to look at first."""
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.load_kinds import is_saturated
-from vllm_watch.analysis.comparison.metrics import ENERGIES, Metric, metric_value
-from vllm_watch.analysis.comparison.model import Side
-from vllm_watch.analysis.loadtest.model import Result, Run, View
+from vllm_watch.analysis.comparison.comparison_model import Side
+from vllm_watch.analysis.comparison.metrics import ENERGIES, GOODPUT, OUTPUT, TPOT, Metric, metric_value
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Result, Run, ServerUse
+from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.statistics.ratio import geometric_mean
 
 
+LoadKind = Literal["open", "closed", "burst"]
+"""open: requests come at a rate. closed: each of N users waits for an answer. burst: all requests come at once."""
+
+_SATURATED_SHARE = 0.5
+SERVED = 0.98
+"""A server that served at least this share of a given rate kept up with it."""
+
+_OVERLOADED = 0.90
+_WAITING_SHARE = 0.02
+"""A request waits for the end of a step also where there is room, which is less than this part of its time."""
+_ROOM = 5.0
+"""
+How much room a load at a rate needs besides the mean number of requests, in square roots of that number.
+
+In simulated servers with room for 32, the intervals of TTFT hold the truth at loads that leave this room, and fail at
+others: there some runs have a queue and others do not, which the runs without one cannot tell.
+"""
+_LEAST_ROOM = 128
+"""vLLM's lowest default of ``--max-num-seqs`` (``SchedulerConfig.DEFAULT_MAX_NUM_SEQS``)."""
+
 VIEWS: tuple[View, ...] = ("client", "server")
 """The client's view is preferred: it is what users wait for."""
+
+_SAME_CHUNKS = 0.10
+
+
+def load_kind(load: Load) -> LoadKind | None:
+    """Return the kind of a load, `None` if it is not known."""
+    if isinstance(load.request_rate, float | int) or load.ramp_up is not None:
+        return "open"
+    if load.max_concurrency is not None:
+        return "closed"
+    return "burst" if load.request_rate == "inf" else None
+
+
+def load_name(load: Load) -> str:
+    """Return a load in a few words, also one of which nothing is known."""
+    return load_text(load) or "an unknown load"
+
+
+def is_saturated(run: Run, result: Result | None) -> bool | None:
+    """Return whether more was offered than the server could serve, `None` if that is not known."""
+    if run.capacity is not None and run.capacity.basis == "saturated":
+        return True
+    working = [phase for phase in run.phases if phase.phase in {"ramp", "steady", "saturated", "stalled"}]
+    if working:
+        saturated = sum(phase.end - phase.start for phase in working if phase.phase == "saturated")
+        return saturated > _SATURATED_SHARE * sum(phase.end - phase.start for phase in working)
+    if load_kind(run.load) == "burst":
+        return True
+    served = served_share(run, result)
+    if served is None:
+        return None
+    return True if served < _OVERLOADED else False if served >= SERVED else None
+
+
+def served_share(run: Run, result: Result | None) -> float | None:
+    """Return how much of a given rate was served, `None` if there is none, or that is not known."""
+    rate = run.load.request_rate
+    if result is None or result.request_throughput is None or not rate or rate == "inf":
+        return None
+    return result.request_throughput / rate
+
+
+def is_near_saturation(run: Run, result: Result | None) -> bool | None:
+    """
+    Return whether requests queued for a place in the batch, or could have by chance, `None` if that is not known.
+
+    Then the time to the first token is that of the queue, which grows and shrinks over minutes. By chance a queue grows
+    only at a rate: the number of users bounds it.
+    """
+    if is_saturated(run, result):
+        return True
+    use = run.use if run.steady is None or run.steady.use.waiting is None else run.steady.use
+    if use.waiting is None or use.running is None or use.waiting + use.running <= 0:
+        return None if varies_by_chance(run) else is_saturated(run, result)
+    if use.waiting / (use.waiting + use.running) > _WAITING_SHARE:
+        return True
+    # Each engine has its own queue, and its own chance that it grows.
+    running = use.running / _engines(run)
+    return varies_by_chance(run) and running + _ROOM * math.sqrt(running) > _room(run, running, use)
+
+
+def varies_by_chance(run: Run) -> bool:
+    """Return whether the number of requests at once is left to chance: they come at a rate, or it is not known how."""
+    return load_kind(run.load) not in {"closed", "burst"}
+
+
+def _room(run: Run, running: float, use: ServerUse) -> float:
+    """Return how many requests an engine runs at most: the places of its batch, or how many fit into its KV cache."""
+    places = _places(run) or _LEAST_ROOM
+    if not running or not use.kv_cache_usage_ratio:
+        return places
+    return min(places, running / use.kv_cache_usage_ratio)
+
+
+def _engines(run: Run) -> int:
+    """Return among how many engines requests were shared; one where that is not known."""
+    places = _places(run)
+    return max(round(run.max_running_requests / places), 1) if run.max_running_requests and places else 1
+
+
+def _places(run: Run) -> int | None:
+    given = run.config.get("max-num-seqs", "")
+    return int(given) if given.isdecimal() else None
 
 
 class Measured(NamedTuple):
@@ -101,3 +207,68 @@ def relative_difference(a: float, b: float) -> float:
     """Return how far apart two values are, relative to the larger one."""
     larger = max(abs(a), abs(b))
     return abs(a - b) / larger if larger else 0.0
+
+
+def speculation(run: Run) -> str | None:
+    """Return how a run drafted tokens, as text: its flags; ``off``; `None` if that is not known."""
+    return _way(run, _flags(run))
+
+
+def speculations(pair: Pair) -> tuple[set[str | None], set[str | None]]:
+    """
+    Return how the runs of each side drafted tokens, as `speculation` has it.
+
+    A Prometheus has few flags: beside a run of one, only the flags that all runs with drafts have are looked at.
+    """
+    runs = [run for side in pair.sides for run in side.runs]
+    every = [flags for run in runs if (flags := _flags(run))]
+    has_few = any(run.server is not None for run in runs)
+    shown = set[str]().union(*every).intersection(*(every if has_few else ()))
+    a, b = ({_way(run, shown) for run in side.runs} for side in pair.sides)
+    return a, b
+
+
+def tokens_per_chunk(side: Measured) -> float | None:
+    """Return how many tokens a streamed chunk has, `None` if that is not known."""
+    itl = side.mean_result(lambda result: None if result.itl_ms is None else result.itl_ms.mean)
+    tpot = side.mean_result(lambda result: None if result.tpot_ms is None else result.tpot_ms.mean)
+    return None if itl is None or not tpot else itl / tpot
+
+
+def differs_in_chunks(pair: Pair) -> str | None:
+    """Return why a chunk of one side is not a chunk of the other, `None` if nothing says so."""
+    chunks = [tokens_per_chunk(side) for side in pair.sides]
+    if chunks[0] is not None and chunks[1] is not None and relative_difference(chunks[0], chunks[1]) > _SAME_CHUNKS:
+        return f"a chunk of the stream has {chunks[0]:.1f} tokens in {pair.a.name} and {chunks[1]:.1f} in {pair.b.name}"
+    ways = [each - {None} for each in speculations(pair)]
+    if ways[0] and ways[1] and ways[0] != ways[1]:
+        return (
+            "the sides differ in speculative decoding, so their chunks of the stream hold different numbers of tokens"
+        )
+    return None
+
+
+def _flags(run: Run) -> set[str]:
+    return {flag for flag in run.config if "speculative" in flag}
+
+
+def _way(run: Run, shown: set[str]) -> str | None:
+    drafting = _flags(run)
+    if drafting & shown:
+        return ", ".join(f"{flag}={run.config[flag]}" for flag in sorted(drafting & shown))
+    if drafting or run.use.drafted_tokens:
+        return "on"
+    return "off" if run.config else None
+
+
+def headline_metric(pair: Pair) -> str:
+    """
+    Return the name of the metric to look at first: chosen by what was asked and sent, never by the values.
+
+    Goodput if an objective is set, else output tokens per second; at a fixed rate that only repeats the rate, so there
+    it is the time per output token.
+    """
+    if all(result.goodput is not None for side in pair.sides for result in side.results):
+        return GOODPUT
+    kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}
+    return TPOT if kinds == {"open"} else OUTPUT

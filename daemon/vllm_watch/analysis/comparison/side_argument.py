@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.source_names import without_endings
+from vllm_watch.analysis.loadtest.source_kind import without_endings
 from vllm_watch.daemon.config.times import TimeRange, parse_from_to
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -20,14 +20,7 @@ _RANGE = re.compile(r"(?:(?P<server>[^@]+)@)?(?P<times>(?:now|[-+\d])[-+\d:.TtZz
 
 
 class RangeArgument(NamedTuple):
-    """
-    A time range of a server's series in a Prometheus: ``2026-11-20T14:00/14:10``, ``qwen@-2h/-1h``.
-
-    Args:
-        text: As given.
-        times: From when to when.
-        server: The server's name, `None` if it is given elsewhere.
-    """
+    """A time range of a server's series in a Prometheus, as given: ``2026-11-20T14:00/14:10``, ``qwen@-2h/-1h``."""
 
     text: str
     times: TimeRange
@@ -86,7 +79,6 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
 
 
 def _source(text: str, exists: Callable[[str], bool], now: float) -> str | RangeArgument:
-    """Return a time range, or the path of a file."""
     found = None if exists(text) else _RANGE.fullmatch(text)
     if found is None:
         return text

@@ -5,80 +5,102 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
-from vllm_watch.analysis.comparison.finding import Finding, SideFinding, of_sides
-from vllm_watch.analysis.comparison.headline import headline_metric
-from vllm_watch.analysis.comparison.load_kinds import load_kind
 from vllm_watch.analysis.comparison.metrics import BY_NAME, Metric
-from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_values
-from vllm_watch.analysis.comparison.speculation import speculations
-from vllm_watch.analysis.loadtest.metric_titles import titled
-from vllm_watch.analysis.loadtest.model import Phase, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import duration, milliseconds, moment, percent
-from vllm_watch.analysis.loadtest.run_times import overlap, seconds
-from vllm_watch.daemon.statistics.littles_law import check_littles_law
+from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric, load_kind, metric_values, speculations
+from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
+from vllm_watch.daemon.catalog.metric_titles import titled
+from vllm_watch.daemon.catalog.number_texts import duration, milliseconds, moment, percent
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
+from vllm_watch.daemon.statistics.steady_window import LATENCIES, MIN_SECONDS
+from vllm_watch.daemon.statistics.throughput_fit import check_littles_law
 
 
 ACCEPTANCE_TOLERANCE = 0.03
 SUCCESS_GOOD = 0.99
 SUCCESS_LIMIT = 0.90
 SHORTEST_SECONDS = 10.0
-STEADY_SECONDS = 60.0
 ROUNDS = 10
 """How many requests each user of a closed load sends at least."""
 IDLE_SHARE = 0.1
 UNSTABLE_CV = 0.10
 FEWEST_TO_VARY = 3
-LATENCIES = 5
-"""How many times the slowest requests a run lasts at least."""
+
+
+class Finding(NamedTuple):
+    """What is wrong, in a sentence; `prevents`: the numbers would mislead, so none is shown unless it is asked for."""
+
+    text: str
+    prevents: bool
+
+
+class SideFinding(NamedTuple):
+    """
+    What is wrong with one side, in the parts of a sentence: ``The runs of``, its name, ``last only 5 s``.
+
+    `why` follows after a colon, and is the same whatever the side.
+    """
+
+    before: str
+    side: str
+    after: str
+    why: str = ""
+    prevents: bool = False
+
+    def clause(self) -> str:
+        """Return the sentence without its end."""
+        return f"{self.before} {self.side} {self.after}"
+
+    def finding(self, clause: str) -> Finding:
+        """Return a clause, with the reason if there is one, as a finding."""
+        return Finding(f"{clause}: {self.why}" if self.why else f"{clause}.", self.prevents)
+
+
+def of_sides(found: Iterable[SideFinding | None]) -> Iterator[Finding]:
+    """Yield findings on both sides as one sentence where only the names or values differ, all others as they are."""
+    sides = [side for side in found if side is not None]
+    if len(sides) == 2 and sides[0][3:] == sides[1][3:]:
+        a, b = sides
+        if (a.before, a.after) == (b.before, b.after):
+            yield a.finding(a._replace(side=f"{a.side} and {b.side}").clause())
+        else:
+            other = b._replace(before=f"{b.before[:1].lower()}{b.before[1:]}")
+            yield a.finding(f"{a.clause()}, and {other.clause()}")
+        return
+    yield from (side.finding(side.clause()) for side in sides)
 
 
 def check_repetition(pair: Pair) -> Iterator[Finding]:
     """No run is there twice."""
     seen: list[tuple[Result, float | None]] = []
     names: list[str] = []
-    for side in pair.sides:
-        for run, result in zip(side.runs, side.results, strict=True):
-            if result.duration_s is not None and (result, run.start) in seen:
-                twin = names[seen.index((result, run.start))]
-                yield Finding(f"One run is there twice: {run.name} of {side.name} and {twin}.", prevents=True)
-                return
-            seen.append((result, run.start))
-            names.append(f"{run.name} of {side.name}")
+    for side, run, result in _all_runs(pair):
+        if result.duration_s is not None and (result, run.start) in seen:
+            twin = names[seen.index((result, run.start))]
+            yield Finding(f"One run is there twice: {run.name} of {side.name} and {twin}.", prevents=True)
+            return
+        seen.append((result, run.start))
+        names.append(f"{run.name} of {side.name}")
 
 
 def check_overlap(pair: Pair) -> Iterator[Finding]:
     """No two time ranges of a server are of the same requests; of which server a file is, is not known."""
-    runs = [(side.name, run) for side in pair.sides for run in side.runs]
-    at_once = [(one, other) for one, other in combinations(runs, 2) if overlap(one[1], other[1])]
-    for (one, run), (other, later) in at_once:
+    runs = [(side.name, run) for side, run, _ in _all_runs(pair)]
+    doubt: str | None = None
+    for (one, run), (other, later) in combinations(runs, 2):
+        if not overlap(run, later):
+            continue
+        text = f"The times of {run.name} of {one} and {later.name} of {other} overlap"
         if run.server == later.server is not None:
-            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap: they share requests."
-            yield Finding(text, prevents=True)
+            yield Finding(f"{text}: they share requests.", prevents=True)
             return
-    for (one, run), (other, later) in at_once:
         if (run.server is None) != (later.server is None):
-            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap"
-            yield Finding(f"{text}: if they are of one server, they share requests.", prevents=False)
-            return
-
-
-def check_idle(pair: Pair) -> Iterator[Finding]:
-    """A load that no client measured has no long time without work in it, such as that after a warm-up."""
-    if pair.view == "server":
-        yield from of_sides(_idle(side) for side in pair.sides)
-
-
-def check_acceptance(pair: Pair) -> Iterator[Finding]:
-    """With the same speculative decoding equally many drafts were accepted."""
-    ways = speculations(pair)
-    a, b = (side.mean(_acceptance) for side in pair.sides)
-    if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
-        text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."
-        yield Finding(text, prevents=False)
+            doubt = doubt or text
+    if doubt is not None:
+        yield Finding(f"{doubt}: if they are of one server, they share requests.", prevents=False)
 
 
 def check_errors(pair: Pair) -> Iterator[Finding]:
@@ -97,6 +119,28 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
         else:
             settled.append(side)
     yield from of_sides(_short(side) for side in settled)
+
+
+def check_idle(pair: Pair) -> Iterator[Finding]:
+    """A load that no client measured has no long time without work in it, such as that after a warm-up."""
+    if pair.view == "server":
+        yield from of_sides(_idle(side) for side in pair.sides)
+
+
+def check_saturation(pair: Pair) -> Iterator[Finding]:
+    """Both sides were saturated, or neither."""
+    states = pair.a.is_saturated, pair.b.is_saturated
+    if None not in states and states[0] != states[1]:
+        side = pair.a if states[0] else pair.b
+        yield Finding(
+            f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
+            prevents=False,
+        )
+
+
+def check_steadiness(pair: Pair) -> Iterator[Finding]:
+    """No run drifts."""
+    yield from of_sides(_drift(side) for side in pair.sides)
 
 
 def check_in_flight(pair: Pair) -> Iterator[Finding]:
@@ -121,33 +165,44 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
     )
 
 
-def check_steadiness(pair: Pair) -> Iterator[Finding]:
-    """No run drifts."""
-    yield from of_sides(_drift(side) for side in pair.sides)
-
-
-def check_saturation(pair: Pair) -> Iterator[Finding]:
-    """Both sides were saturated, or neither."""
-    states = pair.a.is_saturated, pair.b.is_saturated
-    if None not in states and states[0] != states[1]:
-        side = pair.a if states[0] else pair.b
-        yield Finding(
-            f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
-            prevents=False,
-        )
+def check_acceptance(pair: Pair) -> Iterator[Finding]:
+    """With the same speculative decoding equally many drafts were accepted."""
+    ways = speculations(pair)
+    a, b = (side.mean(_acceptance) for side in pair.sides)
+    if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
+        text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."
+        yield Finding(text, prevents=False)
 
 
 def check_order(pair: Pair) -> Iterator[Finding]:
     """The sides took turns: otherwise all that changed over time counts as a difference between them."""
-    starts = [[run.start for run in side.runs if run.start is not None] for side in pair.sides]
-    if min(map(len, starts)) < 2:
-        return
-    if max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]):
+    a, b = ([run.start for run in side.runs if run.start is not None] for side in pair.sides)
+    if min(len(a), len(b)) >= 2 and (max(a) < min(b) or max(b) < min(a)):
         yield Finding(
             "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
             "as a difference. Let the sides take turns.",
             prevents=False,
         )
+
+
+RUN_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
+    check_errors,
+    check_duration,
+    check_idle,
+    check_saturation,
+    check_steadiness,
+    check_in_flight,
+    check_variation,
+    check_acceptance,
+    check_order,
+)
+"""In the order of what they say."""
+
+
+def _all_runs(pair: Pair) -> Iterator[tuple[Measured, Run, Result]]:
+    for side in pair.sides:
+        for run, result in zip(side.runs, side.results, strict=True):
+            yield side, run, result
 
 
 def _idle(side: Measured) -> SideFinding | None:
@@ -191,7 +246,7 @@ def _missing_answers(side: Measured) -> SideFinding | None:
 
 def _short(side: Measured) -> SideFinding | None:
     lasted = [result.duration_s for result in side.results if result.duration_s is not None]
-    if not lasted or min(lasted) >= STEADY_SECONDS:
+    if not lasted or min(lasted) >= MIN_SECONDS:
         return None
     before, last = ("The run of", "lasts") if len(side.runs) == 1 else ("The runs of", "last")
     return SideFinding(
@@ -199,7 +254,7 @@ def _short(side: Measured) -> SideFinding | None:
         side.name,
         f"{last} only {_below(min(lasted), 10)}",
         "the start and the end of the load are a part of the values. "
-        f"Runs of {duration(STEADY_SECONDS)} or longer are advised.",
+        f"Runs of {duration(MIN_SECONDS)} or longer are advised.",
     )
 
 
@@ -234,7 +289,6 @@ def _drift(side: Measured) -> SideFinding | None:
 
 
 def _within(phase: Phase, run: Run) -> float:
-    """Return how many seconds of a phase are in the load."""
     if run.start is None or run.end is None:
         return 0.0
     return max(min(phase.end, run.end) - max(phase.start, run.start), 0.0)
@@ -251,26 +305,23 @@ def _acceptance(run: Run) -> float | None:
 
 
 def _success(results: Sequence[Result]) -> float | None:
-    """Return the share of requests that succeeded, `None` if nothing is known of failures."""
-    known = [(result.successful, result.failed) for result in results]
-    good = sum(successful for successful, failed in known if successful is not None and failed is not None)
-    bad = sum(failed for successful, failed in known if successful is not None and failed is not None)
-    return good / (good + bad) if good + bad else None
+    counts = [(r.successful, r.failed) for r in results if r.successful is not None and r.failed is not None]
+    good, all_of_them = sum(good for good, _ in counts), sum(good + bad for good, bad in counts)
+    return good / all_of_them if all_of_them else None
 
 
 def _answered(side: Measured) -> float | None:
     """Return the share of prompts with an answer in the runs whose client does not count failures, `None` if all do."""
-    known = [
+    counts = [
         (result.successful, run.load.num_prompts)
         for run, result in zip(side.runs, side.results, strict=True)
-        if result.view == "client" and result.failed is None
+        if result.view == "client" and result.failed is None and result.successful is not None and run.load.num_prompts
     ]
-    asked = sum(prompts for answers, prompts in known if answers is not None and prompts)
-    return sum(answers for answers, prompts in known if answers is not None and prompts) / asked if asked else None
+    asked = sum(prompts for _, prompts in counts)
+    return sum(answers for answers, _ in counts) / asked if asked else None
 
 
 def _too_short(run: Run, result: Result) -> str | None:
-    """Return why a run is too short for anything."""
     lasted, users = result.duration_s, run.load.max_concurrency
     if lasted is not None and lasted < SHORTEST_SECONDS:
         return f"{run.name} lasts {_below(lasted, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict on each metric, all of the family together, and the method in a sentence."""
+"""
+The one decider of whether a difference is real: the verdict on each metric, and which of several configurations wins.
+
+The metrics of the family are tested together. A configuration wins by a metric if these verdicts call it better than
+each of the others, so a matrix of several says nothing that its pairs do not say.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,43 @@ import math
 
 from collections.abc import Sequence
 
-from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, Estimate
-from vllm_watch.analysis.comparison.metrics import FAMILY, family_weights
-from vllm_watch.analysis.comparison.model import Row, Verdict
-from vllm_watch.analysis.comparison.pair import Pair
-from vllm_watch.daemon.statistics.holm import holm_adjusted
+from msgspec.structs import replace
+
+from vllm_watch.analysis.comparison.comparability import side_settings, traps
+from vllm_watch.analysis.comparison.comparison_model import Decision, MatrixRow, Row, Side, Verdict
+from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, Estimate, estimate
+from vllm_watch.analysis.comparison.metrics import (
+    BY_NAME,
+    FAMILY,
+    GOODPUT,
+    METRICS,
+    OUTPUT,
+    TPOT,
+    Metric,
+    family_weights,
+)
+from vllm_watch.analysis.comparison.pair import (
+    Measured,
+    Pair,
+    common_view,
+    headline_metric,
+    mean_known,
+    measured,
+    metric_mean,
+)
+from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.daemon.catalog.metric_titles import View
+from vllm_watch.daemon.statistics.ratio import holm_adjusted
 
 
+MEMORY = "memory_gib"
+
+_CRITERIA = (
+    ("lowest TTFT", "ttft_ms.p50"),
+    ("most throughput", OUTPUT),
+    ("most users within the objective", GOODPUT),
+)
+_MATRIX = ("ttft_ms.p50", TPOT, OUTPUT, GOODPUT)
 _OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."
 _SERVER_VIEW = " The server's view: a percentile is only known to be in a bucket, and its value is an estimate there."
 _EXPLAINED = " To read more: vllm-watch compare --explain."
@@ -22,32 +57,30 @@ _MORE_RUNS = "There are too few runs for how much they vary: not even a factor o
 _CORRECTED = "The interval leaves out 0, but six metrics are tested together, and then it is not enough."
 
 
-def verdict_rows(estimates: Sequence[Estimate], headline: str) -> tuple[Row, ...]:
-    """
-    Return the rows of the metrics that are compared.
-
-    Args:
-        estimates: Of these metrics; those of the family are tested together.
-        headline: The metric that was chosen before any value was seen.
-    """
-    tested = {each.metric.name: each.p for each in estimates if each.metric.in_family and each.p is not None}
-    adjusted = holm_adjusted(tested, family_weights(headline))
-    return tuple(_row(each, adjusted.get(each.metric.name), headline) for each in estimates)
-
-
-def blocked_row(known: Estimate, note: str, headline: str) -> Row:
-    """Return the row of a metric that the sides cannot be compared in: its values, and why."""
-    return Row(
-        metric=known.metric.name,
-        unit=known.metric.unit,
-        higher_is_better=known.metric.higher_is_better,
-        verdict="not_compared",
-        a=known.a,
-        b=known.b,
-        n=known.n,
-        is_headline=known.metric.name == headline,
-        note=note,
-    )
+def verdict_rows(pair: Pair) -> tuple[Row, ...]:
+    """Return the verdict on each metric that a side has, the headline first."""
+    headline, trapped = headline_metric(pair), traps(pair)
+    weights = family_weights(headline)
+    estimates = [
+        found
+        for metric in METRICS
+        if (found := estimate(metric, pair, 1 - SIGNIFICANCE * weights.get(metric.name, 1.0))) is not None
+    ]
+    tested = {
+        each.metric.name: each.p
+        for each in estimates
+        if each.metric.in_family and each.p is not None and each.metric.name not in trapped
+    }
+    adjusted = holm_adjusted(tested, weights)
+    rows = []
+    for each in estimates:
+        name = each.metric.name
+        if name in trapped:
+            bare = Estimate(each.metric, each.a, each.b, n=each.n, note=trapped[name])
+            rows.append(_row(bare, "not_compared", None, is_headline=name == headline))
+        else:
+            rows.append(_row(each, *_verdict(each, adjusted.get(name)), is_headline=name == headline))
+    return tuple(sorted(rows, key=lambda row: not row.is_headline))
 
 
 def method(pair: Pair) -> str:
@@ -68,29 +101,36 @@ def method(pair: Pair) -> str:
     )
 
 
-def _row(known: Estimate, adjusted: float | None, headline: str) -> Row:
-    verdict, note = _verdict(known, adjusted)
-    has_interval = known.ratio is not None
-    return Row(
-        metric=known.metric.name,
-        unit=known.metric.unit,
-        higher_is_better=known.metric.higher_is_better,
-        verdict=verdict,
-        a=known.a,
-        b=known.b,
-        difference=known.b - known.a if has_interval and known.a is not None and known.b is not None else None,
-        percent=_percent(known.ratio),
-        low=_percent(known.low),
-        high=_percent(known.high),
-        n=known.n,
-        detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
-        is_headline=known.metric.name == headline,
-        note=" ".join(text for text in (known.note, note) if text) or None,
+def matrix(sides: Sequence[Side]) -> tuple[MatrixRow, ...]:
+    """Return a row for each side: what it ran with, as far as the sides differ, and its values."""
+    settings = [side_settings(side.runs) for side in sides]
+    names = sorted({name for flags in settings for name in flags})
+    differing = [name for name in names if len({flags.get(name) for flags in settings}) > 1]
+    view = common_view(sides)
+    return tuple(
+        MatrixRow(
+            name=side.name,
+            config={name: flags[name] for name in differing if name in flags},
+            values=_matrix_values(side, view),
+        )
+        for side, flags in zip(sides, settings, strict=True)
+    )
+
+
+def decide(sides: Sequence[Side]) -> tuple[Decision, ...]:
+    """Return who wins by each criterion; nobody where it is not shown."""
+    view = common_view(sides)
+    if view is None:
+        return ()
+    in_view = [measured(side, view) for side in sides]
+    return (
+        *(_decision(criterion, BY_NAME[name], in_view, view) for criterion, name in _CRITERIA),
+        _memory_decision(sides),
     )
 
 
 def _verdict(known: Estimate, adjusted: float | None) -> tuple[Verdict, str | None]:
-    """Return the verdict on one metric, and what must be said with it."""
+    """Return the verdict on one metric by its estimate and its p after Holm's correction, and what must be added."""
     if known.ratio is None:
         return "too_few", None
     low = -math.inf if known.low is None else known.low - 1
@@ -106,11 +146,96 @@ def _verdict(known: Estimate, adjusted: float | None) -> tuple[Verdict, str | No
     return ("too_few", _MORE_RUNS) if _is_hopeless(known) else ("no_difference_shown", None)
 
 
+def _row(known: Estimate, verdict: Verdict, note: str | None, *, is_headline: bool) -> Row:
+    has_difference = known.ratio is not None and known.a is not None and known.b is not None
+    return Row(
+        metric=known.metric.name,
+        unit=known.metric.unit,
+        higher_is_better=known.metric.higher_is_better,
+        verdict=verdict,
+        a=known.a,
+        b=known.b,
+        difference=(known.b or 0.0) - (known.a or 0.0) if has_difference else None,
+        percent=_percent(known.ratio),
+        low=_percent(known.low),
+        high=_percent(known.high),
+        n=known.n,
+        detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
+        is_headline=is_headline,
+        note=" ".join(text for text in (known.note, note) if text) or None,
+    )
+
+
 def _is_hopeless(known: Estimate) -> bool:
-    """Return whether nothing that occurs would have been found."""
     return known.detectable is not None and known.detectable > _HOPELESS
 
 
 def _percent(ratio: float | None) -> float | None:
     """Return a ratio as a difference in per cent; one beyond all numbers is not known."""
     return None if ratio is None or math.isinf(ratio) else (ratio - 1) * 100
+
+
+def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
+    values = {} if view is None else {name: metric_mean(BY_NAME[name], measured(side, view)) for name in _MATRIX}
+    values[MEMORY] = _memory(side)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: View) -> Decision:
+    """
+    Return which side is better than each of the others.
+
+    It needs no correction for their number: the best side has to be better than the second best, too.
+    """
+    undecided = Decision(criterion=criterion, metric=metric.name)
+    values = [metric_mean(metric, side) for side in sides]
+    lacking = [side.name for side, value in zip(sides, values, strict=True) if value is None]
+    if lacking:
+        hint = " Give an objective." if metric.name == GOODPUT else ""
+        return replace(undecided, note=f"Not known of {', '.join(lacking)}.{hint}")
+    ranked = sorted(range(len(sides)), key=lambda at: values[at] or 0.0, reverse=metric.higher_is_better)
+    best, others = ranked[0], sorted(ranked[1:])
+    rows = [_row_of(metric, Pair(sides[min(best, other)], sides[max(best, other)], view)) for other in others]
+    trap = next((row.note for row in rows if row.verdict == "not_compared"), None)
+    if trap is not None:
+        return replace(undecided, note=trap)
+    not_shown = [
+        sides[other].name
+        for other, row in zip(others, rows, strict=True)
+        if row.verdict != ("better" if other < best else "worse")
+    ]
+    if not_shown:
+        note = f"{sides[best].name} has the best value, but a difference to {', '.join(not_shown)} is not shown."
+        return replace(undecided, note=note)
+    is_single = any(len(sides[best].runs) == len(sides[other].runs) == 1 for other in others)
+    return replace(undecided, winner=sides[best].name, note="Within one run." if is_single else None)
+
+
+def _row_of(metric: Metric, pair: Pair) -> Row:
+    return next(row for row in verdict_rows(pair) if row.metric == metric.name)
+
+
+def _memory_decision(sides: Sequence[Side]) -> Decision:
+    undecided = Decision(criterion="least memory", metric=MEMORY)
+    values = {side.name: value for side in sides if (value := _memory(side)) is not None}
+    if len(values) < len(sides):
+        lacking = ", ".join(side.name for side in sides if side.name not in values)
+        return replace(undecided, note=f"Not known of {lacking}.")
+    winners = [name for name, value in values.items() if value <= min(values.values()) * 1.01]
+    if len(winners) > 1:
+        return replace(undecided, note=f"{', '.join(winners)} are within 1 %.")
+    return replace(undecided, winner=winners[0], note="Weights and the KV cache that was used at most.")
+
+
+def _memory(side: Side) -> float | None:
+    """Return the memory for the weights and for the KV cache that was used at most, in GiB, on average."""
+    return mean_known([_run_memory(run) for run in side.runs])
+
+
+def _run_memory(run: Run) -> float | None:
+    used = run.use.max_kv_cache_usage_ratio
+    try:
+        weights, cache = (float(run.hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
+    except (KeyError, ValueError):
+        return None
+    return None if used is None else weights + cache * used

@@ -17,19 +17,9 @@ from typing import NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
-from vllm_watch.analysis.loadtest.prometheus_queries import (
-    CONFIG,
-    COUNTERS,
-    FACT_GAUGES,
-    GAUGES,
-    HISTOGRAMS,
-    INFO,
-    LAST_READING,
-    POSITION,
-    STATES,
-)
+from vllm_watch.analysis.loadtest.prometheus_queries import COUNTERS, HISTOGRAMS, LAST_READING, PLAIN
+from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.catalog.states import EngineState
@@ -46,24 +36,16 @@ EVERY_SECONDS = 5.0
 
 _START = f"{PREFIX}server_start_timestamp_seconds"
 _LAST_READING = PREFIX + LAST_READING
-_GAUGE_NAMES = frozenset(
-    PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+_NAMES = frozenset(
+    PREFIX + name
+    for name in (*PLAIN, *COUNTERS, *(f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum")))
 )
-_COUNTER_NAMES = frozenset(PREFIX + name for name in COUNTERS)
-_HISTOGRAM_NAMES = frozenset(f"{PREFIX}{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum"))
 _CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 _RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
 
 
 class DaemonQuery(NamedTuple):
-    """
-    Which vllm-watch, and for how long it is watched.
-
-    Args:
-        target: Which one.
-        seconds: How long it is watched.
-        server: The only server that counts; `None` for all.
-    """
+    """Which vllm-watch is watched, for how many seconds, and of which server alone; `None` for all."""
 
     target: DaemonTarget
     seconds: float
@@ -117,30 +99,26 @@ def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
 
 def _families(text: str) -> dict[str, list[Sample]]:
     """Return the samples of each server."""
-    found: dict[str, list[Sample]] = defaultdict(list)
+    by_server: dict[str, list[Sample]] = defaultdict(list)
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, IndexError):  # What the parser makes of a text that is none.
         raise DaemonError("/metrics is not what a vllm-watch answers") from None
     for sample in samples:
         if "server" in sample.labels and sample.name.startswith(PREFIX):
-            found[sample.labels["server"]].append(sample)
-    return found
+            by_server[sample.labels["server"]].append(sample)
+    return by_server
 
 
 def _answers(samples: Sequence[Sample], now: float) -> Answers:
     """Return a server's samples as what a Prometheus answers for one moment: by the daemon's clock, if it is ahead."""
     at = max([now, *(sample.value for sample in samples if sample.name == _LAST_READING)])
-
-    def named(names: frozenset[str]) -> tuple[PromSeries, ...]:
-        return tuple(
-            PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
-            for sample in samples
-            if sample.name in names
-        )
-
-    sampled = (PromSeries({}, ((at, at),)),)
-    return Answers(sampled, named(_GAUGE_NAMES), named(_COUNTER_NAMES), named(_HISTOGRAM_NAMES))
+    series = (
+        PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
+        for sample in samples
+        if sample.name in _NAMES
+    )
+    return Answers((PromSeries({}, ((at, at),)),), tuple(series))
 
 
 def _hours(body: bytes) -> dict[str, list[Point]]:

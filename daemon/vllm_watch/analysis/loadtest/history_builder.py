@@ -11,22 +11,35 @@ from __future__ import annotations
 import math
 
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
-from vllm_watch.analysis.loadtest.model import Event
-from vllm_watch.analysis.loadtest.started_with import StartedWith
+from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.server_history import (
+    ACCEPTED,
+    FINISHED,
+    HTTP_REQUESTS,
+    REJECTIONS,
+    Point,
+    ServerHistory,
+    added,
+    labelled,
+)
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
-from vllm_watch.daemon.catalog.states import STATES
-from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.catalog.states import STATES, EngineState
+from vllm_watch.daemon.reading.log_reader import TimedEvent
+from vllm_watch.daemon.state.configuration import are_all_known
+from vllm_watch.daemon.state.snapshot import EngineTotals, ServerSnapshot
+from vllm_watch_parsers.events import Lifecycle, StartupFact
+from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
+from vllm_watch_parsers.scrape import Histogram, MetricsReading
 
 
 MAX_POINTS = 16_384
 MAX_EVENTS = 1000
-"""So many events are kept, the last ones."""
+"""The most events that are kept: the last ones."""
 
 LOG_ALONE = (
     "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
@@ -37,6 +50,25 @@ _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
 _STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
+
+_DEVICE = "device"
+_SIZES = {"model_load_gib": "model_memory_gib", "kv_cache_memory_gib": "kv_cache_memory_gib"}
+"""What the log prints of memory, and what it is called among the hardware."""
+
+_OF_EACH_ENGINE = ("max_running_requests", "kv_cache_capacity_tokens")
+"""Facts that each engine of a data-parallel server has for itself."""
+
+_HIT_COUNTERS = (
+    "prompt_tokens_cached",
+    "prompt_tokens_computed",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "external_prefix_cache_queries",
+    "external_prefix_cache_hits",
+    "mm_cache_queries",
+    "mm_cache_hits",
+)
+"""Counters of a scrape that are no series, by the names of `metric_names`."""
 
 
 class _Life(NamedTuple):
@@ -63,8 +95,8 @@ class HistoryBuilder:
         """Take in a point; one of the same second as the last one takes its place."""
         self._added += 1
         if self.points and point.at <= self.points[-1].at:
-            point = point._replace(at=self.points[-1].at, is_fresh=point.is_fresh or self.points[-1].is_fresh)
-            self.points.pop()
+            last = self.points.pop()
+            point = point._replace(at=last.at, is_fresh=point.is_fresh or last.is_fresh)
         if self.points and point.state != self.points[-1].state and point.state in _STATES_TO_TELL:
             self._events.append(Event(at=point.at, text=f"the server is {point.state}"))
         self.points.append(point)
@@ -89,11 +121,10 @@ class HistoryBuilder:
 
     def _note_config(self, point: Point) -> None:
         """Take in what a life of the server ran with, as far as is known at a point."""
-        known = self.started_with
         life = self._lives.get(point.process)
-        if life is None or life.revision != known.revision:
+        if life is None or life.revision != self.started_with.revision:
             start = point.at if life is None else life.start
-            self._lives[point.process] = _Life(start, known.revision, known.config)
+            self._lives[point.process] = _Life(start, self.started_with.revision, self.started_with.config)
 
     def _config_since(self) -> float:
         """Return the start of the first life from which on no flag has another value than at the end; 0 of all."""
@@ -115,27 +146,25 @@ class HistoryBuilder:
 
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
-        known = self.started_with
+        facts = self.started_with
         thinned = (
-            [f"The history is long: its {self._added:,} readings are {len(self.points):,} points, and peaks are lower."]
-            if self._added > MAX_POINTS
-            else []
+            f"The history is long: its {self._added:,} readings are {len(self.points):,} points, and peaks are lower."
         )
         return ServerHistory(
             source=source,
             name=name,
-            model=known.model,
-            version=known.version,
-            config=known.config,
-            facts=known.facts_together,
+            model=facts.model,
+            version=facts.version,
+            config=facts.config,
+            facts=facts.facts_together,
             points=tuple(self.points),
             events=tuple(self._events),
-            hardware=known.hardware,
+            hardware=facts.hardware,
             has_metrics=has_metrics,
-            warnings=(*warnings, *thinned),
-            engine_generation=known.engine_generation,
-            is_resolved=known.is_resolved,
-            is_given=known.is_given,
+            warnings=(*warnings, thinned) if self._added > MAX_POINTS else tuple(warnings),
+            engine_generation=facts.engine_generation,
+            is_resolved=facts.is_resolved,
+            is_given=facts.is_given,
             config_since=self._config_since(),
         )
 
@@ -146,34 +175,208 @@ def merged(points: Sequence[Point]) -> list[Point]:
 
     They have one state, if that is enough: else states that change from point to point become one, too.
     """
-    found = _paired(points, lambda one, other: one.state == other.state)
-    return found if len(found) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
+    paired = _paired(points, lambda one, other: one.state == other.state)
+    return paired if len(paired) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
 
 
 def _paired(points: Sequence[Point], is_alike: Callable[[Point, Point], bool]) -> list[Point]:
-    found: list[Point] = []
+    paired: list[Point] = []
     waiting: Point | None = None
     for point in points:
         if waiting is not None and is_alike(waiting, point):
-            found.append(_pair(waiting, point))
+            paired.append(_pair(waiting, point))
             waiting = None
             continue
         if waiting is not None:
-            found.append(waiting)
+            paired.append(waiting)
         waiting = point
-    return [*found, waiting] if waiting is not None else found
+    return [*paired, waiting] if waiting is not None else paired
 
 
 def _pair(one: Point, other: Point) -> Point:
     """Return two points as one, at the time of the later: means of gauges, and the worse of two states."""
     shared = one.gauges.keys() & other.gauges.keys()
     means = {name: (one.gauges[name] + other.gauges[name]) / 2 for name in shared}
-    state = max(one.state, other.state, key=lambda state: STATES[state].severity)
     gauges = {**one.gauges, **other.gauges, **means}
-    return other._replace(gauges=gauges, state=state, is_fresh=one.is_fresh or other.is_fresh)
+    return other._replace(
+        gauges=gauges, state=worst_state((one.state, other.state)), is_fresh=one.is_fresh or other.is_fresh
+    )
 
 
-def typical_step(points: Sequence[Point]) -> float:
-    """Return the usual seconds between two points that have values of their own; 0 if there are not two."""
-    steps = sorted(later.at - earlier.at for earlier, later in pairwise(point for point in points if point.is_fresh))
-    return steps[len(steps) // 2] if steps else 0.0
+class StartedWith:
+    """
+    Gathers what is known of a server; a new start replaces what the one before it reported.
+
+    `config` has flags by name. `hardware` has what the log shows: the device (``cpu``, ``cuda``), the GPU's
+    name where a kernel is configured for it, and memory in GiB.
+    """
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self.model: str | None = None
+        self.engine_generation: str | None = None
+        self.facts: dict[str, float] = {}
+        self._together: dict[str, float] = {}
+        self._flags: Mapping[str, str] = {}
+        self.is_resolved = self.is_given = False
+        self._memory: dict[str, str] = {}
+        self._gpu: str | None = None
+        self.revision = 0
+        """Grows whenever `config` may have changed."""
+
+    def note_events(self, events: Iterable[TimedEvent]) -> None:
+        """Take in events of the log, in order."""
+        for _, event in events:
+            if isinstance(event, StartupFact):
+                self._note_fact(event)
+            elif isinstance(event, Lifecycle) and event.phase == "starting":
+                self._memory, self._gpu = {}, None
+                self.facts, self._together = {}, {}
+                self.revision += 1
+
+    def note_snapshot(self, snapshot: ServerSnapshot) -> None:
+        """Take in the server's names, flags and facts."""
+        flags = snapshot.configuration.flags
+        self.note_flags({name: flag.value for name, flag in flags.items()})
+        self.is_resolved = are_all_known(snapshot.configuration.labels)
+        self.is_given = any(flag.source == "command line" for flag in flags.values())
+        self.version = snapshot.version or self.version
+        self.model = snapshot.model_name or self.model
+        self.engine_generation = snapshot.engine_generation or self.engine_generation
+        for engine in snapshot.engines:
+            if engine.facts and not engine.facts.items() <= self.facts.items():
+                self.facts.update(engine.facts)
+                self.revision += 1
+        for name in _OF_EACH_ENGINE:
+            self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def note_flags(self, flags: Mapping[str, str]) -> None:
+        """Take in all flags that are known now."""
+        self.revision += flags != self._flags
+        self._flags = flags
+
+    def note_engines(self, name: str, values: Sequence[float]) -> None:
+        """Take in a fact of each engine that has it."""
+        if name in _OF_EACH_ENGINE and values:
+            self._together[name] = sum(values)
+
+    @property
+    def facts_together(self) -> Mapping[str, float]:
+        """The facts, those of the engines added up: what all of them hold together, as their gauges are."""
+        return {**self.facts, **self._together}
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """Every flag that is known."""
+        flags = dict(self._flags)
+        for fact, flag in FLAGS_OF_FACTS.items():
+            if fact in self.facts:
+                flags.setdefault(flag, f"{self.facts[fact]:g}")
+        flags.pop(_DEVICE, None)
+        return dict(sorted(flags.items()))
+
+    @property
+    def hardware(self) -> Mapping[str, str]:
+        """What is known of the machine."""
+        devices = {_DEVICE: self._flags.get(_DEVICE), "gpu": self._gpu}
+        return {**{name: value for name, value in devices.items() if value}, **self._memory}
+
+    def _note_fact(self, fact: StartupFact) -> None:
+        self._gpu = fact.gpu or self._gpu
+        for field, name in _SIZES.items():
+            value = getattr(fact, field)
+            # A draft model's line looks like the main model's and comes after it.
+            if value is not None:
+                self._memory.setdefault(name, f"{value:g}")
+
+
+def snapshot_point(snapshot: ServerSnapshot, reading: MetricsReading | None, *, is_fresh: bool) -> Point:
+    """
+    Return a snapshot as a point, all engines together.
+
+    The last scrape is for what is counted there and is no series; `is_fresh` is whether a source has reported since the
+    point before.
+    """
+    totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
+    return Point(
+        snapshot.at,
+        worst_state(engine.state for engine in snapshot.engines),
+        _gauges(snapshot),
+        _counters(snapshot, totals, reading),
+        summed((name, each.histogram) for engine in totals for name, each in engine.histograms.items()),
+        mean_positions(
+            (position, reading.value)
+            for engine in snapshot.engines
+            for position, reading in enumerate(engine.position_acceptance)
+            if reading is not None
+        ),
+        snapshot.starts,
+        is_fresh,
+    )
+
+
+def worst_state(states: Iterable[EngineState]) -> EngineState:
+    """Return the state of a server whose engines are in these states."""
+    return max(states, key=lambda state: STATES[state].severity, default="unknown")
+
+
+def together(name: str, values: list[float]) -> float:
+    """Return the value of all engines together: the mean of ratios, the sum of everything else."""
+    is_mean = name.endswith("_ratio") or name == "spec_decode_mean_acceptance_length"
+    return sum(values) / len(values) if is_mean else sum(values)
+
+
+def summed(histograms: Iterable[tuple[str, Histogram]]) -> dict[str, Histogram]:
+    """Return the histograms of all engines together by name; one with other bounds than the first is left out."""
+    sums: dict[str, Histogram] = {}
+    for name, histogram in histograms:
+        other = sums.get(name)
+        if other is None or other.bounds == histogram.bounds:
+            sums[name] = histogram if other is None else added(other, histogram)
+    return sums
+
+
+def _gauges(snapshot: ServerSnapshot) -> dict[str, float]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for engine in snapshot.engines:
+        for name, reading in engine.gauges.items():
+            values[name].append(reading.value)
+    return {name: together(name, each) for name, each in values.items() if name != "last_token_timestamp_seconds"}
+
+
+def _counters(
+    snapshot: ServerSnapshot, totals: Iterable[EngineTotals], reading: MetricsReading | None
+) -> dict[str, float]:
+    """Return all counters: those of the engines, requests by class of HTTP status, and what a scrape alone counts."""
+    counters: dict[str, float] = defaultdict(float)
+    for each in totals:
+        for name, value in each.counters.items():
+            counters[name] += value.value
+        for reason, value in each.requests_finished.items():
+            counters[labelled(FINISHED, reason)] += value.value
+    for key, count in snapshot.http_requests.items():
+        if key.handler in INFERENCE_HANDLERS and key.code[:1].isdigit():
+            counters[labelled(HTTP_REQUESTS, f"{key.code[0]}xx")] += count
+    for rejected in snapshot.admission_rejections.values():
+        counters[REJECTIONS] += rejected.value
+    return {**counters, **({} if reading is None else _scraped_counters(reading))}
+
+
+def _scraped_counters(reading: MetricsReading) -> dict[str, float]:
+    counters: dict[str, float] = defaultdict(float)
+    for engine in reading.engines.values():
+        for name in _HIT_COUNTERS:
+            if name in engine.counters:
+                counters[name] += engine.counters[name]
+        for position, accepted in enumerate(engine.position_accepted):
+            counters[labelled(ACCEPTED, str(position))] += accepted
+    return counters
+
+
+def mean_positions(ratios: Iterable[tuple[int, float]]) -> tuple[float | None, ...]:
+    """Return the mean acceptance at each position of a draft, of all engines that know it."""
+    by_position: dict[int, list[float]] = defaultdict(list)
+    for position, ratio in ratios:
+        by_position[position].append(ratio)
+    means = {position: sum(values) / len(values) for position, values in by_position.items()}
+    return tuple(means.get(position) for position in range(max(means, default=-1) + 1))

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several sources of one test as one run: what the client measured, and what the server did meanwhile."""
+"""
+Several sources of one test as one run: what the client measured, and what the server did meanwhile.
+
+A benchmark's result has its date in local time without a zone, or none. If the server did nothing like it at that time,
+it is looked for by its shape: the same tokens in the same time, at a time that differs by a zone, or at any time.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.analysis.loadtest.capacity import UNKNOWN, ladder_capacity, latency_turn
-from vllm_watch.analysis.loadtest.history import ServerHistory
-from vllm_watch.analysis.loadtest.matching import Match, match
-from vllm_watch.analysis.loadtest.model import Objective, Report, Run
-from vllm_watch.analysis.loadtest.run_times import overlap, seconds
+from vllm_watch.analysis.loadtest.client_texts import slow_client
+from vllm_watch.analysis.loadtest.load_test import Objective, Report, Result, Run, overlap, seconds
+from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, latency_turn, plateau_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
-from vllm_watch.analysis.loadtest.slow_client import slow_client
+from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, ServerHistory
 
 
 UNCOVERED_SECONDS = 60.0
-"""A load that no client's result covers is a run of its own if it is at least so long: others are warm-ups."""
+"""A load that no client's result covers is a run of its own if it is at least this long: others are warm-ups."""
 
 _SLOW_CLIENT_MS = 20.0
 _SLOW_CLIENT_RATIO = 1.5
@@ -26,50 +30,67 @@ _LENGTHS = 0.1
 _PRINTED_SECONDS = 0.011
 """By how much a printed duration differs from the one in JSON."""
 
+ZONE_STEP = 900.0
+"""Time zones differ by multiples of a quarter of an hour."""
+
+_FARTHEST = 26 * 3600.0
+_TOLERANCE = 0.02
+_LOG_TOLERANCE = 0.06
+"""By how much counts may differ; those of a log are rounded, and cover ten seconds."""
+
+_SHORTEST_IDLE = 3.0
+_DURATION_TOLERANCE = 0.1
+_DURATION_SECONDS = 15.0
+
+_OTHERS = (
+    "The server's counts in the client's time differ from the client's: others used the server, too, or one of the "
+    "clocks is wrong."
+)
+
+
+class Match(NamedTuple):
+    """When a client measured by the server's clock, and what is to be said of how that is known."""
+
+    start: float
+    end: float
+    remark: str | None = None
+
 
 class _Matched(NamedTuple):
+    """A client's run: which history it is of, and when it was by the server's clock."""
+
     client: Run
+    history: int
     when: Match
 
 
-_Place = tuple[int | None, Match]
-"""Which history a run is of, and when it was by its clock."""
-
-_NOWHERE: _Place = (None, Match(0.0, 0.0))
-
-
 def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: Objective | None = None) -> Report:
-    """
-    Return the report of all sources.
-
-    Args:
-        clients: Runs with the client's view alone.
-        histories: Of the servers, from recordings, logs or a Prometheus.
-        objective: What requests had to be answered within.
-    """
+    """Return the report of clients' runs and servers' histories."""
     runs = _without_twins(clients)
     # /metrics knows more than a log: where there are both, the client's view goes with /metrics.
-    ordered = sorted(histories, key=lambda each: not each.has_metrics)
-    places = [_place(run, ordered) for run in runs]
+    ordered = sorted(histories, key=lambda history: not history.has_metrics)
+    places = [_matched(run, ordered) for run in runs]
     joined: list[Run] = []
     for index, history in enumerate(ordered):
-        matched = [_Matched(run, place[1]) for run, place in zip(runs, places, strict=True) if place[0] == index]
+        matched = [place for place in places if place is not None and place.history == index]
         joined = _with_history(joined, history, matched, objective)
-    waiting = [run for run, place in zip(runs, places, strict=True) if place[0] is None]
-    lonely = [_without_server(run, histories) for run in waiting]
-    found = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
-    return Report(runs=_with_ladder(found), latency_turn=latency_turn(_one_configuration(found)))
+    lonely = [_without_server(run, histories) for run, place in zip(runs, places, strict=True) if place is None]
+    every = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
+    return Report(runs=_with_plateau(every), latency_turn=latency_turn(_one_configuration(every)))
 
 
-def _place(run: Run, histories: Sequence[ServerHistory]) -> _Place:
+def _matched(run: Run, histories: Sequence[ServerHistory]) -> _Matched | None:
     """Return the history that a run is of: that of its own recording, else one at its time, else one of its shape."""
-    found = [(index, when) for index, each in enumerate(histories) if (when := match(run, each)) is not None]
-    best = min(
-        found,
-        key=lambda each: (not _is_recorded_with(run, histories[each[0]]), each[1].remark is not None),
+    places = [
+        _Matched(run, index, when)
+        for index, history in enumerate(histories)
+        if (when := match(run, history)) is not None
+    ]
+    return min(
+        places,
+        key=lambda place: (not _is_recorded_with(run, histories[place.history]), place.when.remark is not None),
         default=None,
     )
-    return _NOWHERE if best is None else best
 
 
 def _is_recorded_with(run: Run, history: ServerHistory) -> bool:
@@ -81,28 +102,27 @@ def _with_history(
     runs: Sequence[Run], history: ServerHistory, matched: Sequence[_Matched], objective: Objective | None
 ) -> list[Run]:
     """Return the runs with those of one more history, which may be another source of a server that is there already."""
-    found = [_with_source(run, history) if _is_of_same_server(run, history) else run for run in runs]
-    ordered = sorted(matched, key=lambda each: each.when.start)
+    joined = [
+        msgspec.structs.replace(run, source=(*run.source, history.source)) if _is_of_same_server(run, history) else run
+        for run in runs
+    ]
+    ordered = sorted(matched, key=lambda place: place.when.start)
     if ordered:
-        views = server_runs(history, [(each.when.start, each.when.end) for each in ordered], objective)
-        found += [_joined(each, view) for each, view in zip(ordered, views, strict=True)]
-    known = [run for run in found if history.source in run.source]
+        views = server_runs(history, [(place.when.start, place.when.end) for place in ordered], objective)
+        joined += [_joined(place, view) for place, view in zip(ordered, views, strict=True)]
+    covered = [run for run in joined if history.source in run.source]
     others = [run for run in server_runs(history, (), objective) if run is not None]
-    if known:
+    if covered:
         others = [run for run in others if seconds(run) >= UNCOVERED_SECONDS]
-    return [*found, *(run for run in others if not any(overlap(run, each) for each in known))]
+    return [*joined, *(run for run in others if not any(overlap(run, other) for other in covered))]
 
 
 def _is_of_same_server(run: Run, history: ServerHistory) -> bool:
     """Return whether a history has the same tokens at the same time as a run of another source, and no other name."""
     if run.server is not None and history.server is not None and run.server != history.server:
         return False
-    found = match(run, history)
-    return found is not None and found.remark is None
-
-
-def _with_source(run: Run, history: ServerHistory) -> Run:
-    return msgspec.structs.replace(run, source=(*run.source, history.source))
+    when = match(run, history)
+    return when is not None and when.remark is None
 
 
 def _joined(matched: _Matched, server: Run | None) -> Run:
@@ -130,8 +150,7 @@ def _joined(matched: _Matched, server: Run | None) -> Run:
 
 def _slow_client(client: Run, server: Run) -> list[str]:
     """Return a warning if the client saw the first token much later than the server had it."""
-    latencies = [run.result.ttft_ms.mean if run.result and run.result.ttft_ms else None for run in (client, server)]
-    seen, had = latencies
+    seen, had = (run.result.ttft_ms.mean if run.result and run.result.ttft_ms else None for run in (client, server))
     if seen is None or had is None or seen - had < _SLOW_CLIENT_MS or seen < _SLOW_CLIENT_RATIO * had:
         return []
     return [slow_client(seen, had)]
@@ -147,14 +166,14 @@ def _without_server(run: Run, histories: Sequence[ServerHistory]) -> Run:
 
 def _without_twins(clients: Sequence[Run]) -> list[Run]:
     """Return the clients' runs, each once: a test's JSON and what was printed of it are of one run."""
-    found: list[Run] = []
-    for run in sorted(clients, key=lambda each: each.start is None):
-        twin = next((index for index, each in enumerate(found) if _is_twin(each, run)), None)
+    runs: list[Run] = []
+    for run in sorted(clients, key=lambda client: client.start is None):
+        twin = next((index for index, other in enumerate(runs) if _is_twin(other, run)), None)
         if twin is None:
-            found.append(run)
+            runs.append(run)
         else:
-            found[twin] = _filled(found[twin], run)
-    return found
+            runs[twin] = _filled(runs[twin], run)
+    return runs
 
 
 def _is_twin(one: Run, other: Run) -> bool:
@@ -167,31 +186,32 @@ def _is_twin(one: Run, other: Run) -> bool:
         return False
     if other.start is not None:
         return one.start == other.start and one.result == other.result
-    counts = [
-        (each.successful, each.total_input_tokens, each.total_output_tokens) for each in (one.result, other.result)
-    ]
-    seconds = [each.duration_s or 0.0 for each in (one.result, other.result)]
-    return counts[0] == counts[1] and abs(seconds[0] - seconds[1]) <= _PRINTED_SECONDS
+    first, second = (
+        (result.successful, result.total_input_tokens, result.total_output_tokens)
+        for result in (one.result, other.result)
+    )
+    difference = (one.result.duration_s or 0.0) - (other.result.duration_s or 0.0)
+    return first == second and abs(difference) <= _PRINTED_SECONDS
 
 
 def _filled(run: Run, twin: Run) -> Run:
     """Return a run with what only its twin knows of the load."""
-    known = msgspec.structs.asdict(run.load)
-    missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if known[name] in (None, {})}
+    values = msgspec.structs.asdict(run.load)
+    missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if values[name] in (None, {})}
     load = msgspec.structs.replace(run.load, **missing)
     return msgspec.structs.replace(run, load=load, source=(*run.source, *twin.source))
 
 
-def _with_ladder(runs: Sequence[Run]) -> tuple[Run, ...]:
+def _with_plateau(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Return the runs with the capacity that they show together, where none of them was saturated for long."""
-    capacity = ladder_capacity(_one_configuration(runs))
+    capacity = plateau_capacity(_one_configuration(runs))
     if capacity is None:
         return tuple(runs)
     return tuple(
         run
         if run.capacity is not None and run.capacity.basis == "saturated"
         else msgspec.structs.replace(
-            run, capacity=capacity, notes=tuple(each for each in run.notes if not each.startswith(UNKNOWN))
+            run, capacity=capacity, notes=tuple(note for note in run.notes if not note.startswith(UNKNOWN))
         )
         for run in runs
     )
@@ -201,13 +221,72 @@ def _one_configuration(runs: Sequence[Run]) -> Sequence[Run]:
     """Return the runs if they are loads of one configuration with requests of one length, else none."""
     if len({(run.model, run.version, tuple(sorted(run.config.items()))) for run in runs}) != 1:
         return ()
-    lengths = (
-        [run.load.mean_input_tokens for run in runs],
-        [run.load.mean_output_tokens for run in runs],
-    )
-    return runs if all(map(_are_alike, lengths)) else ()
+    inputs, outputs = ([run.load.mean_input_tokens for run in runs], [run.load.mean_output_tokens for run in runs])
+    return runs if _are_alike(inputs) and _are_alike(outputs) else ()
 
 
 def _are_alike(lengths: Iterable[float | None]) -> bool:
-    known = [length for length in lengths if length is not None]
-    return bool(known) and max(known) <= (1 + _LENGTHS) * min(known)
+    values = [length for length in lengths if length is not None]
+    return bool(values) and max(values) <= (1 + _LENGTHS) * min(values)
+
+
+def match(run: Run, history: ServerHistory) -> Match | None:
+    """Return the part of a history that a client's run is of, `None` if there is none."""
+    result = run.result
+    if result is None or not history.points:
+        return None
+    if run.start is None or run.end is None:
+        return _by_shape(result, history)
+    here = load_between(history.points, run.start, run.end)
+    if here is not None and _agrees(result, here, history) is not False:
+        return Match(run.start, run.end)
+    shifted = _by_zone(result, run.start, run.end, history)
+    if shifted is not None:
+        return shifted
+    has_tokens = here is not None and Growth(here.points).counter(GENERATED)
+    return Match(run.start, run.end, _OTHERS) if has_tokens else None
+
+
+def _by_zone(result: Result, start: float, end: float, history: ServerHistory) -> Match | None:
+    """Look for a run at other zones' times; `None` also if it fits at several."""
+    steps = int(_FARTHEST / ZONE_STEP)
+    shifts = []
+    for shift in (step * ZONE_STEP for step in range(-steps, steps + 1) if step):
+        span = load_between(history.points, start + shift, end + shift)
+        if span is not None and _agrees(result, span, history):
+            shifts.append(shift)
+    if len(shifts) != 1:
+        return None
+    hours = shifts[0] / 3600
+    remark = f"The client's clock and the server's differ by {hours:+g} h: matched by the requests and tokens they saw."
+    return Match(start + shifts[0], end + shifts[0], remark)
+
+
+def _by_shape(result: Result, history: ServerHistory) -> Match | None:
+    """Look for a run whose time is not known among all loads."""
+    spans = [
+        span
+        for span in find_loads(history.points, _SHORTEST_IDLE)
+        if _agrees(result, span, history) and _lasts(result, span)
+    ]
+    if len(spans) != 1:
+        return None
+    remark = "The result has no date: matched to the server's history by the requests and tokens it has."
+    end = spans[0].end
+    return Match(spans[0].start if result.duration_s is None else end - result.duration_s, end, remark)
+
+
+def _lasts(result: Result, span: LoadSpan) -> bool:
+    seconds = result.duration_s
+    if seconds is None:
+        return True
+    return abs(span.end - span.start - seconds) <= _DURATION_SECONDS + _DURATION_TOLERANCE * seconds
+
+
+def _agrees(result: Result, span: LoadSpan, history: ServerHistory) -> bool | None:
+    """Return whether a server counted the tokens that a client did; `None` if either did not count them."""
+    generated, expected = Growth(span.points).counter(GENERATED), result.total_output_tokens
+    if generated is None or not expected:
+        return None
+    tolerance = _TOLERANCE if history.has_metrics else _LOG_TOLERANCE
+    return abs(generated - expected) <= tolerance * expected

@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point, labelled
-from vllm_watch.analysis.loadtest.history_builder import typical_step
-from vllm_watch.analysis.loadtest.snapshot_point import HTTP_REQUESTS
+from vllm_watch.analysis.loadtest.server_history import (
+    COMPUTED,
+    GENERATED,
+    HTTP_REQUESTS,
+    PROMPTED,
+    Growth,
+    Point,
+    labelled,
+    typical_step,
+)
 
 
 IDLE_SECONDS = 30.0
@@ -34,7 +40,7 @@ _STEPS = 1.5
 _AROUND = 16
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
 _SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
-_TOKENS = ("generation_tokens_total", "prompt_tokens_total", "prompt_tokens_computed")
+_TOKENS = (GENERATED, PROMPTED, COMPUTED)
 
 
 class LoadSpan(NamedTuple):
@@ -50,15 +56,15 @@ class LoadSpan(NamedTuple):
 
 
 def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> list[LoadSpan]:
-    """Return the loads of a history, in order; an idle time of at least so long is between two."""
-    found: list[tuple[int, int]] = []
+    """Return the loads of a history, in order; an idle time of at least `idle_seconds` is between two."""
+    spans: list[tuple[int, int]] = []
     step = typical_step(points)
     for index in _busy_intervals(points):
-        if found and _idle_until(points, index, step) - points[found[-1][1]].at < idle_seconds:
-            found[-1] = (found[-1][0], index)
+        if spans and _idle_until(points, index, step) - points[spans[-1][1]].at < idle_seconds:
+            spans[-1] = (spans[-1][0], index)
         else:
-            found.append((index, index))
-    return [_load(points, first - 1, last) for first, last in found]
+            spans.append((index, index))
+    return [_load(points, first - 1, last) for first, last in spans]
 
 
 def load_between(points: Sequence[Point], start: float, end: float) -> LoadSpan | None:
@@ -99,7 +105,7 @@ def _busy_intervals(points: Sequence[Point]) -> list[int]:
 
 
 def _idle_until(points: Sequence[Point], index: int, step: float) -> float:
-    """Return until when there was no work before a point, of which nothing is known where points are missing."""
+    """Return when the idle time before a point ends, at most one step before it: what happened earlier is not known."""
     old, new = points[index - 1], points[index]
     return old.at if has_work(old) else max(old.at, new.at - step)
 

@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of a finished log, also of one that was rotated: each statistics line is a point at its printed time."""
+"""
+The history of a server of which there is only a log, in files or recorded: each statistics line is a point.
+
+Of a finished log, also of one that was rotated, a point has its line's printed time.
+"""
 
 from __future__ import annotations
 
 import re
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.history import ServerHistory
-from vllm_watch.analysis.loadtest.log_replay import LogReplay
+from vllm_watch.analysis.loadtest.history_builder import LOG_ALONE, HistoryBuilder, snapshot_point, worst_state
+from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERATED, ServerHistory
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.state.engine_log import name_of
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.errors import FileError
+from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle, SpecDecoding
 
 
 ToMoment = Callable[[float], float]
@@ -19,6 +31,16 @@ ToMoment = Callable[[float], float]
 
 # The line on drafts belongs to the line of statistics before it.
 _STATISTICS = re.compile(rb"Running: [^\n]*\n(?:[^\n]*Spec[a-zA-Z]{1,20} metrics: [^\n]*\n)?")
+
+_SILENCE_STEP = 10.0
+_SETTLED_SECONDS = 1800.0
+"""After this time since a log's last line no state changes any more."""
+
+_USUAL_INTERVAL = 10.0
+_LONGEST_INTERVAL = 60.0
+_GAPS = 9
+_PAUSE = 1.6
+"""A gap of this many intervals is a pause without lines."""
 
 
 def read_logs(
@@ -30,13 +52,12 @@ def read_logs(
     Raises:
         FileError: A part cannot be read, or there is no line of vLLM in any.
     """
-    logs = [FinishedLog(path) for path in paths]
-    logs.sort(key=lambda log: log.end)
+    logs = sorted((FinishedLog(path) for path in paths), key=lambda log: log.end)
     replay = LogReplay(name)
     whole = sum(log.size for log in logs)
     done = 0
     for log in logs:
-        for batch in log.read_until(_STATISTICS):
+        for batch in log.read(_STATISTICS):
             replay.read(batch)
             progress((done + log.share * log.size) / whole)
         done += log.size
@@ -46,10 +67,126 @@ def read_logs(
         is_empty = whole <= len(logs)
         reason = "is empty" if is_empty else "is no recording or result, and has no line of a vLLM server's log"
         raise FileError(f"{paths[0]}: {reason}")
-    return _moved(replay.history(source, name), to_moment)
-
-
-def _moved(history: ServerHistory, to_moment: ToMoment) -> ServerHistory:
+    history = replay.history(source, name)
     points = tuple(point._replace(at=to_moment(point.at)) for point in history.points)
-    events = tuple(type(event)(at=to_moment(event.at), text=event.text) for event in history.events)
+    events = tuple(Event(at=to_moment(event.at), text=event.text) for event in history.events)
     return history._replace(points=points, events=events)
+
+
+class LogReplay:
+    """Replays one log as the daemon would have seen it: at its statistics lines, starts, ends and failures."""
+
+    def __init__(self, name: str) -> None:
+        self._state = ServerState(ServerSettings(name, has_log=True, metrics_interval=None))
+        self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
+        self._tokens = LogTokens()
+        self._builder = HistoryBuilder()
+        self._end = 0.0
+        self.has_events = False
+        """Whether there was a line that shows what the server did."""
+
+    def read(self, batch: LogBatch) -> None:
+        """Take in some lines; of those that were written before a recording, only what the server was started with."""
+        if batch.is_history:
+            self._state.apply_log(batch)
+            self._builder.started_with.note_events(batch.events)
+            return
+        for part in _parts(batch):
+            self._note_silence(part.end)
+            self._state.apply_log(part)
+            self._tokens.note(part)
+            self._builder.started_with.note_events(part.events)
+            self._end = max(self._end, part.end)
+            if any(isinstance(event, EngineStats | Lifecycle | Failure) for _, event in part.events):
+                self.has_events = True
+                self._add(self._end, is_fresh=True)
+
+    def history(self, source: str, name: str, end: float | None = None, warnings: Sequence[str] = ()) -> ServerHistory:
+        """Return the history until its last line, or until `end`, when the log was watched no more."""
+        if end is not None:
+            self._note_silence(end)
+            self._end = end
+        self._add(self._end, is_fresh=False)
+        if not self._tokens.has_statistics:
+            self._builder.forget_counters(self._tokens.counters)
+        return self._builder.build(source, name, has_metrics=False, warnings=[*warnings, LOG_ALONE])
+
+    def _note_silence(self, end: float) -> None:
+        """Add the points since the last one at which the state changed without a line."""
+        if not self._builder.points:
+            return
+        last = self._builder.points[-1]
+        moment, state = last.at + _SILENCE_STEP, last.state
+        while moment <= min(end - _SILENCE_STEP / 2, last.at + _SETTLED_SECONDS):
+            now = worst_state(self._state.engine_states(moment).values())
+            if now != state:
+                state = now
+                # Requests are printed one by one, and tokens with the next statistics line: both count from then on.
+                self._add(moment, last.counters, is_fresh=False)
+            moment += _SILENCE_STEP
+
+    def _add(self, at: float, counted: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
+        snapshot = self._state.snapshot(at)
+        point = snapshot_point(snapshot, None, is_fresh=is_fresh)
+        self._builder.note(snapshot)
+        counters = {**self._tokens.counters, **point.counters} if counted is None else counted
+        self._builder.add(point._replace(counters=counters))
+
+
+def _parts(batch: LogBatch) -> Iterator[LogBatch]:
+    """Yield a batch in parts that end with a start, an end or a failure, so that each of them is seen."""
+    start = 0
+    for index, (at, event) in enumerate(batch.events):
+        if isinstance(event, Lifecycle | Failure):
+            yield batch._replace(events=batch.events[start : index + 1], requests={}, lines=1, size=0, end=at)
+            start = index + 1
+    rest = batch.events[start:]
+    # The line of statistics ends the batch, unless the block did.
+    stats_at = [at for at, event in rest if isinstance(event, EngineStats)]
+    yield batch._replace(events=rest, end=stats_at[-1] if stats_at else batch.end)
+
+
+class LogTokens:
+    """
+    Adds up tokens and drafts by the statistics lines of one log, over all its engines.
+
+    A line prints tokens per second over the time since the line before it, or, after a pause without lines, over one
+    interval. So the sum of rate times seconds is what was computed, but for the rounding. `counters` are by the names
+    that points have for them.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._gaps: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_GAPS))
+        self.counters: dict[str, float] = {GENERATED: 0.0, COMPUTED: 0.0}
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there was any line of statistics: without one nothing was counted, and not 0."""
+        return bool(self._at)
+
+    def note(self, batch: LogBatch) -> None:
+        """Take in the lines of statistics among some lines."""
+        for at, event in batch.events:
+            # V0's line of hit ratios has no requests.
+            if isinstance(event, EngineStats) and event.requests_running is not None:
+                seconds = self._seconds(name_of(event), at)
+                self.counters[GENERATED] += (event.generation_tokens_per_second or 0.0) * seconds
+                self.counters[COMPUTED] += (event.prompt_tokens_per_second or 0.0) * seconds
+            elif isinstance(event, SpecDecoding):
+                length, accepted = event.mean_acceptance_length, event.accepted_tokens
+                # Each draft gives one token more than those of it that are accepted.
+                if length is not None and accepted is not None and length > 1:
+                    self.counters[DRAFTS] = self.counters.get(DRAFTS, 0.0) + accepted / (length - 1)
+
+    def _seconds(self, engine: str, at: float) -> float:
+        """Return the seconds that a line's rates are over."""
+        last = self._at.get(engine)
+        self._at[engine] = at
+        gaps = self._gaps[engine]
+        gap = at - last if last is not None else 0.0
+        if 1 <= gap <= _LONGEST_INTERVAL:
+            gaps.append(gap)
+        # A line that was read late makes one gap too short: of several the shortest is left out.
+        usual = sorted(gaps)[len(gaps) > 2] if gaps else _USUAL_INTERVAL
+        return gap if 0 < gap <= _PAUSE * usual else usual

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's history as phases: what it did from when to when."""
+"""A server's history over time: its phases, which are what it did from when to when, and its series for plots."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.history_builder import typical_step
+from vllm_watch.analysis.loadtest.load_test import Phase, PhaseName, ServerUse, Steady, Timeline
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, has_work, tokens_grown
-from vllm_watch.analysis.loadtest.model import Phase, PhaseName, Steady
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, Growth, Point, rate, typical_step
+from vllm_watch.analysis.loadtest.server_result import server_use
 from vllm_watch.analysis.loadtest.steady import DRIFT
-from vllm_watch.analysis.loadtest.usage import server_use
 from vllm_watch.daemon.catalog.states import EngineState
 
 
 SHORTEST = 10.0
 """A change of state that lasts less than this, within a load, is no phase of its own."""
+
+MAX_TIMES = 600
+"""The most times of a timeline."""
 
 _STEPS = 3
 _SHARE = 0.01
@@ -39,6 +41,19 @@ _PAUSE = 1.6
 _OF_GAUGES: frozenset[EngineState] = frozenset({"idle", "serving", "saturated"})
 _WORKING = frozenset({"ramp", "saturated", "idle"})
 
+_GAUGES = (
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+    "prefix_cache_hit_ratio",
+    "spec_decode_mean_acceptance_length",
+    "spec_decode_acceptance_ratio",
+)
+_RATES = {"generation_tokens_per_second": GENERATED, "prompt_tokens_per_second": COMPUTED}
+"""Series that are computed from counters where these are known: the gauges are means over ten seconds."""
+
+Value = float | None
+
 
 class _Part(NamedTuple):
     """A part of the time; `shares` are the seconds of each phase, where some were joined."""
@@ -57,19 +72,15 @@ def find_phases(
     points: Sequence[Point], loads: Sequence[LoadSpan], steady: Steady | None, span: tuple[float, float] | None = None
 ) -> tuple[Phase, ...]:
     """
-    Return the phases of a history in order, each with what the server did in it.
+    Return the phases of a history, or of a span of it, in order, each with what the server did in it.
 
-    Args:
-        points: The history.
-        loads: Its loads: a short idle time inside one is no phase.
-        steady: The steady window; work before and after it is `ramp`.
-        span: From when to when; `None` for all.
+    A short idle time inside a load is no phase; work before and after the steady window is `ramp`.
     """
     parts = _merged(_parts(points))
     for load in loads:
         parts = _smooth(parts, load, max(SHORTEST, _STEPS * typical_step(points), _SHARE * (load.end - load.start)))
     if steady is not None and not (steady.problem or "").startswith(DRIFT):
-        parts = [each for part in parts for each in _divided(part, steady)]
+        parts = [piece for part in parts for piece in _divided(part, steady)]
     if span is not None:
         parts = [part._replace(start=max(part.start, span[0]), end=min(part.end, span[1])) for part in parts]
     times = [point.at for point in points]
@@ -103,23 +114,23 @@ def _phase_of(old: Point, new: Point) -> PhaseName:
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:
-    found: list[_Part] = []
+    merged: list[_Part] = []
     for part in parts:
-        if found and found[-1].phase == part.phase:
-            found[-1] = found[-1]._replace(end=part.end)
+        if merged and merged[-1].phase == part.phase:
+            merged[-1] = merged[-1]._replace(end=part.end)
         else:
-            found.append(part)
-    return found
+            merged.append(part)
+    return merged
 
 
 def _smooth(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> list[_Part]:
     """Join what is too short to be a phase with what is around it, within a load; what lasted longest names it."""
-    found: list[_Part] = []
+    joined: list[_Part] = []
     for part in parts:
-        found.append(part)
-        while len(found) >= 3 and _is_flicker(found[-3:], load, shortest):
-            found[-3:] = [_joined(found[-3:])]
-    return _merged(found)
+        joined.append(part)
+        while len(joined) >= 3 and _is_flicker(joined[-3:], load, shortest):
+            joined[-3:] = [_joined(joined[-3:])]
+    return _merged(joined)
 
 
 def _is_flicker(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> bool:
@@ -132,8 +143,7 @@ def _joined(parts: Sequence[_Part]) -> _Part:
     seconds: Counter[PhaseName] = Counter()
     for part in parts:
         seconds.update(part.shares or {part.phase: part.seconds})
-    phase = max(seconds, key=lambda name: seconds[name])
-    return _Part(phase, parts[0].start, parts[-1].end, seconds)
+    return _Part(max(seconds, key=lambda name: seconds[name]), parts[0].start, parts[-1].end, seconds)
 
 
 def _divided(part: _Part, steady: Steady) -> list[_Part]:
@@ -148,5 +158,42 @@ def _divided(part: _Part, steady: Steady) -> list[_Part]:
 def _phase(part: _Part, points: Sequence[Point], times: Sequence[float]) -> Phase:
     inside = points[bisect_left(times, part.start) : bisect_right(times, part.end)]
     has_numbers = part.phase in {"ramp", "steady", "saturated", "stalled"} and len(inside) > 1
-    use = {"result": server_use(inside)} if has_numbers else {}
-    return Phase(phase=part.phase, start=part.start, end=part.end, **use)
+    use = server_use(inside) if has_numbers else ServerUse()
+    return Phase(phase=part.phase, start=part.start, end=part.end, result=use)
+
+
+def timeline(points: Sequence[Point]) -> Timeline:
+    """Return the series of some points, thinned so that peaks survive; a value is of the interval before its time."""
+    times = [point.at for point in points[1:]]
+    values: dict[str, list[Value]] = {name: [point.gauges.get(name) for point in points[1:]] for name in _GAUGES}
+    for name, counter in _RATES.items():
+        values[name] = [_rate(old, new, name, counter) for old, new in pairwise(points)]
+    values = {name: series for name, series in values.items() if any(value is not None for value in series)}
+    if len(times) <= MAX_TIMES:
+        return Timeline(times=tuple(times), values={name: tuple(series) for name, series in values.items()})
+    return _thinned(times, values)
+
+
+def _rate(old: Point, new: Point, name: str, counter: str) -> Value:
+    growth = Growth((old, new))
+    value = rate(growth.counter(counter), growth.seconds)
+    return new.gauges.get(name) if value is None else value
+
+
+def _thinned(times: Sequence[float], values: Mapping[str, Sequence[Value]]) -> Timeline:
+    """Return two times for each section of the series: at the first is its lowest value, at the second its highest."""
+    sections = MAX_TIMES // 2
+    edges = [round(part * len(times) / sections) for part in range(sections + 1)]
+    parts = list(pairwise(edges))
+    return Timeline(
+        times=tuple(times[at] for first, last in parts for at in (first, last - 1)),
+        values={
+            name: tuple(_picked(series[first:last], pick) for first, last in parts for pick in (min, max))
+            for name, series in values.items()
+        },
+    )
+
+
+def _picked(values: Sequence[Value], pick: Callable[[Sequence[float]], float]) -> Value:
+    numbers = [value for value in values if value is not None]
+    return pick(numbers) if numbers else None

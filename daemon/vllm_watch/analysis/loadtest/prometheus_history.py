@@ -12,11 +12,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import NamedTuple, cast
 
-from vllm_watch.analysis.loadtest.history import EnergyReading, Point, ServerHistory, labelled
-from vllm_watch.analysis.loadtest.history_builder import HistoryBuilder
+from vllm_watch.analysis.loadtest.history_builder import (
+    HistoryBuilder,
+    mean_positions,
+    summed,
+    together,
+    worst_state,
+)
 from vllm_watch.analysis.loadtest.prometheus_queries import (
     CONFIG,
     ENGINE_STATE,
@@ -31,18 +37,20 @@ from vllm_watch.analysis.loadtest.prometheus_queries import (
     STARTS,
 )
 from vllm_watch.analysis.loadtest.recording_history import LOG_ALONE_AFTER
-from vllm_watch.analysis.loadtest.snapshot_point import (
+from vllm_watch.analysis.loadtest.server_history import (
+    COMPUTED,
     FINISHED,
+    GENERATED,
     HTTP_REQUESTS,
-    added,
-    together,
-    worst_state,
+    EnergyReading,
+    Point,
+    ServerHistory,
+    labelled,
 )
-from vllm_watch.analysis.loadtest.usage import COMPUTED
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.prometheus.answers import PromSeries
-from vllm_watch.daemon.state.config_labels import are_all_known, flags_of_labels
+from vllm_watch.daemon.state.configuration import are_all_known, flags_of_labels
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
@@ -51,7 +59,12 @@ _OWN_LABELS = frozenset({"__name__", "le", *(label for series in SERIES.values()
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
 _FEW_FLAGS = "Series have few of the server's flags: they do not show every difference of configuration."
-_GENERATION_TOKENS = "generation_tokens_total"
+
+_ROUNDING = 0.001
+_NOT_COUNTED = (FAILURES, STARTS)
+_BY_SOURCE = "prompt_tokens_by_source_total"
+_COMPUTED = labelled(_BY_SOURCE, "local_compute")
+_MAX_POSITIONS = 64
 
 Origin = frozenset[tuple[str, str]]
 """The labels that a Prometheus adds: one set for each vllm-watch that it scrapes."""
@@ -61,9 +74,7 @@ class Answers(NamedTuple):
     """What the queries for a part of the time answered, all at the same moments."""
 
     sampled: tuple[PromSeries, ...]
-    gauges: tuple[PromSeries, ...]
-    counters: tuple[PromSeries, ...]
-    histograms: tuple[PromSeries, ...]
+    series: tuple[PromSeries, ...]
     energy: tuple[PromSeries, ...] = ()
     energy_read: tuple[PromSeries, ...] = ()
     divided: tuple[PromSeries, ...] = ()
@@ -83,23 +94,17 @@ def sampling_of(sampled: Iterable[PromSeries]) -> Sampling | None:
     if not moments:
         return None
     by_origin = [sorted({value for _, value in series.values}) for series in sampled]
-    gaps = [later - earlier for each in by_origin for earlier, later in pairwise(each)]
+    gaps = [later - earlier for values in by_origin for earlier, later in pairwise(values)]
     return Sampling(median(gaps) if gaps else 1.0, moments[0], moments[-1])
 
 
 class PrometheusHistory:
-    """
-    Takes in answers in order of time.
-
-    Args:
-        interval: Seconds between two scrapes: a sample that is older than that is none of its moment.
-    """
+    """Takes in answers in order of time; a sample older than an interval between two scrapes is none of its moment."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._builder = HistoryBuilder()
-        self._counters = _Counters()
-        self._histograms = _Histograms()
+        self._counts = _Counts()
         self._last_sample = 0.0
         self._readings: dict[str, float] = {}
         """When each source was last read."""
@@ -109,24 +114,21 @@ class PrometheusHistory:
     def add(self, answers: Answers) -> None:
         """Take in the next part of the time."""
         chosen = self._choose(answers.sampled)
-        rows = _Rows(chosen)
-        rows.take(answers.gauges)
-        rows.take(answers.counters)
-        rows.take(answers.histograms)
+        rows = _rows(chosen, answers.series)
         gpus = _Gpus(answers)
         for at in sorted(chosen):
             sample = chosen[at].at
             if sample > self._last_sample:
                 self._last_sample = sample
-                self._add_point(at, sample, rows.at[at], gpus)
+                self._add_point(at, sample, rows[at], gpus)
 
     def build(self, source: str, name: str, warnings: Iterable[str] = ()) -> ServerHistory:
         """Return the history."""
         several = []
         if self._overlapping:
-            shown = ", ".join(sorted(_shown(origin) for origin in self._overlapping))
-            several = [f'Several vllm-watch report the server "{name}" at the same time: {shown}. One of them counts.']
-        has_metrics = _GENERATION_TOKENS in self._counters.totals()
+            who = ", ".join(sorted(map(_origin_text, self._overlapping)))
+            several = [f'Several vllm-watch report the server "{name}" at the same time: {who}. One of them counts.']
+        has_metrics = GENERATED in self._counts.totals()
         built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
         return built._replace(cost_per_hour=self._cost_per_hour)
 
@@ -147,8 +149,7 @@ class PrometheusHistory:
 
     def _add_point(self, at: float, sample: float, row: _Row, gpus: _Gpus) -> None:
         """Add a point, unless all in it was there a moment before."""
-        self._counters.take(row)
-        self._histograms.take(row)
+        self._counts.take(row)
         points = self._builder.points
         last = points[-1].at if points else 0.0
         reading = self._new_reading(at, row)
@@ -156,14 +157,14 @@ class PrometheusHistory:
         if reading is None and points and state == points[-1].state and sample - last < LOG_ALONE_AFTER:
             return
         moment = max(last, sample if reading is None else reading)
-        totals = self._counters.totals()
+        totals = self._counts.totals()
         self._note_facts(moment, row, totals)
         point = Point(
             moment,
             state,
             _gauges(row),
             _counters(totals),
-            self._histograms.summed(),
+            self._counts.histograms(),
             _positions(row),
             int(totals.get(STARTS, 0)),
             reading is not None,
@@ -175,28 +176,28 @@ class PrometheusHistory:
         """Return when the values were read that are new: from /metrics, or from the log if that is all there is."""
         readings = {labels.get("source"): value for labels, value in row[LAST_READING] if value <= at + _ROUNDING}
         for source in ("metrics", "log"):
-            found = readings.get(source, 0.0)
-            is_alone = source == "metrics" or found - self._readings.get("metrics", 0.0) > LOG_ALONE_AFTER
-            if found > self._readings.get(source, 0.0) and is_alone:
-                self._readings[source] = found
-                return found
+            read = readings.get(source, 0.0)
+            is_alone = source == "metrics" or read - self._readings.get("metrics", 0.0) > LOG_ALONE_AFTER
+            if read > self._readings.get(source, 0.0) and is_alone:
+                self._readings[source] = read
+                return read
         return None
 
     def _note_facts(self, at: float, row: _Row, totals: Mapping[str, float]) -> None:
-        known = self._builder.started_with
+        server = self._builder.started_with
         self._cost_per_hour = next((value for _, value in row[PRICE]), self._cost_per_hour)
         for labels, _ in row[INFO]:
-            known.version = labels.get("version") or known.version
-            known.model = labels.get("model_name") or known.model
-            known.engine_generation = labels.get("engine_generation") or known.engine_generation
+            server.version = labels.get("version") or server.version
+            server.model = labels.get("model_name") or server.model
+            server.engine_generation = labels.get("engine_generation") or server.engine_generation
         for labels, _ in row[CONFIG]:
-            known.note_flags(flags_of_labels(labels))
-            known.is_resolved = are_all_known(labels)
+            server.note_flags(flags_of_labels(labels))
+            server.is_resolved = are_all_known(labels)
         for name in FACT_GAUGES:
             for _, value in row[name]:
-                known.revision += known.facts.get(name) != value
-                known.facts[name] = value
-            known.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
+                server.revision += server.facts.get(name) != value
+                server.facts[name] = value
+            server.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
         prefix = labelled(FAILURES, "")
         failures = {name.removeprefix(prefix): int(value) for name, value in totals.items() if name.startswith(prefix)}
         self._builder.count(at, int(totals.get(STARTS, 0)), failures or None)
@@ -212,28 +213,16 @@ class _Chosen(NamedTuple):
 _Row = defaultdict[str, list[tuple[Mapping[str, str], float]]]
 """The values of one moment by the names of the series without their prefix, each with its labels."""
 
-_ROUNDING = 0.001
-_NOT_COUNTED = (FAILURES, STARTS)
-_BY_SOURCE = "prompt_tokens_by_source_total"
-_COMPUTED = labelled(_BY_SOURCE, "local_compute")
-_MAX_POSITIONS = 64
 
-
-class _Rows:
-    """Gathers the values of each moment from whole series."""
-
-    def __init__(self, chosen: Mapping[float, _Chosen]) -> None:
-        self._chosen = chosen
-        self.at: dict[float, _Row] = {at: defaultdict(list) for at in chosen}
-
-    def take(self, many: Iterable[PromSeries]) -> None:
-        for series in many:
-            name = series.labels.get("__name__", "").removeprefix(PREFIX)
-            origin = _origin(series.labels)
-            for at, value in series.values:
-                chosen = self._chosen.get(at)
-                if chosen is not None and chosen.origin == origin:
-                    self.at[at][name].append((series.labels, value))
+def _rows(chosen: Mapping[float, _Chosen], every: Iterable[PromSeries]) -> dict[float, _Row]:
+    """Return the values of each moment, from whole series."""
+    rows: dict[float, _Row] = {at: defaultdict(list) for at in chosen}
+    for series in every:
+        name, origin = series.labels.get("__name__", "").removeprefix(PREFIX), _origin(series.labels)
+        for at, value in series.values:
+            if at in chosen and chosen[at].origin == origin:
+                rows[at][name].append((series.labels, value))
+    return rows
 
 
 class _Gpus:
@@ -257,82 +246,76 @@ class _Gpus:
         )
 
 
-class _Counters:
-    """Counters of all engines together. Each is continued where it starts again, and kept where it is missing."""
+class _Continued(NamedTuple):
+    """What a counter, or each bucket and the sum of a histogram, shows, and what it counted before it started again."""
+
+    bounds: tuple[float, ...]
+    last: tuple[float, ...]
+    before: tuple[float, ...]
+
+    @property
+    def total(self) -> tuple[float, ...]:
+        return tuple(last + before for last, before in zip(self.last, self.before, strict=True))
+
+
+class _Counts:
+    """Counters and histograms, each continued where it starts again, and kept where it is missing."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, EngineKey, str], tuple[float, float]] = {}
-        """The last value of each, and what it had counted before it started again."""
+        self._counters: dict[tuple[str, EngineKey, str], _Continued] = {}
+        self._histograms: dict[tuple[str, EngineKey], _Continued] = {}
 
     def take(self, row: _Row) -> None:
-        for name, values in row.items():
-            if not name.endswith("_total"):
-                continue
-            together_now: dict[tuple[str, EngineKey, str], float] = defaultdict(float)
-            for labels, value in values:
-                label = _counted_by(name, labels)
-                if label is not None:
-                    together_now[name, _engine(labels), label] += value
-            for key, value in together_now.items():
-                last, before = self._series.get(key, (0.0, 0.0))
-                self._series[key] = (value, before + last if value < last else before)
-
-    def totals(self) -> dict[str, float]:
-        totals: dict[str, float] = defaultdict(float)
-        for (name, _, label), (last, before) in self._series.items():
-            totals[labelled(name, label) if label else name] += last + before
-        return dict(totals)
-
-
-class _Histograms:
-    """Histograms of all engines together, continued like counters."""
-
-    def __init__(self) -> None:
-        self._each: dict[tuple[str, EngineKey], tuple[Histogram, Histogram | None]] = {}
-        """The last values of each, and what it had counted before it started again."""
-
-    def take(self, row: _Row) -> None:
+        counts: dict[tuple[str, EngineKey, str], float] = defaultdict(float)
         buckets: dict[tuple[str, EngineKey], dict[float, float]] = defaultdict(dict)
         sums: dict[tuple[str, EngineKey], float] = {}
         for name, values in row.items():
             for labels, value in values:
-                if name.endswith("_bucket") and "le" in labels:
-                    buckets[name.removesuffix("_bucket"), _engine(labels)][float(labels["le"])] = value
+                engine = _engine(labels)
+                if name.endswith("_total") and (label := _counted_by(name, labels)) is not None:
+                    counts[name, engine, label] += value
+                elif name.endswith("_bucket") and "le" in labels:
+                    buckets[name.removesuffix("_bucket"), engine][float(labels["le"])] = value
                 elif name.endswith("_sum"):
-                    sums[name.removesuffix("_sum"), _engine(labels)] = value
-        for key, counts in buckets.items():
-            if key in sums and float("inf") in counts:
-                bounds = tuple(sorted(counts))
-                self._note(key, Histogram(bounds, tuple(counts[bound] for bound in bounds), sums[key]))
+                    sums[name.removesuffix("_sum"), engine] = value
+        for counter, value in counts.items():
+            self._counters[counter] = _continued(self._counters.get(counter), (), (value,))
+        for key, by_bound in buckets.items():
+            if key in sums and inf in by_bound:
+                bounds = tuple(sorted(by_bound))
+                values_now = (*(by_bound[bound] for bound in bounds), sums[key])
+                self._histograms[key] = _continued(self._histograms.get(key), bounds, values_now)
 
-    def summed(self) -> dict[str, Histogram]:
-        found: dict[str, Histogram] = {}
-        for (name, _), (last, before) in self._each.items():
-            histogram = last if before is None else added(before, last)
-            other = found.get(name)
-            if other is None:
-                found[name] = histogram
-            elif other.bounds == histogram.bounds:
-                found[name] = added(other, histogram)
-        return found
+    def totals(self) -> dict[str, float]:
+        """Return the counters, all engines together."""
+        totals: dict[str, float] = defaultdict(float)
+        for (name, _, label), continued in self._counters.items():
+            totals[labelled(name, label) if label else name] += continued.total[0]
+        return dict(totals)
 
-    def _note(self, key: tuple[str, EngineKey], histogram: Histogram) -> None:
-        last, before = self._each.get(key, (None, None))
-        if last is not None and last.bounds != histogram.bounds:
-            last = before = None
-        is_restarted = last is not None and any(
-            now < earlier for now, earlier in zip(histogram.counts, last.counts, strict=True)
+    def histograms(self) -> dict[str, Histogram]:
+        """Return the histograms, all engines together."""
+        return summed(
+            (name, Histogram(continued.bounds, continued.total[:-1], continued.total[-1]))
+            for (name, _), continued in self._histograms.items()
         )
-        if last is not None and is_restarted:
-            before = last if before is None else added(before, last)
-        self._each[key] = (histogram, before)
+
+
+def _continued(known: _Continued | None, bounds: tuple[float, ...], values: tuple[float, ...]) -> _Continued:
+    """Return a counter or histogram with new values; one with other bounds is another one."""
+    if known is None or known.bounds != bounds:
+        return _Continued(bounds, values, (0.0,) * len(values))
+    # A histogram's sum, its last value, does not tell: it may fall by what is below zero.
+    counts = values[: len(bounds)] if bounds else values
+    is_restarted = any(now < earlier for now, earlier in zip(counts, known.last, strict=False))
+    return _Continued(bounds, values, known.total if is_restarted else known.before)
 
 
 def _origin(labels: Mapping[str, str]) -> Origin:
     return frozenset((name, value) for name, value in labels.items() if name not in _OWN_LABELS)
 
 
-def _shown(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     return "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(origin)) + "}"
 
 
@@ -363,8 +346,8 @@ def _states(row: _Row) -> Iterable[EngineState]:
 
 def _counters(totals: Mapping[str, float]) -> dict[str, float]:
     """Return what a point has of all counters; prompt tokens that were computed have the name of a scrape's."""
-    found = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
-    return {**found, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else found
+    counters = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
+    return {**counters, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else counters
 
 
 def _gauges(row: _Row) -> dict[str, float]:
@@ -372,11 +355,9 @@ def _gauges(row: _Row) -> dict[str, float]:
 
 
 def _positions(row: _Row) -> tuple[float | None, ...]:
-    by_position: dict[int, list[float]] = defaultdict(list)
-    for labels, value in row[POSITION]:
-        if labels.get("position", "").isdecimal():
-            by_position[int(labels["position"])].append(value)
-    length = min(max(by_position, default=-1) + 1, _MAX_POSITIONS)
-    return tuple(
-        sum(by_position[index]) / len(by_position[index]) if index in by_position else None for index in range(length)
+    positions = [(labels.get("position", ""), value) for labels, value in row[POSITION]]
+    return mean_positions(
+        (int(position), value)
+        for position, value in positions
+        if position.isdecimal() and int(position) < _MAX_POSITIONS
     )

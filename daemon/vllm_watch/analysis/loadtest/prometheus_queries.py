@@ -14,8 +14,8 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.energy import ENERGY
-from vllm_watch.daemon.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, STATE, Series
+from vllm_watch.analysis.loadtest.energy_and_cost import ENERGY
+from vllm_watch.daemon.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, Series
 
 
 ENGINE_LABELS = ("server", "model_name", "engine")
@@ -37,27 +37,26 @@ _LEFT_OUT = {"last_token_timestamp_seconds"}
 
 
 def _of_engines(series: tuple[Series, ...]) -> tuple[str, ...]:
-    return tuple(each.name for each in series if each.labels == ENGINE_LABELS and each.name not in _LEFT_OUT)
+    return tuple(row.name for row in series if row.labels == ENGINE_LABELS and row.name not in _LEFT_OUT)
 
 
 GAUGES = _of_engines(NOW.series)
 FACT_GAUGES = _of_engines(FACTS.series)
-COUNTERS = tuple(each.name for each in DONE.series)
-HISTOGRAMS = tuple(each.name for each in LATENCY.series)
-STATES = tuple(each.name for each in STATE.series if each.name == ENGINE_STATE)
+COUNTERS = tuple(row.name for row in DONE.series)
+HISTOGRAMS = tuple(row.name for row in LATENCY.series)
+PLAIN = (*GAUGES, *FACT_GAUGES, ENGINE_STATE, POSITION, INFO, CONFIG, LAST_READING)
+"""What is neither a counter nor a histogram."""
 
 
 class Queries(NamedTuple):
     """
-    The expressions of one server; `histograms` has one for each family, whose answers are large.
+    The expressions of one server; of `series` there is one for each family of histograms, whose answers are large.
 
     `energy` is by GPU, whoever reads it, `energy_read` says when, and `divided` which GPUs are not the server's alone.
     """
 
     sampled: str
-    gauges: str
-    counters: str
-    histograms: tuple[str, ...]
+    series: tuple[str, ...]
     energy: str
     energy_read: str
     divided: str
@@ -76,19 +75,18 @@ def values_of(names: Collection[str], server: str | None) -> str:
 
 
 def servers_within(seconds: float) -> str:
-    """Return the expression for all servers with values within so many seconds."""
+    """Return the expression for all servers with values within some seconds."""
     return f"group by (server) (present_over_time({PREFIX}{PRESENCE}[{_window(seconds)}]))"
 
 
 def queries(server: str, interval: float) -> Queries:
     """Return the expressions for a server whose values were scraped every `interval` seconds."""
-    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING, SERVER_GPU, PRICE)
+    plain = (*PLAIN, SERVER_GPU, PRICE)
+    families = ("|".join(plain), "|".join(COUNTERS), *(f"{name}_(bucket|sum)" for name in HISTOGRAMS))
     energy = PREFIX + ENERGY
     return Queries(
         sampled_at(server),
-        _last("|".join(gauges), server, interval),
-        _last("|".join(COUNTERS), server, interval),
-        tuple(_last(f"{name}_(bucket|sum)", server, interval) for name in HISTOGRAMS),
+        tuple(_last(names, server, interval) for names in families),
         _of_gpus(f"max by (gpu) ({energy})", server),
         _of_gpus(f"max by (gpu) (timestamp({energy}))", server),
         _of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.history import ServerHistory
-from vllm_watch.analysis.loadtest.number_texts import moment
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.analysis.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
+from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.config.times import TimeRange
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
@@ -23,7 +23,7 @@ MAX_POINTS = 11_000
 """Prometheus answers no query with more moments."""
 
 _PART = 1000
-"""So many moments are asked for at once: the answers of a server with many engines stay below the limit."""
+"""The moments that are asked for at once: the answers of a server with many engines stay below the limit."""
 
 _MAX_NAMES = 20
 
@@ -90,9 +90,7 @@ def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
 def _answers(api: PrometheusApi, every: Queries, part: TimeRange, step: float) -> Answers:
     return Answers(
         api.range(every.sampled, part, step),
-        api.range(every.gauges, part, step),
-        api.range(every.counters, part, step),
-        tuple(series for query in every.histograms for series in api.range(query, part, step)),
+        tuple(series for query in every.series for series in api.range(query, part, step)),
         *(tuple(api.range(query, part, step)) for query in (every.energy, every.energy_read, every.divided)),
     )
 
@@ -104,8 +102,8 @@ def _finest(times: TimeRange) -> float:
 def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> str:
     """Return why there is nothing of a server, or of any: which ones there are, in this time or at all."""
     length = times.end - times.start
-    found = api.range(servers_within(length), TimeRange(times.end, times.end), 1)
-    present = sorted({series.labels.get("server", "") for series in found} - {""})
+    series = api.range(servers_within(length), TimeRange(times.end, times.end), 1)
+    present = sorted({each.labels.get("server", "") for each in series} - {""})
     if present and server is not None:
         return f"no server {quote(server)} in this time; there are {_listed(present)}"
     ever = sorted(api.servers())
@@ -119,5 +117,5 @@ def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> s
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(quote(name) for name in names[:_MAX_NAMES])
-    return f"{shown} and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else shown
+    listed = ", ".join(quote(name) for name in names[:_MAX_NAMES])
+    return f"{listed} and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else listed

@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from vllm_watch.analysis.loadtest.energy import energy_reading
-from vllm_watch.analysis.loadtest.history import EnergyReading, ServerHistory
-from vllm_watch.analysis.loadtest.history_builder import LOG_ALONE, HistoryBuilder
-from vllm_watch.analysis.loadtest.log_replay import LogReplay
-from vllm_watch.analysis.loadtest.log_tokens import LogTokens
-from vllm_watch.analysis.loadtest.snapshot_point import snapshot_point
+from vllm_watch.analysis.loadtest.energy_and_cost import energy_reading
+from vllm_watch.analysis.loadtest.history_builder import LOG_ALONE, HistoryBuilder, snapshot_point
+from vllm_watch.analysis.loadtest.log_history import LogReplay, LogTokens
+from vllm_watch.analysis.loadtest.server_history import EnergyReading, ServerHistory
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, RecordedSources, Recording
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import LogStatus, ServerState
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import MetricsReading
 
 
 LOG_ALONE_AFTER = 15.0
-"""If there was no scrape for this long, the log's statistics lines make points."""
+"""After this time without a scrape the log's statistics lines make points."""
 
 
 def read_recording(
@@ -33,40 +31,21 @@ def read_recording(
     Raises:
         FileError: The recording is not whole.
     """
-    if recording.sources[server].interval is None:
-        return _read_log(recording, source, server, progress)
-    replay = _Replay(server, recording.sources[server])
+    sources = recording.sources[server]
+    # Of a server of which only the log was recorded it is the same as that of its log in a file.
+    replay = LogReplay(server) if sources.interval is None else _Replay(server, sources)
+    log = LogBytes()
     for event in recording.events(server):
         at = recording.started + event.at
-        if isinstance(event, MetricsRead):
-            replay.scrape(event, at)
-        elif isinstance(event, GpusRead):
-            replay.read_gpus(event)
-        else:
-            replay.read_log(event, at)
-        progress(_share(event.at, recording))
-    progress(1.0)
-    return replay.history(source, server, _warnings(recording))
-
-
-def _read_log(recording: Recording, source: str, server: str, progress: Progress) -> ServerHistory:
-    """Return the history of a server of which only the log was recorded: the same as that of its log in a file."""
-    log, replay = LogBytes(), LogReplay(server)
-    for event in recording.events(server):
         if isinstance(event, LogWritten):
-            replay.read(_batch(log, event, recording.started + event.at))
-        progress(_share(event.at, recording))
+            replay.read(_batch(log, event, at))
+        elif isinstance(replay, _Replay):
+            replay.add(event, at)
+        progress(min(max(event.at, 0.0) / max(recording.seconds, 1e-9), 1.0))
     progress(1.0)
-    return replay.history(source, server, recording.started + recording.seconds, _warnings(recording))
-
-
-def _share(at: float, recording: Recording) -> float:
-    return min(max(at, 0.0) / max(recording.seconds, 1e-9), 1.0)
-
-
-def _warnings(recording: Recording) -> list[str]:
     broken_off = recording.broken_off
-    return [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
+    warnings = [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
+    return replay.history(source, server, recording.started + recording.seconds, warnings)
 
 
 def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
@@ -78,11 +57,12 @@ def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
 
 
 class _Replay:
+    """Replays a server whose /metrics was recorded: each scrape is a point."""
+
     def __init__(self, name: str, sources: RecordedSources) -> None:
         self._state = ServerState(sources.settings(name))
         self._cost_per_hour = sources.cost_per_hour
         self._energy: EnergyReading | None = None
-        self._log = LogBytes()
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
         self._reading: MetricsReading | None = None
@@ -90,28 +70,29 @@ class _Replay:
         self._scraped_at: float | None = None
         self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(0, 0, 0)))
 
-    def scrape(self, event: MetricsRead, at: float) -> None:
+    def add(self, event: MetricsRead | GpusRead, at: float) -> None:
+        """Take in a scrape, or what the GPUs report."""
+        if isinstance(event, GpusRead):
+            self._state.gpu.apply(event.use, event.interval)
+            self._energy = energy_reading(event.use.at, event.use.gpus)
+            return
         result = recorded_scrape(event, at)
         self._state.apply_scrape(result)
         if result.reading is not None:
             self._reading, self._scraped_at = result.reading, at
             self._first_scraped_at = self._first_scraped_at or at
-        self._add(at, is_fresh=result.reading is not None)
+        self._add_point(at, is_fresh=result.reading is not None)
 
-    def read_gpus(self, event: GpusRead) -> None:
-        self._state.gpu.apply(event.use, event.interval)
-        self._energy = energy_reading(event.use.at, event.use.gpus)
-
-    def read_log(self, event: LogWritten, at: float) -> None:
-        batch = _batch(self._log, event, at)
+    def read(self, batch: LogBatch) -> None:
+        """Take in some lines of the log."""
         self._state.apply_log(batch)
         self._builder.started_with.note_events(batch.events)
-        if _has_statistics(batch) and not event.is_history:
+        if not batch.is_history and any(isinstance(event, EngineStats) for _, event in batch.events):
             self._tokens.note(batch)
-            if at - (self._scraped_at or 0.0) > LOG_ALONE_AFTER:
-                self._add(at, is_fresh=True)
+            if batch.end - (self._scraped_at or 0.0) > LOG_ALONE_AFTER:
+                self._add_point(batch.end, is_fresh=True)
 
-    def _add(self, at: float, *, is_fresh: bool) -> None:
+    def _add_point(self, at: float, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
         point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)._replace(energy=self._energy)
         if self._reading is None:
@@ -119,7 +100,8 @@ class _Replay:
         self._builder.note(snapshot)
         self._builder.add(point)
 
-    def history(self, source: str, name: str, warnings: list[str]) -> ServerHistory:
+    def history(self, source: str, name: str, _end: float, warnings: list[str]) -> ServerHistory:
+        """Return the history; it ends with the last event."""
         has_metrics = self._reading is not None
         if self._first_scraped_at is not None:
             self._builder.forget_counters(self._tokens.counters, self._first_scraped_at)
@@ -129,7 +111,3 @@ class _Replay:
             warnings.append(LOG_ALONE)
         history = self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)
         return history._replace(cost_per_hour=self._cost_per_hour)
-
-
-def _has_statistics(batch: LogBatch) -> bool:
-    return any(isinstance(event, EngineStats) for _, event in batch.events)

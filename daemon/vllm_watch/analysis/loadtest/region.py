@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 from urllib.parse import quote
 
-from vllm_watch.analysis.loadtest.model import Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, moment
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.daemon.catalog.codes import TAG
+from vllm_watch.daemon.catalog.number_texts import MISSING, moment
 from vllm_watch.daemon.config.texts import as_name
 
 
@@ -34,15 +34,9 @@ _SCRAPED_AFTER = 20
 
 class Region(NamedTuple):
     """
-    A load test.
+    A load test from `start` to `end`, in seconds since the epoch; `text` is one line of what came out of it.
 
-    Args:
-        start: When it began, in seconds since the epoch.
-        end: When it ended.
-        text: What came out of it, as one line of plain text.
-        run: Its id: a second region of this id replaces the first.
-        server: The server's name, if it is known.
-        tags: More tags.
+    A second region with the same id `run` replaces the first.
     """
 
     start: float
@@ -63,13 +57,7 @@ class Annotation(NamedTuple):
 
 
 def region_of(run: Run, file: str | None = None) -> Region | None:
-    """
-    Return the region of a run, or `None` if it is not known when it ran.
-
-    Args:
-        run: What was read.
-        file: The name of the report's file, which the region names.
-    """
+    """Return the region of a run, which names the report's file; `None` if it is not known when it ran."""
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
     parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]
@@ -121,7 +109,7 @@ def _result(run: Run) -> list[str]:
     if result is None:
         return ["no result"]
     ttft, tpot = result.ttft_ms, result.tpot_ms
-    known = (
+    values = (
         (result.successful, "{:d} requests ok"),
         (result.failed, "{:d} failed"),
         (result.request_throughput, "{:.4g} requests/s"),
@@ -129,4 +117,4 @@ def _result(run: Run) -> list[str]:
         (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
         (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
     )
-    return [text.format(value) for value, text in known if value is not None] or ["no result"]
+    return [text.format(value) for value, text in values if value is not None] or ["no result"]

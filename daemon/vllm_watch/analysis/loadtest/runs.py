@@ -8,16 +8,10 @@ from itertools import pairwise
 
 import msgspec
 
-from vllm_watch.analysis.loadtest.capacity import server_capacity
-from vllm_watch.analysis.loadtest.energy import energy_problem
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point, ServerHistory
-from vllm_watch.analysis.loadtest.history_builder import typical_step
-from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.loadtest.energy_and_cost import energy_problem
+from vllm_watch.analysis.loadtest.load_test import (
     Distribution,
     Event,
-    LatencyName,
     Load,
     Objective,
     Period,
@@ -26,11 +20,19 @@ from vllm_watch.analysis.loadtest.model import (
     ServerUse,
     Steady,
 )
-from vllm_watch.analysis.loadtest.phases import find_phases
-from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, MILLISECONDS, server_result
+from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.phases import find_phases, timeline
+from vllm_watch.analysis.loadtest.run_capacity import server_capacity
+from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, rounded, typical_step
+from vllm_watch.analysis.loadtest.server_result import (
+    HISTOGRAMS,
+    MILLISECONDS,
+    distribution,
+    server_result,
+    server_use,
+)
 from vllm_watch.analysis.loadtest.steady import find_steady
-from vllm_watch.analysis.loadtest.timeline import timeline
-from vllm_watch.analysis.loadtest.usage import distribution, server_use
+from vllm_watch.daemon.catalog.metric_titles import LatencyName
 
 
 MAX_RUNS = 50
@@ -39,33 +41,25 @@ LEAST_SHARE = 0.05
 
 _STORM = 10
 _STORM_PAUSE = 60.0
-"""So many preemptions are an event, with less than a minute between them."""
+"""The preemptions that are an event, with less than a minute between them."""
 
 
 def server_runs(
     history: ServerHistory, windows: Sequence[tuple[float, float]] = (), objective: Objective | None = None
 ) -> list[Run | None]:
     """
-    Return the runs in a history with the server's view alone.
+    Return the runs in a history with the server's view alone: one for each window in which a client measured.
 
-    Args:
-        history: What the server reported.
-        windows: When a client measured; without any each load of the history is a run.
-        objective: What requests had to be answered within.
-
-    Returns:
-        A run for each window, `None` where the history has nothing of it; or a run for each load.
+    It is `None` where the history has nothing of a window. Without windows each load of the history is a run.
     """
-    found = find_loads(history.points)
-    if windows:
-        spans = [load_between(history.points, start, end) for start, end in windows]
-    else:
-        spans = list(_largest(found))
-    known = [span for span in spans if span is not None]
-    parts = iter(_parts(history, known))
-    name = _names(history.name, len(known))
-    runs = [None if span is None else _run(history, span, next(parts), next(name), objective) for span in spans]
-    return _with_capacity(history, runs, found)
+    loads = find_loads(history.points)
+    spans = [load_between(history.points, *window) for window in windows] if windows else [*_largest(loads)]
+    with_load = [span for span in spans if span is not None]
+    parts = iter(_parts(history, with_load))
+    numbered = [f"{history.name} ({number})" for number in range(1, len(with_load) + 1)]
+    names = iter([history.name] if len(with_load) == 1 else numbered)
+    runs = [None if span is None else _run(history, span, next(parts), next(names), objective) for span in spans]
+    return _with_capacity(history, runs, loads)
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
@@ -79,10 +73,6 @@ def _tokens(load: LoadSpan) -> float:
     use = server_use(load.points)
     rates = (use.generation_tokens_per_second or 0.0) + (use.prompt_tokens_per_second or 0.0)
     return rates * (load.end - load.start)
-
-
-def _names(name: str, runs: int) -> Iterator[str]:
-    yield from [name] if runs == 1 else [f"{name} ({number})" for number in range(1, runs + 1)]
 
 
 def _parts(history: ServerHistory, spans: Sequence[LoadSpan]) -> list[tuple[float, float]]:
@@ -118,7 +108,7 @@ def _run(
         cost_per_hour=history.cost_per_hour,
         energy_problem=energy_problem(span.points, steady),
         config=history.config,
-        max_running_requests=_whole(history.facts.get("max_running_requests")),
+        max_running_requests=rounded(history.facts.get("max_running_requests")),
         load=_load(result, steady, use),
         result=result,
         views=(result,),
@@ -137,22 +127,18 @@ def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:
     offered = (steady.use if steady is not None else use).offered_requests_per_second
     return Load(
         offered_request_rate=offered,
-        mean_input_tokens=_each(result.total_input_tokens, result.successful),
-        mean_output_tokens=_each(result.total_output_tokens, result.successful),
+        mean_input_tokens=_per_request(result.total_input_tokens, result.successful),
+        mean_output_tokens=_per_request(result.total_output_tokens, result.successful),
     )
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
-def _each(total: int | None, requests: int | None) -> float | None:
+def _per_request(total: int | None, requests: int | None) -> float | None:
     return total / requests if total is not None and requests else None
 
 
 def _events(history: ServerHistory, points: Sequence[Point], part: tuple[float, float]) -> tuple[Event, ...]:
-    found = [event for event in history.events if part[0] <= event.at <= part[1]]
-    return tuple(sorted([*found, *_preemption_storms(points)], key=lambda event: event.at))
+    events = [event for event in history.events if part[0] <= event.at <= part[1]]
+    return tuple(sorted([*events, *_preemption_storms(points)], key=lambda event: event.at))
 
 
 def _preemption_storms(points: Sequence[Point]) -> Iterator[Event]:
@@ -177,22 +163,22 @@ def _storm(start: float, end: float, total: float) -> Iterator[Event]:
 def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:
     growth = Growth(points)
     spread = {name: distribution(growth.histogram(series), MILLISECONDS) for name, series in HISTOGRAMS.items()}
-    return {name: each for name, each in spread.items() if each is not None}
+    return {name: counts for name, counts in spread.items() if counts is not None}
 
 
 def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
-    found = []
+    warnings = []
     step = typical_step(span.points)
     if span.points[-1].process != span.points[0].process:
-        found.append("The server was started again during the load: what it counted just before that is not known.")
+        warnings.append("The server was started again during the load: what it counted just before that is not known.")
     lost = _lost_requests(span)
     if lost:
-        found.append(f"The server went down under load: at least {lost:.0f} requests have no answer.")
+        warnings.append(f"The server went down under load: at least {lost:.0f} requests have no answer.")
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"
-        found.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
-    return found
+        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
+    return warnings
 
 
 def _lost_requests(span: LoadSpan) -> float:

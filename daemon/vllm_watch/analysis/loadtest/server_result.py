@@ -1,27 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result block as the server saw it: requests and tokens it counted, latencies by its histograms."""
+"""What a server did over some points of its history, and the result block as it saw the load: by its own counts."""
 
 from __future__ import annotations
 
 import math
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
-from vllm_watch.analysis.loadtest.model import (
+from vllm_watch.analysis.loadtest.load_test import (
     QUANTILES,
     Bounds,
+    Distribution,
     Goodput,
     Latency,
-    LatencyName,
     Objective,
     Quantile,
     Result,
+    ServerUse,
 )
-from vllm_watch.analysis.loadtest.snapshot_point import FINISHED, HTTP_REQUESTS, REJECTIONS
-from vllm_watch.analysis.loadtest.usage import COMPUTED, GENERATED, PROMPTED, server_use
-from vllm_watch.daemon.state.window import estimate_quantile
+from vllm_watch.analysis.loadtest.server_history import (
+    ACCEPTED,
+    COMPUTED,
+    DRAFTED,
+    DRAFTS,
+    FINISHED,
+    GENERATED,
+    HTTP_REQUESTS,
+    PROMPTED,
+    REJECTIONS,
+    Growth,
+    Point,
+    rate,
+    rounded,
+)
+from vllm_watch.daemon.catalog.metric_titles import LatencyName
+from vllm_watch.daemon.state.latencies import estimate_quantile
 from vllm_watch.daemon.statistics.percentiles import min_count
 from vllm_watch_parsers.scrape import Histogram
 
@@ -36,30 +50,127 @@ MILLISECONDS = 1000.0
 _FAILED = frozenset({"abort", "error"})
 
 
-def server_result(points: Sequence[Point], seconds: float, objective: Objective | None = None) -> Result:
-    """
-    Return what a server counted between the first and the last point.
+def server_use(points: Sequence[Point], seconds: float | None = None) -> ServerUse:
+    """Return what a server did between the first and the last point; rates are over the seconds that it had work."""
+    growth = Growth(points)
+    time = seconds or growth.seconds
+    inside = [point for point in points[1:] if point.is_fresh]
+    accepted, drafted = growth.counter(ACCEPTED), growth.counter(DRAFTED)
+    return ServerUse(
+        prompt_tokens_per_second=_tokens_per_second(points, growth, COMPUTED, time),
+        generation_tokens_per_second=_tokens_per_second(points, growth, GENERATED, time),
+        requests_per_second=rate(finished(growth), time),
+        offered_requests_per_second=rate(arrivals(points, growth), time),
+        running=_mean(points, "requests_running"),
+        max_running=_highest(inside, "requests_running"),
+        waiting=_mean(points, "requests_waiting"),
+        max_waiting=_highest(inside, "requests_waiting"),
+        kv_cache_usage_ratio=_mean(points, "kv_cache_usage_ratio"),
+        max_kv_cache_usage_ratio=_highest(inside, "kv_cache_usage_ratio"),
+        preemptions=rounded(growth.counter("preemptions_total")),
+        prefix_cache_hit_ratio=_hits(points, growth, "prefix_cache"),
+        mm_cache_hit_ratio=_hits(points, growth, "mm_cache"),
+        acceptance_length=_acceptance_length(points, growth),
+        position_acceptance=_positions(points, growth),
+        drafted_tokens=rounded(drafted) if drafted else None,
+        wasted_draft_tokens=rounded(max(drafted - accepted, 0)) if drafted and accepted is not None else None,
+        batch_size=distribution(growth.histogram("iteration_tokens")),
+    )
 
-    Args:
-        points: In order of time.
-        seconds: How long it had work: rates are over that time.
-        objective: What the requests had to be answered within.
-    """
+
+def finished(growth: Growth) -> float | None:
+    """Return how many requests were finished, by whatever reason."""
+    by_reason = growth.labelled(FINISHED)
+    return sum(by_reason.values()) if by_reason else None
+
+
+def arrivals(points: Sequence[Point], growth: Growth) -> float | None:
+    """Return how many requests came: those that were finished, and by how much more are under way at the end."""
+    done = finished(growth)
+    queued = [
+        point.gauges["requests_running"] + point.gauges["requests_waiting"]
+        for point in points
+        if "requests_running" in point.gauges and "requests_waiting" in point.gauges
+    ]
+    return None if done is None or len(queued) < 2 else max(done + queued[-1] - queued[0], 0.0)
+
+
+def distribution(histogram: Histogram | None, factor: float = 1.0) -> Distribution | None:
+    """Return how values are spread over a histogram's buckets; its bounds times `factor`."""
+    if histogram is None:
+        return None
+    counts = (histogram.counts[0], *(new - old for old, new in pairwise(histogram.counts)))
+    bounds = tuple(bound * factor for bound in histogram.bounds if math.isfinite(bound))
+    return Distribution(bounds=bounds, counts=counts)
+
+
+def _mean(points: Sequence[Point], name: str) -> float | None:
+    """Return the mean of a gauge over the time of the points, each counted for the interval before it."""
+    pairs = [
+        (new.gauges[name], new.at - old.at) for old, new in pairwise(points) if new.is_fresh and name in new.gauges
+    ]
+    whole = sum(seconds for _, seconds in pairs)
+    return sum(value * seconds for value, seconds in pairs) / whole if whole > 0 else None
+
+
+def _highest(points: Sequence[Point], name: str) -> float | None:
+    return max((point.gauges[name] for point in points if name in point.gauges), default=None)
+
+
+def _tokens_per_second(points: Sequence[Point], growth: Growth, counter: str, seconds: float) -> float | None:
+    """Return the rate of a counter, also if it is 0; the log's rate only where tokens are not counted."""
+    counted = growth.counter(counter)
+    if counted is not None:
+        return rate(counted, seconds)
+    return _mean(points, "generation_tokens_per_second" if counter == GENERATED else "prompt_tokens_per_second")
+
+
+def _hits(points: Sequence[Point], growth: Growth, cache: str) -> float | None:
+    """Return the share of hits; a gauge of it only where /metrics does not count them."""
+    if growth.counter(f"{cache}_queries") is not None:
+        return growth.ratio(f"{cache}_hits", f"{cache}_queries")
+    return _mean(points, f"{cache}_hit_ratio")
+
+
+def _acceptance_length(points: Sequence[Point], growth: Growth) -> float | None:
+    """Return the tokens that a step gives: one, and those of the draft that are accepted."""
+    drafts, accepted = growth.counter(DRAFTS), growth.counter(ACCEPTED)
+    if drafts and accepted is not None:
+        return 1 + accepted / drafts
+    return _mean(points, "spec_decode_mean_acceptance_length")
+
+
+def _positions(points: Sequence[Point], growth: Growth) -> tuple[float, ...]:
+    """Return the share of drafts accepted at each position."""
+    drafts, by_position = growth.counter(DRAFTS), growth.labelled(ACCEPTED)
+    if drafts and by_position:
+        return tuple(min(by_position[position] / drafts, 1.0) for position in sorted(by_position, key=int))
+    logged = [
+        tuple(ratio for ratio in point.position_acceptance if ratio is not None)
+        for point in points[1:]
+        if point.is_fresh and point.position_acceptance
+    ]
+    if not logged or len({len(ratios) for ratios in logged}) != 1:
+        return ()
+    return tuple(sum(ratios) / len(ratios) for ratios in zip(*logged, strict=True))
+
+
+def server_result(points: Sequence[Point], seconds: float, objective: Objective | None = None) -> Result:
+    """Return what a server counted between the first and the last point; rates are over the seconds of work."""
     growth = Growth(points)
     successful, failed = _requests(growth)
-    given, generated = _input_tokens(points, growth), growth.counter(GENERATED)
-    both = None if given is None or generated is None else given + generated
+    prompted, generated = _input_tokens(points, growth), growth.counter(GENERATED)
     latencies = {name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()}
     return Result(
         view="server",
         successful=successful,
         failed=failed,
         duration_s=seconds if seconds > 0 else None,
-        total_input_tokens=None if given is None else round(given),
-        total_output_tokens=None if generated is None else round(generated),
-        request_throughput=_rate(successful, seconds),
-        output_throughput=_rate(generated, seconds),
-        total_token_throughput=_rate(both, seconds),
+        total_input_tokens=rounded(prompted),
+        total_output_tokens=rounded(generated),
+        request_throughput=rate(successful, seconds),
+        output_throughput=rate(generated, seconds),
+        total_token_throughput=rate(None if prompted is None or generated is None else prompted + generated, seconds),
         goodput=_goodput(growth, (successful, failed), seconds, objective),
         ttft_ms=latencies["ttft_ms"],
         tpot_ms=latencies["tpot_ms"],
@@ -93,9 +204,7 @@ def latency(histogram: Histogram | None) -> Latency | None:
 def _estimate(histogram: Histogram, quantile: float, high: float) -> float:
     """Estimate a percentile linearly within its bucket, the first of which starts at 0."""
     seconds = estimate_quantile(histogram, quantile)
-    if seconds is not None:
-        return seconds
-    return high * quantile * histogram.observations / histogram.counts[0]
+    return high * quantile * histogram.observations / histogram.counts[0] if seconds is None else seconds
 
 
 def _bucket(histogram: Histogram, quantile: float) -> tuple[float | None, float | None]:
@@ -120,8 +229,8 @@ def _requests(growth: Growth) -> tuple[int | None, int | None]:
     if not by_reason:
         return (round(by_status.get("2xx", 0.0)), round(refused)) if by_status else (None, None)
     done = sum(count for reason, count in by_reason.items() if reason not in _FAILED)
-    at_the_door = growth.counter(REJECTIONS) or 0.0
-    return round(done), round(by_reason.get("abort", 0.0) + max(by_reason.get("error", 0.0) + at_the_door, refused))
+    rejected = growth.counter(REJECTIONS) or 0.0
+    return round(done), round(by_reason.get("abort", 0.0) + max(by_reason.get("error", 0.0) + rejected, refused))
 
 
 def _input_tokens(points: Sequence[Point], growth: Growth) -> float | None:
@@ -129,8 +238,7 @@ def _input_tokens(points: Sequence[Point], growth: Growth) -> float | None:
     prompted = growth.counter(PROMPTED)
     if prompted is not None:
         return prompted
-    computed = growth.counter(COMPUTED)
-    return computed if server_use(points).prefix_cache_hit_ratio in {None, 0.0} else None
+    return growth.counter(COMPUTED) if _hits(points, growth, "prefix_cache") in {None, 0.0} else None
 
 
 def _goodput(
@@ -142,37 +250,38 @@ def _goodput(
     Histograms do not show which request was within which limit: at least those that no limit leaves out, at most those
     that the strictest leaves. A failed request is not within any, whether histograms have it or not.
     """
-    found = [] if objective is None else [(growth.histogram(HISTOGRAMS[name]), name) for name in objective.limits]
-    known = [(each, name) for each, name in found if each is not None]
-    if objective is None or len(known) < len(found):
+    if objective is None:
         return None
+    histograms = {
+        name: histogram for name in objective.limits if (histogram := growth.histogram(HISTOGRAMS[name])) is not None
+    }
     successful, failed = requests[0], requests[1] or 0
-    if successful is None:
-        successful = round(max(each.observations for each, _ in known))
-    if successful + failed == 0:
+    if len(histograms) < len(objective.limits):
         return None
-    beyond = [_beyond(each, objective.limits[name] / MILLISECONDS) for each, name in known]
-    low = max(successful - sum(most for _, most in beyond), 0.0) / (successful + failed)
-    high = min(successful - max(least - failed, 0.0) for least, _ in beyond) / (successful + failed)
+    if successful is None:
+        successful = round(max(histogram.observations for histogram in histograms.values()))
+    sent = successful + failed
+    if sent == 0:
+        return None
+    beyond = [_beyond(histogram, objective.limits[name] / MILLISECONDS) for name, histogram in histograms.items()]
+    low = max(successful - sum(most for _, most in beyond), 0.0) / sent
+    high = min(successful - max(least - failed, 0.0) for least, _ in beyond) / sent
     ratio = low if math.isclose(low, high) else None
     return Goodput(
         objective=objective,
         ratio=ratio,
-        request_goodput=None if ratio is None else _rate(ratio * (successful + failed), seconds),
+        request_goodput=None if ratio is None else rate(ratio * sent, seconds),
         bounds=Bounds(low=low, high=high),
     )
 
 
 def _beyond(histogram: Histogram, limit: float) -> tuple[float, float]:
     """Return how many values are above `limit`, at least and at most: its bucket may be on either side."""
-    below = [0.0, *(n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound <= limit)]
-    above = [n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound >= limit]
-    return histogram.observations - above[0], histogram.observations - below[-1]
+    buckets = list(zip(histogram.bounds, histogram.counts, strict=True))
+    below = max((count for bound, count in buckets if bound <= limit), default=0.0)
+    above = min(count for bound, count in buckets if bound >= limit)
+    return histogram.observations - above, histogram.observations - below
 
 
 def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * MILLISECONDS
-
-
-def _rate(count: float | None, seconds: float) -> float | None:
-    return None if count is None or seconds <= 0 else count / seconds

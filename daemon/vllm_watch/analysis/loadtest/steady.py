@@ -6,15 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from vllm_watch.analysis.loadtest.energy import energy_values, mean_powers, with_energy
-from vllm_watch.analysis.loadtest.growth import Growth
-from vllm_watch.analysis.loadtest.history import Point
+from vllm_watch.analysis.loadtest.energy_and_cost import energy_values, mean_powers, with_energy
+from vllm_watch.analysis.loadtest.load_test import Objective, Steady
 from vllm_watch.analysis.loadtest.loads import LoadSpan
-from vllm_watch.analysis.loadtest.model import Objective, Steady
-from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, MILLISECONDS, server_result
-from vllm_watch.analysis.loadtest.usage import GENERATED, arrivals, finished, server_use
+from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, Point, rate
+from vllm_watch.analysis.loadtest.server_result import (
+    HISTOGRAMS,
+    MILLISECONDS,
+    arrivals,
+    finished,
+    server_result,
+    server_use,
+)
 from vllm_watch.daemon.statistics.steady_window import METHOD, find_steady_window
-from vllm_watch_parsers.scrape import Histogram
 
 
 DRIFT = "no steady state"
@@ -33,13 +37,10 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
     A window that drifts has no numbers: what rises or falls has no mean.
     """
     inside = [point for point in load.points if load.start <= point.at <= load.end and point.is_fresh]
-    pairs = list(pairwise([load.points[0], *inside]))
-    if not inside:
-        return None
     window = find_steady_window(
         [point.at for point in inside],
         {
-            "time per output token": [time_per_token(old, new) for old, new in pairs],
+            "time per output token": [time_per_token(old, new) for old, new in pairwise([load.points[0], *inside])],
             "running requests": [point.gauges.get("requests_running") for point in inside],
         },
         _issued(load.points),
@@ -50,13 +51,15 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
     points = [point for point in inside if window.start <= point.at <= window.end]
     has_drift = window.problem is not None and window.problem.startswith(DRIFT)
     seconds = window.end - window.start
-    has_result = not has_drift and seconds > 0
+    result = None
+    if not has_drift and seconds > 0:
+        result = with_energy(server_result(points, seconds, objective), points, seconds)
     return Steady(
         start=window.start,
         end=window.end,
         method=METHOD,
         problem=window.problem,
-        result=with_energy(server_result(points, seconds, objective), points, seconds) if has_result else None,
+        result=result,
         use=server_use(points),
         blocks={} if has_drift else blocks(points),
     )
@@ -100,19 +103,15 @@ def blocks(points: Sequence[Point]) -> Mapping[str, tuple[float, ...]]:
 
 def _block(points: Sequence[Point]) -> dict[str, float]:
     growth = Growth(points)
-    found: dict[str, float | None] = {
-        "output_throughput": _rate(growth.counter(GENERATED), growth.seconds),
-        "request_throughput": _rate(finished(growth), growth.seconds),
+    values: dict[str, float | None] = {
+        "output_throughput": rate(growth.counter(GENERATED), growth.seconds),
+        "request_throughput": rate(finished(growth), growth.seconds),
     }
     for name, series in HISTOGRAMS.items():
         histogram = growth.histogram(series)
         mean = histogram.mean if histogram else None
-        found[f"{name}.mean"] = None if mean is None else mean * MILLISECONDS
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _rate(count: float | None, seconds: float) -> float | None:
-    return None if count is None or seconds <= 0 else count / seconds
+        values[f"{name}.mean"] = None if mean is None else mean * MILLISECONDS
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _issued(points: Sequence[Point]) -> tuple[float, float] | None:
@@ -123,12 +122,8 @@ def _issued(points: Sequence[Point]) -> tuple[float, float] | None:
 
 def _p99_latency(points: Sequence[Point]) -> float | None:
     """Return the upper bound of the P99 of a request's whole latency, in seconds."""
-    observed: Histogram | None = Growth(points).histogram(HISTOGRAMS["e2el_ms"])
+    observed = Growth(points).histogram(HISTOGRAMS["e2el_ms"])
     if observed is None:
         return None
-    reached = (
-        bound
-        for bound, count in zip(observed.bounds[:-1], observed.counts[:-1], strict=True)
-        if count >= _P99 * observed.observations
-    )
-    return next(reached, None)
+    buckets = zip(observed.bounds[:-1], observed.counts[:-1], strict=True)
+    return next((bound for bound, count in buckets if count >= _P99 * observed.observations), None)

@@ -2,9 +2,10 @@
 """
 Removes private data from the lines of a log, so that vllm-watch reads the same from what is left.
 
-Text of clients is in few places: in the records of some call sites, in tracebacks of requests, and in what follows such
-a record without a head of its own. There a line is made anew from what is known to be harmless; everywhere else
-`PrivateText` removes what it knows. No line is dropped: their number and the records that they continue are read, too.
+Text of clients is in few places: in the records of some call sites, in tracebacks of requests, in targets of uvicorn's
+access log, and in what follows such a record without a head of its own. There a line is made anew from what is known to
+be harmless; everywhere else `PrivateText` removes what it knows. No line is dropped: their number and the records that
+they continue are read, too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from __future__ import annotations
 import json
 import re
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
-from vllm_watch.analysis.recorder.access_redaction import UVICORN_START, redact_access
 from vllm_watch.analysis.recorder.client_messages import LITERAL, ClientMessages
-from vllm_watch.analysis.recorder.json_redaction import redact_json
-from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText
+from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText, redact_json
 from vllm_watch.daemon.reading.event_filter import EventFilter
-from vllm_watch_parsers.access import ACCESS_START
+from vllm_watch.daemon.reading.framing import CUT
+from vllm_watch.daemon.reading.log_reader import KeptLines, LogBatch, LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
+from vllm_watch.daemon.state.http_source import HANDLERS
+from vllm_watch_parsers.access import ACCESS_START, PEER_END
+from vllm_watch_parsers.events import Lifecycle, StartupFact
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
 
@@ -37,6 +44,18 @@ _EXCEPTION = re.compile(
     r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure))(: ?)(.+)", re.DOTALL
 )
 _MIN_LITERAL = 24
+
+_UVICORN_START = re.compile(r"(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): +")
+
+_PEER = "0.0.0.0:0"
+"""An address as parsers expect one, and of nobody."""
+
+_PATH = f"/{REMOVED}"
+
+_READ_QUERIES = frozenset({"level", "mode", "tags"})
+"""What is read of ``/sleep?level=1`` and ``/pause?mode=keep``."""
+
+_LONG = b" [removed: the line is too long]"
 
 
 class LogRedactor:
@@ -104,7 +123,7 @@ class LogRedactor:
                 return _FORGED_RECORD.encode()
         if head.site:
             return self._recorded(text, head, parsed)
-        if UVICORN_START.match(bare := _decoded(head.message)):
+        if _UVICORN_START.match(bare := _decoded(head.message)):
             return process + _encoded(self._uvicorn(bare))
         return process + self._bare(head.message, parsed)
 
@@ -196,3 +215,110 @@ def _decoded(text: bytes) -> str:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def redact_access(private: PrivateText, text: str) -> str:
+    """Return one of uvicorn's lines without what is private: of the access log, or any other."""
+    peer, sign, request = text.partition(PEER_END.decode())
+    if not sign:
+        return private.clean(text)
+    level = _UVICORN_START.match(peer)
+    start = level[0] if level else ""
+    client = peer[len(start) :]
+    if client not in {"", "None"} and private.remove("addresses", client) != client:
+        client = _PEER
+    return start + client + sign + _request(private, request)
+
+
+def _request(private: PrivateText, request: str) -> str:
+    """Return a request line whose target is known; others are what any client thinks up."""
+    method, blank, rest = request.partition(" ")
+    at = rest.rfind(" HTTP/")
+    target, version = (rest, "") if at < 0 else (rest[:at], rest[at:])
+    path, query, values = target.partition("?")
+    if path not in HANDLERS and path != "/" and private.remove("prompts", path) != path:
+        path = _PATH
+    if query:
+        values = "&".join(_query_value(private, each) for each in values.split("&"))
+    return method + blank + path + query + values + version
+
+
+def _query_value(private: PrivateText, item: str) -> str:
+    name, _, value = item.partition("=")
+    if name in _READ_QUERIES and value.isalnum():
+        return item
+    return private.remove("keys", item)
+
+
+class RedactingReader(LogReader):
+    """
+    A `LogReader` whose batches have their lines.
+
+    A copy of it continues another file, as copies of a `LogReader` do.
+
+    Args:
+        private: Removes what is private; used by one thread.
+    """
+
+    def __init__(self, private: PrivateText) -> None:
+        super().__init__()
+        self._private = private
+        self._redactor = LogRedactor(private)
+
+    def __copy__(self) -> RedactingReader:
+        """Return a reader that knows what is open, and goes its own way from here."""
+        other = RedactingReader.__new__(RedactingReader)
+        other.__dict__.update({**self.__dict__, "_redactor": copy(self._redactor)})
+        return other
+
+    def read(self, lines: Sequence[bytes], times: LineTimes) -> LogBatch:
+        """Read lines and keep what is left of them; what they report is of use only where they are history."""
+        kept = self._redacted(self.as_written(lines))
+        if isinstance(times, ArrivalTimes):
+            size = sum(map(len, lines)) + len(lines)
+            return LogBatch((), {}, len(lines), size, times.at(""), 0, kept=kept)
+        return super().read(lines, times)._replace(kept=kept)
+
+    def start_file(self) -> None:
+        """Continue at the start of a file."""
+        super().start_file()
+        self._redactor.start_file()
+
+    def lose_place(self) -> None:
+        """Continue elsewhere."""
+        super().lose_place()
+        self._redactor.lose_place()
+
+    def skip_lines(self, lines: Sequence[bytes]) -> None:
+        """Read lines only to learn what is open after them."""
+        self._redacted(self.as_written(lines))
+        super().skip_lines(lines)
+
+    def _redacted(self, lines: Sequence[bytes]) -> KeptLines:
+        self._private.counts = Counter()
+        kept = tuple(self._redactor.redact(_without_mark(line)) for line in lines)
+        return KeptLines(kept, self._private.counted)
+
+
+def start_lines(batch: LogBatch) -> Iterator[tuple[float, bytes]]:
+    """Yield those of a batch's lines that tell how the server was started, each record with its time."""
+    if batch.kept is None:
+        return
+    reader = LogReader()
+    times = iter([timed.at for timed in batch.events])
+    record: list[bytes] = []
+    at, is_wanted = batch.end, False
+    for line in batch.kept.lines:
+        record = [*record, line] if reader.is_in_record else [line]
+        for timed in reader.read([line], ArrivalTimes(batch.end)).events:
+            at = next(times, batch.end)
+            is_wanted = is_wanted or isinstance(timed.event, StartupFact | Lifecycle)
+        if is_wanted and not reader.is_in_record:
+            yield at, b"".join(line + b"\n" for line in record)
+            is_wanted = False
+
+
+def _without_mark(line: bytes) -> bytes:
+    """Return a line that was shortened with words for the mark, which is no text."""
+    start, mark, end = line.partition(CUT)
+    return start + _LONG + end if mark else line

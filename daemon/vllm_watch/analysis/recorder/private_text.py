@@ -12,9 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, get_args
-
-from vllm_watch.analysis.recorder.printed_values import value_end
+from typing import Any, Literal, get_args
 
 
 Kind = Literal["prompts", "request-ids", "keys", "addresses"]
@@ -92,6 +90,12 @@ _HEADER = re.compile(r"[\w-]+(?:: ?|=)(?:(?:Bearer|Basic|Digest) )?", re.IGNOREC
 
 _MIN_KNOWN = 6
 """Shorter keys are not looked for elsewhere: they may be part of any word."""
+
+# A quote that is itself inside a JSON string is printed as `\"`.
+_STRING_START = re.compile(r"""[bBrRuU]{0,2}(\\*['"])""")
+_STRING_ENDS = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*{quote}", re.DOTALL) for quote in "'\""}
+_BRACKET_START = re.compile(r"(?:[A-Za-z_][\w.]{0,80})?[\[({]")
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[\[({\])}]""", re.DOTALL)
 
 
 class PrivateText:
@@ -211,7 +215,7 @@ class PrivateText:
             start = found.end()
             if found.start() < at:
                 continue
-            end = value_end(text, start)
+            end = _value_end(text, start)
             if end is None and _HARMLESS_WORD.match(text, start):
                 continue
             if end is None:
@@ -237,3 +241,59 @@ def _kinds_of_name(words: str) -> frozenset[Kind]:
 
 def _option_name(argument: str) -> str:
     return argument.lstrip("-").replace("-", "_")
+
+
+def redact_json(value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
+    """Return a value without what is private."""
+    if isinstance(value, dict):
+        return {name: _redacted(each, private.kind_of(name), private) for name, each in value.items()}
+    if isinstance(value, list):
+        return [redact_json(each, private) for each in value]
+    return private.clean(value) if isinstance(value, str) else value
+
+
+def _redacted(value: Any, kind: Kind | None, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
+    """Return a value of a key that announces a kind of private data, or none."""
+    if kind is None:
+        return redact_json(value, private)
+    if isinstance(value, dict):
+        return {name: _redacted(each, kind, private) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_redacted(each, kind, private) for each in value]
+    return private.remove(kind, value) if isinstance(value, str) and value else value
+
+
+def _value_end(text: str, start: int) -> int | None:
+    """
+    Return where the string, list or object ends that starts at an index; one that is cut off ends with the text.
+
+    `None` for anything else. Brackets need only be balanced, whichever they are: what is printed may be cut off
+    anywhere.
+    """
+    string = _STRING_START.match(text, start)
+    if string is not None:
+        return _string_end(text, string.end(), string[1])
+    bracket = _BRACKET_START.match(text, start)
+    return _bracket_end(text, bracket.end()) if bracket else None
+
+
+def _string_end(text: str, start: int, quote: str) -> int:
+    if len(quote) == 1:
+        found = _STRING_ENDS[quote].match(text, start)
+        return found.end() if found else len(text)
+    at = text.find(quote, start)
+    while at > 0 and text[at - 1] == "\\":
+        at = text.find(quote, at + 1)
+    return at + len(quote) if at >= 0 else len(text)
+
+
+def _bracket_end(text: str, start: int) -> int:
+    depth = 1
+    for token in _TOKEN.finditer(text, start):
+        if token[0] in "[({":
+            depth += 1
+        elif token[0] in "])}":
+            depth -= 1
+            if not depth:
+                return token.end()
+    return len(text)

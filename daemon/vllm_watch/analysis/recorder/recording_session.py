@@ -15,8 +15,7 @@ from typing import IO
 
 from vllm_watch import __version__
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
-from vllm_watch.analysis.replay.recorded_gpus import recorded_gpus
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line
+from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line, recorded_gpus
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.config.server_config import ServerConfig
@@ -111,8 +110,8 @@ class RecordingSession:
         self._header = Header(
             FORMAT,
             clock.wall(self._started),
-            __version__,
             servers,
+            __version__,
             {kind: kind in removed_kinds for kind in KINDS},
         )
         try:

@@ -8,9 +8,9 @@ import time
 
 from collections.abc import Callable, Collection
 
+from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import Kind, PrivateText
 from vllm_watch.analysis.recorder.recording_session import RecordingSession
-from vllm_watch.analysis.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch

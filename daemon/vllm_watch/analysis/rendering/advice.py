@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on flags as text, Markdown, HTML and JSON: what to change, the evidence, the risk, and how to check it."""
+"""Advice on flags as a document: what to change, the evidence, the risk, and how to check it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_watch.analysis.advice.model import OBJECTIVE, SHARED_PROMPT, Advice, Advised, Evidence, Observed, Silence
+from vllm_watch.analysis.advice.advice_model import (
+    OBJECTIVE,
+    SHARED_PROMPT,
+    Advice,
+    Advised,
+    Evidence,
+    Observed,
+    Silence,
+)
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS
-from vllm_watch.analysis.loadtest.number_texts import duration, moment
 from vllm_watch.analysis.rendering.document import (
     Block,
     Column,
@@ -19,9 +26,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     plain_table,
 )
-from vllm_watch.analysis.rendering.html import render_html
-from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.text import WIDTH, render_text
+from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
 _NOTHING = "Nothing that was observed is a clear reason to change a flag."
@@ -39,31 +44,28 @@ _NO_WORK = "It had no work, so nothing can be said of its flags."
 _WHY_NOT = "Why there is no other advice"
 
 
-def advice_text(advised: Advised, width: int = WIDTH, *, is_verbose: bool = False) -> str:
-    """Return advice for a terminal of so many columns; `is_verbose` also says why the other rules are silent."""
-    return render_text(_document(advised, is_verbose=is_verbose), width)
-
-
-def advice_markdown(advised: Advised, *, is_verbose: bool = False) -> str:
-    """Return advice for a pull request or a ticket."""
-    return render_markdown(_document(advised, is_verbose=is_verbose))
-
-
-def advice_html(advised: Advised, *, is_verbose: bool = False) -> str:
-    """Return advice as a page."""
-    return render_html(_document(advised, is_verbose=is_verbose))
-
-
-def _document(advised: Advised, *, is_verbose: bool) -> Document:
-    sections = [section for server in advised.servers for section in _sections(server, advised, is_verbose=is_verbose)]
-    count = len(advised.advice)
-    title = f"Advice: {count or 'no'} {'flag' if count == 1 else 'flags'} to change"
+def advice_document(advised: Advised, *, is_verbose: bool = False) -> Document:
+    """Return advice as a document; `is_verbose` also says why the other rules are silent."""
+    sections = tuple(_section(server, advised, is_verbose=is_verbose) for server in advised.servers)
     worked = sum(server.seconds for server in advised.servers)
-    return Document(title, f"From {duration(worked)} of work.", tuple(sections))
+    return Document(f"Advice: {_outcome(advised)}", f"From {duration(worked)} of work.", sections)
 
 
-def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[Section, ...]:
-    """Return what is said of a server."""
+def _outcome(advised: Advised) -> str:
+    """Return how many flags to change there are; of none, how far that is known."""
+    count = len(advised.advice)
+    if count:
+        return f"{count} {'flag' if count == 1 else 'flags'} to change"
+    if all(server.seconds < LEAST_SECONDS for server in advised.servers):
+        return "none, for want of work to judge by"
+    rules = {each.rule for each in advised.silent}
+    unable = {each.rule for each in advised.silent if each.unknown}
+    where = " everywhere" if len(advised.servers) > 1 else ""
+    unjudged = f"; {len(unable)} of {len(rules)} rules could not judge{where}" if unable else ""
+    return f"nothing to change found{unjudged}"
+
+
+def _section(server: Observed, advised: Advised, *, is_verbose: bool) -> Section:
     advice = [each for each in advised.advice if each.server == server.name]
     silent = [each for each in advised.silent if each.server == server.name]
     ask = "" if is_verbose else _ASK_WHY
@@ -73,7 +75,7 @@ def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[
     inner = [_advice(each) for each in advice]
     if is_verbose and silent:
         inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
-    return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner)),)
+    return Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner))
 
 
 def _nothing(server: Observed, silent: Sequence[Silence], ask: str) -> str:

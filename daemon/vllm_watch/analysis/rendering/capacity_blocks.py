@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a server can carry, how that was determined, and how much of it was asked for."""
+"""How much a server can carry: how that was determined, how much was asked for, and the file for the configuration."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.capacity import UNKNOWN
-from vllm_watch.analysis.loadtest.model import Capacity, Run
-from vllm_watch.analysis.loadtest.number_texts import MISSING, significant, spread
+from vllm_watch import __version__
+from vllm_watch.analysis.loadtest.load_test import Capacity, Report, Run
+from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, plain_table
+from vllm_watch.daemon.catalog.number_texts import MISSING, significant, spread
+from vllm_watch.daemon.support.printable import printable
 
 
 PLANNED = (0.70, 0.85)
@@ -46,13 +48,7 @@ def shared_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
 
 
 def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
-    """
-    Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known.
-
-    Args:
-        run: A run.
-        shared: What is said once for several runs, and so not here.
-    """
+    """Return the sustained maximum with the band to plan with, and the rates; not what is `shared` by several runs."""
     use = run.use if run.steady is None else run.steady.use
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
@@ -96,3 +92,48 @@ def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:
 def sentence(text: str) -> str:
     """Return a clause as a sentence."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text.strip() else ""
+
+
+class NoCapacityError(Exception):
+    """The load test has measured no capacity; the message is a sentence without its full stop, and says why."""
+
+
+def capacity_yaml(report: Report) -> str:
+    """
+    Return the value of the key `capacity`, for a file of its own or to be pasted.
+
+    Raises:
+        NoCapacityError: The runs show none, or several, or one that is only estimated.
+    """
+    run, capacity = _measured(report)
+    lines = [
+        f"# How many tokens per second {run.name} sustains: {capacity.explanation}.",
+        f"# Written by vllm-watch {__version__}. Give a server the path of this file as its `capacity`.",
+        f"tokens_per_second: {_decimal(capacity.tokens_per_second)}",
+        f"lower: {_decimal(capacity.low)}",
+        f"upper: {_decimal(capacity.high)}",
+    ]
+    if capacity.prompt_tokens_per_second:
+        lines.append(f"prompt_tokens_per_second: {_decimal(capacity.prompt_tokens_per_second)}")
+    lines.append(f"benchmark: {_quoted(', '.join(run.source))}")
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _measured(report: Report) -> tuple[Run, Capacity]:
+    known = [(run, run.capacity) for run in report.runs if run.capacity is not None]
+    if not known:
+        raise NoCapacityError(capacity_text(report.runs[0]).rstrip(".") if report.runs else "there is no run")
+    if len({capacity for _, capacity in known}) > 1:
+        raise NoCapacityError("the runs show several maxima; give the sources of one server, with one configuration")
+    run, capacity = known[0]
+    if capacity.basis == "curve":
+        raise NoCapacityError("the maximum is only estimated by a curve, which the daemon does itself")
+    return run, capacity
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -8,17 +8,23 @@ from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_text import load_text
-from vllm_watch.analysis.loadtest.metric_titles import metric_title
-from vllm_watch.analysis.loadtest.model import Load, Result, Run
-from vllm_watch.analysis.loadtest.number_texts import limit, milliseconds, significant
+from vllm_watch.analysis.loadtest.client_texts import load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.analysis.rendering.names import short_names
-from vllm_watch.analysis.rendering.svg import drawing, label
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, level_axis, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import joined
-from vllm_watch.analysis.rendering.svg_scales import Plot, linear, logarithmic
-from vllm_watch.analysis.rendering.svg_styles import STYLES, mark, polyline
+from vllm_watch.analysis.rendering.run_overview import short_names
+from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    Plot,
+    joined,
+    level_axis,
+    linear,
+    logarithmic,
+    polyline,
+    upright_axis,
+)
+from vllm_watch.daemon.catalog.metric_titles import metric_title
+from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, significant
 
 
 class Line(NamedTuple):
@@ -52,13 +58,7 @@ _MOST_LINES = len(STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
-    """
-    Return what latency costs at each throughput; nothing if no line has two loads.
-
-    Args:
-        sides: The runs of each configuration, by its name.
-        key: What the figures' keys begin with.
-    """
+    """Return what latency costs at each throughput, a line for each configuration; nothing if none has two loads."""
     figures = []
     for at, (title, names) in enumerate(_LATENCIES.items()):
         # Of several configurations one line each, so that colours tell configurations apart.
@@ -103,7 +103,6 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
 
 
 def _points(line: Line) -> list[_Point]:
-    """Return the points of a line, by load; runs whose rate grows, or without throughput or latency, have none."""
     name, _, statistic = line.metric.partition(".")
     found = []
     for run in line.runs:
@@ -134,7 +133,6 @@ def _mean(points: Sequence[_Point]) -> _Point:
 
 
 def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
-    """Yield what is not drawn of too many runs."""
     if len(known) > len(drawn):
         few, less = len(known) - len(drawn), "with less output"
         yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
@@ -164,7 +162,6 @@ def _load_order(load: Load) -> tuple[float, float]:
 
 
 def _short(load: Load) -> str:
-    """Return a load for a point's label: the rate if there is one, else how many requests at once."""
     if load.request_rate not in {None, "inf"}:
         return limit(float(load.request_rate or 0))
     if load.max_concurrency is not None:
@@ -177,19 +174,16 @@ def _unit(load: Load) -> str:
 
 
 def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
-    """Return the points of each load together."""
     return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
 
 
 def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    """Return a mark for each run, and a line through the means of the runs of each load."""
     marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
     means = [_mean(group) for group in _by_load(points)]
     return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
 
 
 def _labels(points: Sequence[_Point], plot: Plot) -> str:
-    """Return each load above its points."""
     parts = []
     for group in _by_load(points):
         highest = max(group, key=lambda point: point.latency)

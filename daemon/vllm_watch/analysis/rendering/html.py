@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from itertools import groupby
 
 import vllm_watch
 
-from vllm_watch.analysis.rendering import html_style
 from vllm_watch.analysis.rendering.document import (
     Block,
     Column,
@@ -22,8 +22,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     Tone,
 )
-from vllm_watch.analysis.rendering.svg import escaped
-from vllm_watch.analysis.rendering.svg_styles import sample
+from vllm_watch.analysis.rendering.svg import escaped, sample, style_rules
 
 
 _TONES: dict[Tone, str] = {
@@ -54,11 +53,17 @@ def render_html(document: Document) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f"<title>{escaped(document.title)}</title>\n<style>{html_style.css()}</style>\n</head>\n<body>\n"
+        f"<title>{escaped(document.title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n"
         f'<header>\n<h1>{escaped(document.title)}</h1>\n<p class="lead">{escaped(document.lead)}</p>\n'
         f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>\n<main>\n{body}</main>\n'
         f"<footer>Made by vllm-watch {escaped(vllm_watch.__version__)}.</footer>\n</body>\n</html>\n"
     )
+
+
+def style_sheet() -> str:
+    """Return the page's style sheet, with the styles of the drawings' lines."""
+    page: str = (files(__package__) / "report.css").read_text(encoding="utf-8")
+    return page + style_rules()
 
 
 def html_size(section: Section) -> int:

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from vllm_watch.analysis.advice.model import Advised
-from vllm_watch.analysis.comparison.model import Comparison, Comparisons, MatrixRow
-from vllm_watch.analysis.loadtest.model import Report, Run
+from vllm_watch.analysis.advice.advice_model import Advised
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons
+from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.loadtest.region import Annotation, annotation, region_of
 
 
@@ -40,7 +40,6 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _annotation(marked: Annotation) -> dict[str, Any]:
-    """Return what Grafana's ``POST /api/annotations`` takes."""
     return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
 
 
@@ -54,29 +53,19 @@ def comparisons_json(comparisons: Comparisons) -> str:
     pairs = [_comparison(pair) for pair in comparisons.pairs]
     if len(pairs) == 1:
         return encoded(pairs[0])
-    return encoded(
-        {
-            "baseline": comparisons.baseline,
-            "comparisons": pairs,
-            "matrix": [_matrix_row(row) for row in comparisons.matrix],
-            "decisions": [_plain(decision) for decision in comparisons.decisions],
-        }
-    )
+    matrix = [{"name": row.name, "config": {}, "values": {}} | _plain(row) for row in comparisons.matrix]
+    decisions = [_plain(decision) for decision in comparisons.decisions]
+    return encoded({"baseline": comparisons.baseline, "comparisons": pairs, "matrix": matrix, "decisions": decisions})
 
 
 def _comparison(pair: Comparison) -> dict[str, Any]:
     """Return one comparison; its lists are there also if they are empty, and each row says how many values it has."""
     lists: dict[str, Any] = {"reasons": [], "warnings": [], "config": [], "metrics": []}
-    plain = {**lists, **_plain(pair), "common_config": dict(pair.common_config)}
-    if pair.cost_per_hour:
-        plain["cost_per_hour"] = {name: list(prices) for name, prices in pair.cost_per_hour}
+    plain = lists | _plain(pair)
+    plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
         row["n"] = list(given.n)
     return plain
-
-
-def _matrix_row(row: MatrixRow) -> dict[str, Any]:
-    return {"name": row.name, "config": dict(row.config), "values": _finite(dict(row.values))}
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:
@@ -85,7 +74,6 @@ def _plain(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> dict[Any, Any]:
-    """Return a mapping that is no dictionary as one."""
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(f"{type(value).__name__} has no place in JSON")

@@ -6,21 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
-from vllm_watch.analysis.loadtest.model import (
-    LATENCIES,
-    QUANTILES,
-    Bounds,
-    Goodput,
-    Latency,
-    LatencyName,
-    Quantile,
-    Result,
-    Run,
-)
-from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, limit, percent, significant
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.setup import objective_text, run_objective
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective
+from vllm_watch.daemon.catalog.metric_titles import (
+    LATENCIES,
+    LATENCY_NAMES,
+    STATISTIC_LABELS,
+    VIEW_LABELS,
+    LatencyName,
+    titled,
+)
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant
 
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")
@@ -104,13 +101,11 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
 
 
 def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Group:
-    """Return a row for each metric of which anything is known."""
     rows = tuple(_row(titled(name), results, _total(name)) for name in names)
     return Group(title, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    """Return the rows of one latency, none if nothing is known of it."""
     rows = [_row("Mean", results, _of(name, lambda latency: significant(latency.mean)))]
     for quantile in QUANTILES:
         label = "Median" if quantile == "p50" else STATISTIC_LABELS[quantile]

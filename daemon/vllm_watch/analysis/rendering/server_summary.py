@@ -4,21 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
-from vllm_watch.analysis.loadtest.model import Quantile
-from vllm_watch.analysis.loadtest.number_texts import (
-    MISSING,
-    count,
-    duration,
-    moment,
-    of_most,
-    share,
-    shortened,
-    significant,
-)
+from vllm_watch.analysis.loadtest.load_test import Quantile
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.analysis.rendering.document import (
     Block,
     Cells,
@@ -32,19 +22,38 @@ from vllm_watch.analysis.rendering.document import (
     plain_table,
 )
 from vllm_watch.analysis.rendering.results import percentile, percentile_notes
-from vllm_watch.analysis.rendering.server_gpus import gpu_table
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.log_course import LogCourse, Peak
 from vllm_watch.analysis.replay.replay import LogPeriod
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
+from vllm_watch.daemon.catalog.number_texts import (
+    MISSING,
+    count,
+    duration,
+    moment,
+    of_most,
+    share,
+    shortened,
+    significant,
+)
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, worst
+from vllm_watch.daemon.exposition.document import GpuDocument
+from vllm_watch.daemon.exposition.json_view import gpu_documents
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.server_findings import server_findings
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, FailureTimes, LogCounts, Reading, ServerSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
+
+_COLUMNS = (
+    Column("GPU"), Column("State", is_text=True), Column("Busy", "%"), Column("Memory", "GiB"),
+    Column("Other", "GiB"), Column("Power", "W"), Column("Core", "°C"), Column("SM", "MHz"),
+    Column("Throttled", "% of time", is_text=True),
+)  # fmt: skip
 
 ENGINES = 4
 """How many engines are side by side in 80 columns."""
@@ -61,6 +70,29 @@ _COUNTERS = {
 }
 
 
+def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
+    """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
+    every = [_gpu_row(gpu) for gpu in gpu_documents(gpus)]
+    known = [number for number in range(len(_COLUMNS)) if {row[number] for row in every} - {MISSING}]
+    if every:
+        rows = tuple(tuple(row[number] for number in known) for row in every)
+        yield plain_table("", tuple(_COLUMNS[number] for number in known), rows)
+
+
+def _gpu_row(gpu: GpuDocument) -> Cells:
+    return (
+        gpu_cells.title(gpu),
+        gpu_cells.condition(gpu).text,
+        gpu_cells.busy(gpu),
+        gpu_cells.server_memory(gpu),
+        gpu_cells.other_memory(gpu),
+        gpu_cells.power(gpu),
+        gpu_cells.temperature(gpu),
+        gpu_cells.clock(gpu),
+        gpu_cells.throttling(gpu).text,
+    )
+
+
 def summary_text(
     snapshot: ServerSnapshot, log: LogPeriod | None, width: int = WIDTH, course: LogCourse | None = None
 ) -> str:
@@ -69,14 +101,7 @@ def summary_text(
 
 
 def summary(snapshot: ServerSnapshot, log: LogPeriod | None, course: LogCourse | None = None) -> Document:
-    """
-    Return what is known about a server.
-
-    Args:
-        snapshot: All of it.
-        log: From when to when its log is, if it has one.
-        course: What became of it in the log, if that was followed.
-    """
+    """Return what is known about a server, with what became of it in its log if that was followed."""
     sections = (
         Section("In the course of the log", () if course is None else tuple(_course(snapshot, course))),
         Section("Last values", tuple(_now(snapshot.engines))),
@@ -89,7 +114,6 @@ def summary(snapshot: ServerSnapshot, log: LogPeriod | None, course: LogCourse |
 
 
 def _title(snapshot: ServerSnapshot) -> str:
-    """Return the server's model, version and worst state."""
     state = worst(engine.state for engine in snapshot.engines)
     version = "" if snapshot.version is None else f" on vLLM {snapshot.version}"
     return f"{snapshot.model_name or snapshot.name}{version}: {state}"
@@ -104,7 +128,6 @@ def _lead(snapshot: ServerSnapshot, log: LogPeriod | None) -> str:
 
 
 def _course(snapshot: ServerSnapshot, course: LogCourse) -> Iterator[Block]:
-    """Yield the worst state of the log with its times, then all bad ones and the highest values."""
     states = sorted(course.states.items(), key=lambda item: STATES[item[0]].severity, reverse=True)
     for state, times in states[:1]:
         span = f"from {moment(times.start)} to {moment(times.end)}" if times.seconds else f"at {moment(times.start)}"
@@ -124,7 +147,6 @@ def _course(snapshot: ServerSnapshot, course: LogCourse) -> Iterator[Block]:
 
 
 def _peak(name: str, peak: Peak, *, several: bool) -> Cells:
-    """Return a highest value, and when it was printed; with the engine where there are several."""
     label, unit = metric_title(_TITLES.get(name, name))
     value = share(peak.value) if unit == "%" else count(peak.value)
     return f"{label} ({unit})", value, f"{moment(peak.at)}{f', engine {peak.engine}' if several else ''}"
@@ -224,7 +246,6 @@ _VALUES: Mapping[str, Callable[[EngineSnapshot], str]] = {
 
 
 def _latencies(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
-    """Yield the latencies of all requests that the counters have; nothing without /metrics."""
     columns = (
         Column(""),
         *(Column(STATISTIC_LABELS[name], "ms") for name in ("mean", *_QUANTILES)),
@@ -249,7 +270,6 @@ def _latency_rows(engine: EngineSnapshot) -> Iterator[Cells]:
 
 
 def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
-    """Yield what was counted: in the log, and by the server since its start."""
     if snapshot.log is not None:
         yield from (Statement("warning", text) for text in _failures(snapshot.log))
     groups = (
@@ -262,7 +282,6 @@ def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]
 
 
 def _failures(log: LogCounts) -> Iterator[str]:
-    """Yield each kind of failure: how often and when the log reports it, and what says what to do."""
     for name, number in log.events.items():
         if number:
             times = "" if number == 1 else f", {count(number)} times"
@@ -280,7 +299,6 @@ def _failure_times(times: FailureTimes | None) -> str:
 
 
 def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
-    """Yield lines, starts and answers; the log has these if there is one."""
     if snapshot.tail is not None:
         yield "Lines", count(snapshot.tail.lines)
     if snapshot.starts:
@@ -312,7 +330,6 @@ def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
 
 
 def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
-    """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
         name = SOURCE_NAMES[source.source]
         text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason, is_stopped=snapshot.is_stopped)}"

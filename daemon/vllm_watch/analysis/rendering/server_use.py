@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vllm_watch.analysis.loadtest.metric_titles import titled
-from vllm_watch.analysis.loadtest.model import Bounds, Phase, PhaseName, Run, ServerUse
-from vllm_watch.analysis.loadtest.number_texts import MISSING, bounded, count, duration, limit, percent, significant
-from vllm_watch.analysis.rendering.distributions import quantile_bounds
+from vllm_watch.analysis.loadtest.load_test import Bounds, Phase, PhaseName, Run, ServerUse, bounded
+from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Column, Table, plain_table
-from vllm_watch.analysis.rendering.setup import run_start
-from vllm_watch.analysis.rendering.validity import load_seconds, phase_seconds, seconds_of_load
+from vllm_watch.analysis.rendering.run_facts import load_seconds, phase_seconds, run_start, seconds_of_load
+from vllm_watch.daemon.catalog.metric_titles import titled
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, percent, significant
 
 
 MAX_PHASES = 60
@@ -147,13 +146,11 @@ _MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
 
 
 def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
-    """Return a row for each phase, which begins with its number and its name."""
     heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
     rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
     return plain_table(caption, heads, rows)
 
 
 def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
-    """Return the longest phases with their numbers, in order of time."""
     longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
     return tuple(sorted(longest, key=lambda each: each[0]))

@@ -126,7 +126,6 @@ def _widths(table: Table, whole: int) -> list[int]:
 
 
 def _longest_word(rows: Sequence[Cells], column: int) -> int:
-    """Return how long the longest word of a column is, as a line of its own."""
     return max((len(word) for row in rows for word in printable(row[column]).split()), default=0)
 
 

@@ -6,15 +6,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.model import Phase, Run, Timeline
-from vllm_watch.analysis.loadtest.number_texts import duration, moment, significant
+from vllm_watch.analysis.loadtest.load_test import Phase, Run, Timeline
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
-from vllm_watch.analysis.rendering.setup import run_start
+from vllm_watch.analysis.rendering.run_facts import run_start
 from vllm_watch.analysis.rendering.svg import drawing, label, upright
-from vllm_watch.analysis.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, since_start, upright_axis
-from vllm_watch.analysis.rendering.svg_lines import COLUMNS, series_path
-from vllm_watch.analysis.rendering.svg_scales import Plot, Scale, clock, linear
-from vllm_watch.analysis.rendering.svg_styles import polyline
+from vllm_watch.analysis.rendering.svg_plot import (
+    AXIS_HEIGHT,
+    COLUMNS,
+    Plot,
+    Scale,
+    band,
+    clock,
+    level_axis,
+    linear,
+    polyline,
+    series_path,
+    since_start,
+    upright_axis,
+)
+from vllm_watch.daemon.catalog.number_texts import duration, moment, significant
 
 
 class Curve(NamedTuple):
@@ -67,15 +77,7 @@ _NUMBER_DISTANCE = 0.025
 
 
 def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABLE_ROWS) -> Figure | None:
-    """
-    Return the drawing of a run over time; `None` if nothing is known of it.
-
-    Args:
-        run: The run.
-        key: The figure's key in the document.
-        columns: Into how many columns the series are thinned.
-        rows: Into how many parts of the time the table behind the drawing is.
-    """
+    """Return the drawing of a run over time, thinned to these columns and table rows; `None` if nothing is known."""
     panels = known_panels(run.timeline)
     start = run_start(run)
     if not panels:
@@ -104,13 +106,7 @@ def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABL
 
 
 def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
-    """
-    Return several runs over time in one drawing, each from its own start; `None` if nothing is known of them.
-
-    Args:
-        runs: One run of each side, by the side's name.
-        key: The figure's key in the document.
-    """
+    """Return the runs of several sides over time, each from its own start; `None` if nothing is known of them."""
     curves = [(panel, curve) for panel in PANELS for curve in panel.curves]
     shown = [
         (panel, curve) for panel, curve in curves if any(_is_known(run.timeline, curve.name) for run in runs.values())
@@ -162,16 +158,7 @@ def scaled(timeline: Timeline, name: str, scale: float) -> list[float | None]:
 
 
 def panel_parts(title: str, series: Sequence[Series], x: Scale, top: float, columns: int) -> Iterator[str]:
-    """
-    Yield the elements of one panel.
-
-    Args:
-        title: What the upright axis has.
-        series: Its lines.
-        x: The axis of time.
-        top: Where the panel begins, in pixels.
-        columns: Into how many columns the lines are thinned.
-    """
+    """Yield the elements of one panel, which begins at `top` pixels."""
     y = linear((value for each in series for value in each.ys if value is not None), ticks=3)
     plot = Plot(x, y, top, _PANEL_HEIGHT)
     yield label(title, 0, top - 8, "panel-title", "start")
@@ -197,7 +184,6 @@ def _legend(panels: Sequence[Panel]) -> tuple[Entry, ...]:
 
 
 def _bands(phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Return the names of the phases, each once, in the order of their first."""
     return tuple(dict.fromkeys(each.phase for each in phases))
 
 
@@ -206,7 +192,6 @@ def _names(panels: Sequence[Panel]) -> str:
 
 
 def _phases(phases: Sequence[Phase], start: float, x: Scale, bottom: float) -> str:
-    """Return the bands of the phases through all panels, each named on top if there is room."""
     parts = []
     for each in phases:
         left, right = x.share(each.start - start), x.share(each.end - start)
@@ -246,7 +231,6 @@ def _phases_in_words(phases: Sequence[Phase], start: float) -> str:
 
 
 def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int) -> Table:
-    """Return the means of equal parts of the time."""
     curves = [(panel, curve) for panel in panels for curve in panel.curves]
     columns = (Column("After"), *(Column(curve.label) for _, curve in curves))
     size = max(1, -(-len(timeline.times) // most))
@@ -259,7 +243,6 @@ def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int)
 
 
 def _overlay_table(loads: Mapping[str, Timeline], shown: Sequence[tuple[Panel, Curve]]) -> Table:
-    """Return the mean and the highest value of each line."""
     groups = []
     for panel, curve in shown:
         rows = [

@@ -13,34 +13,26 @@ import re
 import zlib
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from vllm_watch.analysis.replay.parser_process import (
-    ASKED,
-    ASKED_BY_BUSY_READER,
-    Parse,
-    Parsed,
-    ParserProcess,
-    is_worthwhile,
-)
-from vllm_watch.daemon.reading.containers import LineReader
+from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.parsed_text import ParsedSteps, ParsedText, parse_steps, parse_text
 from vllm_watch.daemon.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_seconds
-from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
+from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
+from vllm_watch_parsers.access import ACCESS_HEAD
+from vllm_watch_parsers.line import is_irrelevant
 
 
 READ_SIZE = 1024 * 1024
-_END_SIZE = 256 * 1024
-_MANY_BYTES = 16 * 1024
-"""So many bytes are read as one text: of fewer it is quicker to look at each line."""
+LINE = re.compile(rb"\n")
+"""With this as the end of batches a log is read line by line."""
 
+_END_SIZE = 256 * 1024
 _CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
 
@@ -54,45 +46,31 @@ class LogBytes:
 
     def read(self, data: bytes, times: LineTimes) -> LogBatch:
         """Return what the lines report that these bytes complete."""
-        text = self._framing.feed_text(data) if len(data) >= _MANY_BYTES else None
-        if text is None:
-            batch = self._reader.read(self._framing.feed(data), times)
-        else:
-            batch = self._reader.read_text(text, times)
-        self._count(batch.lines, len(data))
-        return batch
+        return self._reader.read(self._framed(data), times)
 
-    def read_parsed(self, parsed: ParsedText, size: int, times: LineTimes) -> LogBatch | None:
-        """Return what `read` returns for bytes that were parsed elsewhere; `None` where they must be read."""
-        batch = self._reader.read_parsed(parsed, times) if self._framing.is_plain else None
-        if batch is not None:
-            self._framing.pass_text(parsed.rest)
-            self._count(batch.lines, size)
-        return batch
-
-    def read_steps(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
-        """Yield what the lines report that these bytes complete: each line with an event is a batch of its own."""
-        text = self._framing.feed_text(data)
-        if text is None:
-            yield from self.read_by_line(data, times)
-            return
-        self._count(text.count(b"\n"), len(data))
-        yield from self._reader.read_steps(text, times, _CALLS)
-
-    def read_parsed_steps(self, parsed: ParsedSteps, size: int, times: LineTimes) -> Iterator[LogBatch] | None:
-        """Return what `read_steps` yields for bytes that were parsed elsewhere; `None` where they must be read."""
-        if not self._framing.is_plain or not self._reader.can_read_parsed():
-            return None
-        self._framing.pass_text(parsed.rest)
-        self._count(parsed.lines, size)
-        return self._reader.read_parsed_steps(parsed.steps, times)
-
-    def read_by_line(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
-        """Yield what each line reports that these bytes complete."""
-        lines = self._framing.feed(data)
-        self._count(len(lines), len(data))
-        for line in lines:
-            yield self._reader.read([line], times)
+    def read_apart(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
+        """Yield the same in batches: each line that may have an event, or is a call that pauses, is one of its own."""
+        lines = self._framed(data)
+        self._reader.as_written(lines)  # Whether there is a terminal is seen in all of them.
+        # The filter is for lines outside of records.
+        has_records = self._reader.is_in_record or b"\r" in data
+        numbers = [
+            number
+            for number, access in enumerate(map(ACCESS_HEAD.match, lines))
+            if access is None and (has_records or not is_irrelevant(lines[number]))
+        ]
+        calls = [call for call in _CALLS if call in data]
+        if calls:
+            called = [number for number, line in enumerate(lines) if any(call in line for call in calls)]
+            numbers = sorted({*numbers, *called})
+        start = 0
+        for number in numbers:
+            if number > start:
+                yield self._reader.read(lines[start:number], times)
+            yield self._reader.read([lines[number]], times)
+            start = number + 1
+        if start < len(lines):
+            yield self._reader.read(lines[start:], times)
 
     def lose_place(self) -> None:
         """Continue elsewhere: lines before the next one were not read."""
@@ -103,9 +81,11 @@ class LogBytes:
         """How many lines were read of which none has the form of vLLM's; 0 once one has."""
         return self._lines if self._reader.is_foreign else 0
 
-    def _count(self, lines: int, size: int) -> None:
-        self._lines += lines
-        self._size += size
+    def _framed(self, data: bytes) -> list[bytes]:
+        lines = self._framing.feed(data)
+        self._lines += len(lines)
+        self._size += len(data)
+        return lines
 
     @property
     def counts(self) -> TailCounts:
@@ -135,91 +115,34 @@ class FinishedLog:
         self._last_printed = last_printed_time(last)
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
-    def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
+    def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:
         """
-        Yield what the lines report, in large batches or line by line.
+        Yield what the lines report, in batches that end at least every megabyte, and where `until` does.
 
         Raises:
             FileError: It cannot be read.
         """
-        if by_line:
-            for block in _blocks(self._path):
-                self._read += len(block)
-                yield from self._bytes.read_by_line(block, self._times)
-            return
-        with _open(self._path) as file:  # Once: the path may name another file soon.
-            for parsed in self._parsed_blocks(file, parse_text, ASKED):
-                batch = None if parsed is None else self._bytes.read_parsed(parsed, READ_SIZE, self._times)
-                if batch is None:
-                    batch = self._bytes.read(self._next_block(file), self._times)
-                else:
-                    self._read += READ_SIZE
-                yield batch
-            for block in _blocks_of(file, self._path, self._read):
-                self._read += len(block)
-                yield self._bytes.read(block, self._times)
-
-    def read_steps(self) -> Iterator[LogBatch]:
-        """
-        Yield what the lines report, in batches: each line with an event, and each call that pauses, is one of its own.
-
-        Raises:
-            FileError: It cannot be read.
-        """
-        with _open(self._path) as file:
-            parse = partial(parse_steps, alone=_CALLS)
-            for parsed in self._parsed_blocks(file, parse, ASKED_BY_BUSY_READER):
-                batches = None if parsed is None else self._bytes.read_parsed_steps(parsed, READ_SIZE, self._times)
-                if batches is None:
-                    batches = self._bytes.read_steps(self._next_block(file), self._times)
-                else:
-                    self._read += READ_SIZE
-                yield from batches
-            for block in _blocks_of(file, self._path, self._read):
-                self._read += len(block)
-                yield from self._bytes.read_steps(block, self._times)
-
-    def _parsed_blocks(self, file: IO[bytes], parse: Parse[Parsed], asked: int) -> Iterator[Parsed | None]:
-        """
-        Yield what the whole blocks of a large log hold, parsed by two processes; nothing if no second one can help.
-
-        `None` is a block that has to be read. Whoever takes one moves on by a block before the next.
-        """
-        count = self._size // READ_SIZE
-        if self._path.endswith(".gz") or not is_worthwhile(self._size):
-            return
-        try:
-            blocks = ParserProcess(file, READ_SIZE, count, parse, asked)
-        except OSError:
-            return
-        with closing(blocks):
-            for number in range(count):
-                with _said_of(self._path):
-                    parsed = blocks.take(number)
-                yield parsed
-                if self._read < (number + 1) * READ_SIZE:
-                    return  # The file was cut meanwhile, and this is its end.
-
-    def _next_block(self, file: IO[bytes]) -> bytes:
-        with _said_of(self._path):
-            data = os.pread(file.fileno(), READ_SIZE, self._read)
-        self._read += len(data)
-        return data
-
-    def read_until(self, mark: re.Pattern[bytes]) -> Iterator[LogBatch]:
-        """
-        Yield what the lines report, in batches that end where `mark` does, and at least every megabyte.
-
-        Raises:
-            FileError: It cannot be read.
-        """
-        for block in _blocks(self._path):
-            self._read += len(block)
+        for block in self._blocks():
             start = 0
-            for found in mark.finditer(block):
+            for found in until.finditer(block) if until is not None else ():
                 yield self._bytes.read(block[start : found.end()], self._times)
                 start = found.end()
             yield self._bytes.read(block[start:], self._times)
+
+    def read_apart(self) -> Iterator[LogBatch]:
+        """
+        Yield the same, but each line with an event, and each call that pauses, is a batch of its own.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        for block in self._blocks():
+            yield from self._bytes.read_apart(block, self._times)
+
+    def _blocks(self) -> Iterator[bytes]:
+        for block in _blocks(self._path):
+            self._read += len(block)
+            yield block
 
     @property
     def counts(self) -> TailCounts:
@@ -258,13 +181,7 @@ class FinishedLog:
 
 
 def _blocks(path: str) -> Iterator[bytes]:
-    with _open(path) as file:
-        yield from _blocks_of(file, path, 0)
-
-
-def _blocks_of(file: IO[bytes], path: str, start: int) -> Iterator[bytes]:
-    with _said_of(path):
-        file.seek(start)
+    with _open(path) as file, _said_of(path):
         while block := file.read(READ_SIZE):
             yield block
 

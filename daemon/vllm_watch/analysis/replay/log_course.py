@@ -75,7 +75,7 @@ class CourseReader:
             FileError: It cannot be read.
         """
         start = log.end
-        for batch in log.read_steps():
+        for batch in log.read_apart():
             if batch.events or batch.requests:
                 self._pass(batch.end)
             self._server.apply_log(batch)

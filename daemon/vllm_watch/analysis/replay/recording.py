@@ -2,27 +2,52 @@
 """
 A recording: the logs of real servers as they grew, and their /metrics as they were read.
 
-It is one file (`recording_file`) or a folder (`recording_folder`).
+It is one file (`recording_lines` has the format), which is read in bounded memory. One that breaks off because its
+writer was killed is read as far as it is complete.
 """
 
 from __future__ import annotations
 
+import lzma
 import re
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from types import MappingProxyType
+from typing import IO, NamedTuple, cast
 
+import msgspec
+
+from vllm_watch.analysis.replay.recording_lines import (
+    FORMAT,
+    GPU_INTERVAL,
+    Header,
+    Line,
+    Sources,
+    decode_header,
+    decode_line,
+    gpu_use,
+)
 from vllm_watch.daemon.catalog.reasons import METRICS, MetricsReason
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.metric_names import PROCESS_START
 
 
-BUNDLED = Path(__file__).parent / "recordings" / "day"
+BUNDLED = Path(__file__).parent / "recordings" / "day.jsonl.xz"
 """The recording that comes with the package: ten minutes of a server that is overloaded and crashes."""
+
+MAGIC = b"\xfd7zXZ\x00"
+"""How each xz file starts."""
+
+MAX_LINE = 512 * 1024 * 1024
+"""The longest line that is read, in bytes: the longest body of /metrics, every character of it escaped."""
+
+_PIECE = 256 * 1024
+_MAX_MEMORY = 256 * 1024 * 1024
+"""For decompression; what `recording_writer` makes takes a few MiB."""
 
 
 class LogWritten(NamedTuple):
@@ -102,12 +127,30 @@ class RecordedBenchmark(NamedTuple):
     content: str
 
 
-class Recording(Protocol):
+def is_recording(path: Path) -> bool:
+    """
+    Tell by its content whether a path names a recording, whatever its name is.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    if path.is_dir():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class Recording:
     """
     A recording that was opened, all of it read once and checked.
 
-    Attributes:
+    Args:
         path: Where it is.
+
+    Attributes:
         started: When it was started, in seconds since the epoch.
         seconds: How long it is.
         servers: The names of the recorded servers.
@@ -116,17 +159,22 @@ class Recording(Protocol):
         command: The recorded command.
         removed: How many of each kind of private data were removed.
         broken_off: A sentence that says what is missing at its end, if anything is.
+
+    Raises:
+        FileError: It cannot be read, or is not what `recording_lines` says.
     """
 
-    path: Path
-    started: float
-    seconds: float
-    servers: tuple[str, ...]
-    sources: Mapping[str, RecordedSources]
-    benchmarks: tuple[RecordedBenchmark, ...]
-    command: RecordedCommand | None
-    removed: Mapping[str, int]
-    broken_off: str | None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.started = 0.0
+        self.seconds = 0.0
+        self.servers: tuple[str, ...] = ()
+        self.sources: Mapping[str, RecordedSources] = MappingProxyType({})
+        self.benchmarks: tuple[RecordedBenchmark, ...] = ()
+        self.command: RecordedCommand | None = None
+        self.removed: Mapping[str, int] = MappingProxyType({})
+        self.broken_off: str | None = None
+        self._read_once()
 
     def events(self, server: str | None = None) -> Iterator[RecordedEvent]:
         """
@@ -134,8 +182,153 @@ class Recording(Protocol):
 
         Raises:
             UsageError: There is no such server, or several and no name.
-            FileError: It cannot be read any more.
+            FileError: The file cannot be read any more.
         """
+        wanted = server_name(self, server)
+        interval = self.sources[wanted].gpu_interval or GPU_INTERVAL
+        lines = iter(_Lines(self.path))
+        next(lines, None)
+        for number, text in lines:
+            line = _line(self.path, number, text)
+            if line.server != wanted:
+                continue
+            if line.gpus is not None:
+                yield GpusRead(line.t, gpu_use(line.gpus, self.started), interval)
+            elif (event := _event(line)) is not None:
+                yield event
+
+    def _read_once(self) -> None:
+        """Read and check all lines, and keep what is not an event of a server."""
+        lines = _Lines(self.path)
+        numbered = iter(lines)
+        header = _header(self.path, next(numbered, (1, b""))[1])
+        self.started, self.servers = header.started_unix, tuple(header.servers)
+        self.sources = {name: _sources(recorded) for name, recorded in header.servers.items()}
+        benchmarks, end = [], None
+        for number, text in numbered:
+            line = _line(self.path, number, text)
+            if line.server is not None and line.server not in self.servers:
+                raise FileError(f"{self.path}:{number}: server: {line.server} is not one of the first line's servers")
+            if line.t < self.seconds and line.t >= 0:
+                raise FileError(f"{self.path}:{number}: t: {line.t} comes after {self.seconds}")
+            self.seconds = max(self.seconds, line.t)
+            if line.benchmark is not None:
+                benchmarks.append(RecordedBenchmark(line.benchmark.file, line.benchmark.content))
+            if line.command is not None:
+                self.command = RecordedCommand(*msgspec.structs.astuple(line.command))
+            self.removed = line.removed or self.removed
+            end = line.end or end
+        self.benchmarks = tuple(benchmarks)
+        if end is None:
+            self.broken_off = (
+                f"the recording breaks off after {self.seconds:.0f} s: {lines.problem or 'it was not ended'}"
+            )
+
+
+class _Lines:
+    """
+    The complete lines of a file with their numbers.
+
+    `problem` says why the last stream is not complete, once all lines were read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.problem: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        parts: list[bytes] = []
+        size = 0
+        for piece in self._pieces():
+            first, *others = piece.split(b"\n")
+            parts.append(first)
+            size += len(first)
+            for other in others:
+                number += 1
+                yield number, b"".join(parts)
+                parts, size = [other], len(other)
+            if size > MAX_LINE:
+                raise FileError(f"{self._path}:{number + 1}: a line is longer than {MAX_LINE} bytes")
+
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the file's text up to where it breaks off."""
+        try:
+            with self._path.open("rb") as packed:
+                if packed.read(len(MAGIC)) != MAGIC:
+                    raise FileError(f"{self._path}: is not a recording: it does not start as an xz file does")
+                packed.seek(0)
+                yield from self._unpacked(packed)
+        except OSError as error:
+            raise FileError(f"{self._path}: cannot be read: {error.strerror or error}") from error
+
+    def _unpacked(self, packed: IO[bytes]) -> Iterator[bytes]:
+        unpacker, rest, is_inside = _unpacker(), b"", False
+        try:
+            while True:
+                if unpacker.eof:
+                    unpacker, rest, is_inside = _unpacker(), unpacker.unused_data, False
+                if unpacker.needs_input and not rest and not (rest := packed.read(_PIECE)):
+                    break
+                text = unpacker.decompress(rest, _PIECE)
+                rest, is_inside = b"", True
+                if text:
+                    yield text
+        except lzma.LZMAError as error:
+            self.problem = f"the rest of the file is damaged ({error})"
+            return
+        if is_inside:
+            self.problem = "its last part is not complete"
+
+
+def _unpacker() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_MEMORY)
+
+
+def _header(path: Path, text: bytes) -> Header:
+    try:
+        header = decode_header(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}:1: is not the first line of a recording: {error}") from error
+    if header.vllm_watch_recording > FORMAT:
+        raise FileError(
+            f"{path}:1: was written by vllm-watch {header.vllm_watch} in format {header.vllm_watch_recording}; "
+            f"this version reads up to format {FORMAT}"
+        )
+    if not header.servers:
+        raise FileError(f"{path}:1: servers: expected at least one name")
+    return header
+
+
+def _sources(recorded: Sources) -> RecordedSources:
+    command = CommandFacts() if recorded.command_line is None else recorded.command_line.facts
+    return RecordedSources(
+        recorded.log, recorded.scrape_interval, recorded.gpu_interval, recorded.cost_per_hour, command
+    )
+
+
+def _line(path: Path, number: int, text: bytes) -> Line:
+    try:
+        return decode_line(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}:{number}: {error}") from error
+
+
+def _event(line: Line) -> LogWritten | MetricsRead | None:
+    """Return what a line says of its server's log or /metrics."""
+    for is_history, text, data in (
+        (False, line.log, line.log_base64),
+        (True, line.history, line.history_base64),
+    ):
+        if text is not None or data is not None:
+            return LogWritten(line.t, _bytes(text, data), is_history, line.gap)
+    if line.status is None:
+        return None
+    return MetricsRead(line.t, _bytes(line.body, line.body_base64), str(line.status), line.duration or 0.0)
+
+
+def _bytes(text: str | None, data: bytes | None) -> bytes:
+    return text.encode() if text is not None else data or b""
 
 
 def server_name(recording: Recording, name: str | None) -> str:

@@ -31,15 +31,16 @@ at any time, and all streams before are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
-from vllm_watch.daemon.state.command_line import CommandLine
-from vllm_watch.daemon.state.gpu_report import HowKnown
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.state.gpu_report import GpuReading, HowKnown, ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.kept_facts import CommandLine
+from vllm_watch_parsers.flags import CommandFacts
 
 
 FORMAT = 1
@@ -90,15 +91,15 @@ class Header(msgspec.Struct, frozen=True):
     Args:
         vllm_watch_recording: The format.
         started_unix: When the recording was started, in seconds since the epoch.
-        vllm_watch: The version that wrote it.
         servers: What is recorded of each server, by name.
+        vllm_watch: The version that wrote it; nothing if that was another program.
         removed: Which kinds of private data are removed, and which are not.
     """
 
     vllm_watch_recording: int
     started_unix: UnixSeconds
-    vllm_watch: str
     servers: Mapping[ServerName, Sources]
+    vllm_watch: str = ""
     removed: Mapping[str, bool] = {}
 
 
@@ -178,3 +179,59 @@ decode_line = msgspec.json.Decoder(Line).decode
 def encoded(line: Header | Line) -> bytes:
     """Return a line as it is in the file."""
     return msgspec.json.encode(line) + b"\n"
+
+
+_OF_GPU = [name for name in RecordedGpu.__struct_fields__ if name != "reading"]
+_OF_READING = [name for name in RecordedGpuReading.__struct_fields__ if name != "values"]
+"""What has the same name and value in a recording and in the state."""
+
+
+def recorded_gpus(use: GpuUse, started: float) -> RecordedGpus:
+    """
+    Return what is recorded of a reading.
+
+    Args:
+        use: What it says of the server.
+        started: When the recording was started, by the same clock.
+    """
+    return RecordedGpus(at=round(use.at - started, 3), reason=use.reason, gpus=tuple(map(_recorded, use.gpus)))
+
+
+def gpu_use(line: RecordedGpus, started: float) -> GpuUse:
+    """
+    Return what was recorded as the state takes it in.
+
+    Args:
+        line: What was recorded.
+        started: When the recording was started, in seconds since the epoch.
+    """
+    return GpuUse(started + line.at, line.reason, tuple(map(_server_gpu, line.gpus)))
+
+
+def _recorded(gpu: ServerGpu) -> RecordedGpu:
+    known = gpu.reading
+    reading = None if known is None else RecordedGpuReading(**_of(known, _OF_READING), values=_by_text(known))
+    return RecordedGpu(**_of(gpu, _OF_GPU), reading=reading)
+
+
+def _server_gpu(gpu: RecordedGpu) -> ServerGpu:
+    known = gpu.reading
+    reading = None if known is None else GpuReading(**_of(known, _OF_READING), **_beside(gpu.gpu, known))
+    return ServerGpu(**_of(gpu, _OF_GPU), reading=reading)
+
+
+def _of(whole: object, names: list[str]) -> dict[str, Any]:
+    return {name: getattr(whole, name) for name in names}
+
+
+def _by_text(reading: GpuReading) -> dict[str, float]:
+    return {" ".join(key): value for key, value in reading.values.items()}
+
+
+def _beside(gpu: str, known: RecordedGpuReading) -> dict[str, Any]:
+    """Return what a reading has in another form, or not in a recording."""
+    return {
+        "gpu": gpu,
+        "values": {tuple(key.split(" ")): value for key, value in known.values.items()},
+        "processes": None,
+    }

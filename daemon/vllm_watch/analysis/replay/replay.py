@@ -18,8 +18,8 @@ from vllm_watch.analysis.replay.recording import (
 )
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.daemon.state.server import LogStatus, ServerState
-from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.snapshot import LogStatus, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -204,7 +204,7 @@ def run_logs(
     apply_counts(state, TailCounts(lag=0))
     moment = last = None
     for log in logs:
-        for batch in log.read_steps():
+        for batch in log.read_apart():
             if batch.events or batch.requests:
                 last = batch.end
                 moment = last if moment is None else moment

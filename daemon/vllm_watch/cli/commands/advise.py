@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
-
 import click
 
-from vllm_watch.analysis.advice.advise import advise
+from vllm_watch.analysis.advice.advice_subject import Given
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.advice.checks import Range
-from vllm_watch.analysis.advice.model import Advised
-from vllm_watch.analysis.advice.subject import Given
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.sources import ReadOptions, Sources, read_sources
-from vllm_watch.analysis.rendering.advice import advice_html, advice_markdown, advice_text
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, Sources, read_sources
+from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.explanation import explain_option
 from vllm_watch.cli.commands.options import (
     check_output,
     objective_option,
@@ -28,7 +23,7 @@ from vllm_watch.cli.commands.options import (
     seconds_of,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import report_format, text_width
+from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -41,21 +36,11 @@ from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"
 _WATCHED = "3m"
 _FILE_SHARE = 0.5
-
-
-class AdviceOutput(NamedTuple):
-    """Where advice is written and how; `output` is `None` for standard output."""
-
-    form: ReportFormat
-    output: str | None
-    is_verbose: bool
 
 
 @click.command("advise")
@@ -102,26 +87,21 @@ def command(
     asked = prometheus_query(target) if query is None else None
     if not sources and query is None and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus, or --url")
-    chosen = AdviceOutput(report_format(form, output), output, verbose)
+    chosen = report_format(form, output)
     options = read_options(objective, zone)._replace(prometheus=() if asked is None else (asked,))
     with progress_bar("advise") as progress:
-        found = read_advice_sources(sources, options, query, progress)
+        found = _read_sources(sources, options, query, progress)
     ranges = [Range(each.target.url, each.server, each.times.start, each.times.end) for each in options.prometheus]
     report = join(found.clients, found.histories, options.objective)
-    write_advice(advise(found.histories, report, Given(options.objective, shared_prompt_tokens), ranges), chosen)
+    advised = advise(found.histories, report, Given(options.objective, shared_prompt_tokens), ranges)
+    document = advice_document(advised, is_verbose=verbose)
+    write_answer(advice_json(advised) if chosen == "json" else rendered(document, chosen, output), chosen, output)
 
 
-def read_advice_sources(
+def _read_sources(
     paths: tuple[str, ...], options: ReadOptions, daemon: DaemonQuery | None, progress: Progress
 ) -> Sources:
-    """
-    Return what is in some files, in a Prometheus, and in a running vllm-watch.
-
-    Raises:
-        FileError: A file cannot be read, or there is no server in any of them.
-        PrometheusError: The Prometheus cannot be read.
-        DaemonError: The running vllm-watch cannot be read.
-    """
+    """Return what is in some files, in a Prometheus, and in a running vllm-watch: at least one server."""
     share = 1.0 if daemon is None else _FILE_SHARE if paths else 0.0
     found = read_sources(paths, options, lambda done: progress(share * done)) if share else Sources((), ())
     if daemon is not None:
@@ -132,29 +112,6 @@ def read_advice_sources(
             f"{', '.join(paths)}: a benchmark's result does not show what the server did: add its log or /metrics"
         )
     return found
-
-
-def write_advice(advised: Advised, how: AdviceOutput) -> None:
-    """
-    Write advice.
-
-    Raises:
-        FileError: The output cannot be written.
-    """
-    text = _rendered(advised, how)
-    if how.output is None:
-        write_output(text, is_utf8=how.form == "html")
-    else:
-        write_whole(Path(how.output), text.encode())
-
-
-def _rendered(advised: Advised, how: AdviceOutput) -> str:
-    if how.form == "json":
-        return advice_json(advised)
-    if how.form == "text":
-        return advice_text(advised, text_width(how.output), is_verbose=how.is_verbose)
-    render = advice_html if how.form == "html" else advice_markdown
-    return render(advised, is_verbose=how.is_verbose)
 
 
 def _daemon_query(url: str | None, watched: str | None, target: PrometheusOptions) -> DaemonQuery | None:

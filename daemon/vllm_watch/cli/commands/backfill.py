@@ -11,13 +11,14 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.replay.open_recording import is_recording
+from vllm_watch.analysis.replay.recording import is_recording
 from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
 from vllm_watch.cli.commands.options import check_output, output_option, progress_bar, seconds_of
 from vllm_watch.cli.commands.recorded import opened
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -25,7 +26,7 @@ from vllm_watch.daemon.support.whole_file import whole_file
 
 
 @click.command("backfill")
-@click.option("--recording", metavar="DIR|FILE", shell_complete=file_names, help="One or more recorded servers.")
+@click.option("--recording", metavar="FILE", shell_complete=file_names, help="One or more recorded servers.")
 @click.option(
     "--log",
     "logs",
@@ -43,7 +44,7 @@ def command(recording: str | None, logs: tuple[str, ...], step: str, output: str
     The file has the series with timestamps.
     """
     if bool(recording) == bool(logs):
-        raise UsageError("give either --recording DIR or FILE, or --log PATH")
+        raise UsageError("give either --recording FILE, or --log PATH")
     check_output(output, (recording, *logs))
     with progress_bar("backfill") as progress:
         samples = write_backfill(recording, logs, seconds_of("--step", step), output, progress)

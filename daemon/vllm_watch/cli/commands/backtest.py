@@ -5,27 +5,35 @@ from __future__ import annotations
 
 import sys
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-from vllm_watch.analysis.backtest.backtest import backtest, selected_by
-from vllm_watch.analysis.backtest.model import SourceResult
-from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange
-from vllm_watch.analysis.backtest.promtool import Promtool, Waiting, promtool
-from vllm_watch.analysis.backtest.rule_check import check_rules
-from vllm_watch.analysis.backtest.rule_set import SHIPPED, RuleSet, shipped_rules, users_rules
-from vllm_watch.analysis.backtest.subject import Subject
-from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
-from vllm_watch.analysis.backtest.thresholds import read_thresholds, shipped_thresholds
-from vllm_watch.analysis.loadtest.model import Objective
-from vllm_watch.analysis.loadtest.sources import distinct_names
-from vllm_watch.analysis.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+from vllm_watch.analysis.backtest.fired import SourceResult
+from vllm_watch.analysis.backtest.judgement import backtest, selected_by
+from vllm_watch.analysis.backtest.promtool import Waiting, check_rules, promtool
+from vllm_watch.analysis.backtest.rule_set import (
+    SHIPPED,
+    RuleSet,
+    read_thresholds,
+    shipped_rules,
+    shipped_thresholds,
+    users_rules,
+)
+from vllm_watch.analysis.backtest.series_grid import Subject
+from vllm_watch.analysis.backtest.subjects import (
+    PrometheusRange,
+    SubjectOptions,
+    file_sources,
+    read_file_source,
+    read_range,
+)
+from vllm_watch.analysis.loadtest.load_test import Objective
+from vllm_watch.analysis.loadtest.report_sources import distinct_names
+from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     check_output,
@@ -35,7 +43,7 @@ from vllm_watch.cli.commands.options import (
     seconds_of,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import text_width
+from vllm_watch.cli.commands.output_formats import rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -47,41 +55,14 @@ from vllm_watch.daemon.catalog.codes import SEVERITIES, severity_rank
 from vllm_watch.daemon.support.choices import BACKTEST_FORMATS, BacktestFormat, file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _SETS = 2
 _SLO = {"ttft_ms": "slo_time_to_first_token_seconds", "tpot_ms": "slo_time_per_output_token_seconds"}
 """The series of a limit."""
 
-
-class Asked(NamedTuple):
-    """
-    What is evaluated.
-
-    Args:
-        paths: Logs and recordings.
-        options: How they become series.
-        prometheus: What of a Prometheus, if there is one.
-        sets: One set of rules, or two to compare.
-        are_shipped: Whether their rules are the package's.
-    """
-
-    paths: tuple[str, ...]
-    options: SubjectOptions
-    prometheus: PrometheusRange | None
-    sets: tuple[RuleSet, ...]
-    are_shipped: bool
-
-
-class AlertsOutput(NamedTuple):
-    """Where the answer is written and how: `zone` is that of its times, `output` is `None` for standard output."""
-
-    form: BacktestFormat
-    output: str | None
-    zone: tzinfo | None
-    is_verbose: bool
+_Reader = Callable[[Progress], Subject]
+"""Reads a source, and tells its progress."""
 
 
 @click.command("backtest")
@@ -137,25 +118,31 @@ def command(
     path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
     """
     check_output(output, (*sources, *thresholds, *rules))
-    asked_range = prometheus_range(PrometheusOptions(**prometheus))
-    if not sources and asked_range is None:
+    asked = _asked_range(prometheus_range(PrometheusOptions(**prometheus)), lead)
+    if not sources and asked is None:
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
-    if lead is not None:
-        if asked_range is None:
-            raise UsageError("--lead requires --prometheus URL")
-        asked_range = asked_range._replace(lead=seconds_of("--lead", lead))
     read = read_options(objective, zone)
     options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
     sets = rule_sets(thresholds, rules)
-    with promtool() as tool:
-        for each in sets:
-            check_rules(tool, each)
-        results = run(tool, Asked(sources, options, asked_range, sets, are_shipped=not rules))
-    _write(results, AlertsOutput(form, output, read.zone, verbose))
+    readers: dict[str, _Reader] = {
+        source.name: partial(read_file_source, source, options) for source in file_sources(sources)
+    }
+    if asked is not None:
+        readers[asked.source] = partial(read_range, asked, selected_by(sets))
+    results = _evaluated(readers, sets, are_shipped=not rules)
+    _write(results, form, output, read.zone, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
+
+
+def _asked_range(asked: PrometheusRange | None, lead: str | None) -> PrometheusRange | None:
+    if lead is None:
+        return asked
+    if asked is None:
+        raise UsageError("--lead requires --prometheus URL")
+    return asked._replace(lead=seconds_of("--lead", lead))
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
@@ -182,24 +169,17 @@ def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet,
     )
 
 
-def run(tool: Promtool, asked: Asked) -> list[SourceResult]:
-    """
-    Evaluate rules over all sources, one after the other.
-
-    Raises:
-        VllmWatchError: A source cannot be read, or a rule not be evaluated.
-    """
-    readers: list[tuple[str, Callable[[Progress], Subject]]] = [
-        (source.name, partial(read_file_source, source, asked.options)) for source in file_sources(asked.paths)
-    ]
-    if asked.prometheus is not None:
-        readers.append((asked.prometheus.source, partial(read_range, asked.prometheus, selected_by(asked.sets))))
+def _evaluated(readers: Mapping[str, _Reader], sets: Sequence[RuleSet], *, are_shipped: bool) -> list[SourceResult]:
+    """Evaluate sets of rules over all sources by name, one after the other."""
     results = []
-    for name, read in readers:
-        with progress_bar(f"read {printable(name)}") as progress:
-            subject = read(progress)
-        with _elapsed(name) as waiting:
-            results.append(backtest(tool, subject, asked.sets, are_shipped=asked.are_shipped, waiting=waiting))
+    with promtool() as tool:
+        for rules in sets:
+            check_rules(tool, rules)
+        for name, reader in readers.items():
+            with progress_bar(f"read {printable(name)}") as progress:
+                subject = reader(progress)
+            with _elapsed(name) as waiting:
+                results.append(backtest(tool, subject, sets, are_shipped=are_shipped, waiting=waiting))
     return results
 
 
@@ -227,29 +207,30 @@ def _slo(objective: Objective | None) -> dict[str, float]:
     return {_SLO[name]: milliseconds / 1000 for name, milliseconds in objective.limits.items()}
 
 
-def _write(results: Sequence[SourceResult], how: AlertsOutput) -> None:
-    if how.form == "json":
+def _write(
+    results: Sequence[SourceResult], form: BacktestFormat, output: str | None, zone: tzinfo | None, *, is_verbose: bool
+) -> None:
+    if form == "json":
         text = backtest_json(results)
-    elif how.form == "markdown":
-        text = backtest_markdown(results, how.zone, is_verbose=how.is_verbose)
     else:
-        text = backtest_text(results, how.zone, text_width(how.output), is_verbose=how.is_verbose)
-    if how.output is None:
-        write_output(text)
-    else:
-        write_whole(Path(how.output), text.encode())
+        text = rendered(backtest_document(results, zone, is_verbose=is_verbose), form, output)
+    write_answer(text, form, output)
 
 
 def _check(results: Sequence[SourceResult], severity: str) -> None:
     """Exit with 1 if an alert of a severity or a worse one fires; if none does, name those that a flag would decide."""
     last = [result.sets[-1] for result in results]
-    if any(_is_as_bad(alert.severity, severity) for found in last for alert in found.alerts):
+    if any(_is_as_bad(alert.severity, severity) for of_set in last for alert in of_set.alerts):
         sys.exit(1)
-    open_ones = [each for found in last for each in found.not_judged if each.unknown]
-    open_ones = [each for each in open_ones if _is_as_bad(each.severity, severity)]
-    if open_ones:
-        names = ", ".join(dict.fromkeys(each.alertname for each in open_ones))
-        flags = ", ".join(dict.fromkeys(flag for each in open_ones for flag in each.unknown))
+    undecided = [
+        alert
+        for of_set in last
+        for alert in of_set.not_judged
+        if alert.unknown and _is_as_bad(alert.severity, severity)
+    ]
+    if undecided:
+        names = ", ".join(dict.fromkeys(alert.alertname for alert in undecided))
+        flags = ", ".join(dict.fromkeys(flag for alert in undecided for flag in alert.unknown))
         text = f"--fail-if-firing {severity}: none fired, but without {flags} these could not be judged: {names}"
         click.echo(f"vllm-watch: {text}", err=True)
 

@@ -6,24 +6,23 @@ from __future__ import annotations
 import sys
 import time
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vllm_watch.analysis.comparison.compare import compare_sides
-from vllm_watch.analysis.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
-from vllm_watch.analysis.comparison.model import Comparisons, Side
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
+from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
+from vllm_watch.analysis.comparison.fail_if import Rule, check_rule, parse_rule
 from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
-from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
+from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.explanation import explain_option
 from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     check_output,
@@ -33,20 +32,11 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import comparison_format, text_width
+from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
 from vllm_watch.cli.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.cli.commands.report import read_options
 from vllm_watch.daemon.support.choices import COMPARISON_FORMATS, ComparisonFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch.daemon.support.whole_file import write_whole
-
-
-_RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
-    "markdown": comparisons_markdown,
-    "json": comparisons_json,
-    "html": comparisons_html,
-}
 
 
 @click.command("compare")
@@ -108,26 +98,21 @@ def command(
     """
     where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
-    named = named_sides(sides, baseline)
+    named = _named_sides(sides, baseline)
     check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
     prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
-    options = side_options(named, read_options(objective, zone), prometheus, costs)
+    options = _side_options(named, read_options(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
-        read = read_sides(named, options, progress)
-    found = compare_sides(read, baseline, force=force)
-    write_comparison(found, chosen, output)
+        read = _read_sides(named, options, progress)
+    comparisons = compare_sides(read, baseline, force=force)
+    write_answer(_text(comparisons, chosen, output), chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
-    sys.exit(exit_status(check_rules(parsed, found)))
+    sys.exit(_check(parsed, comparisons))
 
 
-def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
-    """
-    Return the sides that the command line names.
-
-    Raises:
-        UsageError: They are wrong, or the baseline is none of them.
-    """
+def _named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
+    """Return the sides that the command line names, one of which is the baseline."""
     sides = parse_sides(texts, lambda path: Path(path).exists(), time.time())
     names = [side.name for side in sides]
     if baseline is not None and baseline not in names:
@@ -135,33 +120,19 @@ def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgumen
     return sides
 
 
-def side_options(
-    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions, costs: Sequence[str] = ()
+def _side_options(
+    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions, costs: Sequence[str]
 ) -> list[ReadOptions]:
-    """
-    Return how the sources of each side are read: its time ranges are asked for, and it may have a price.
-
-    Raises:
-        UsageError: It is not known of which Prometheus or server, there is one and no time range, or a price is wrong.
-    """
-    prices = side_costs(costs, [side.name for side in named])
+    """Return how the sources of each side are read: its time ranges are asked for, and it may have a price."""
+    prices = _side_costs(costs, [side.name for side in named])
     return [
         options._replace(prometheus=queries, cost_per_hour=prices.get(side.name))
         for side, queries in zip(named, side_queries(named, prometheus), strict=True)
     ]
 
 
-def side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
-    """
-    Return what an hour costs on each side of which that is said.
-
-    Args:
-        texts: As given: ``2.4`` for all sides, ``A=2.4`` for one, which counts more.
-        names: Those of the sides.
-
-    Raises:
-        UsageError: A price is none, or of no side.
-    """
+def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+    """Return what an hour costs by side, where that is given: ``2.4`` for all, ``A=2.4`` for one, which wins."""
     for_all: dict[str, float] = {}
     for_one: dict[str, float] = {}
     for text in texts:
@@ -175,18 +146,12 @@ def side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
     return for_all | for_one
 
 
-def read_sides(
-    named: Sequence[SideArgument], each_options: Sequence[ReadOptions], progress: Progress
+def _read_sides(
+    named: Sequence[SideArgument], options_of_sides: Sequence[ReadOptions], progress: Progress
 ) -> tuple[Side, ...]:
-    """
-    Read the sources of all sides, each with its own options.
-
-    Raises:
-        FileError: One cannot be read, or nothing ran in those of a side, or in one of its time ranges.
-        PrometheusError: The Prometheus cannot be read.
-    """
+    """Read the sources of all sides; each of a side's time ranges has to have a load in it."""
     sides = []
-    for number, (side, options) in enumerate(zip(named, each_options, strict=True)):
+    for number, (side, options) in enumerate(zip(named, options_of_sides, strict=True)):
 
         def part(share: float, before: int = number) -> None:
             progress((before + share) / len(named))
@@ -199,32 +164,17 @@ def read_sides(
     return tuple(sides)
 
 
-def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> None:
-    """
-    Write a comparison.
-
-    Args:
-        comparisons: What was found.
-        form: Of the output.
-        output: A file, or `None` for standard output.
-
-    Raises:
-        FileError: The output cannot be written.
-    """
-    text = comparisons_table(comparisons, text_width(output)) if form == "table" else _RENDERERS[form](comparisons)
-    if output is None:
-        write_output(text, is_utf8=form == "html")
-    else:
-        write_whole(Path(output), text.encode())
+def _text(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> str:
+    if form == "json":
+        return comparisons_json(comparisons)
+    if form == "html":
+        return comparisons_html(comparisons)
+    return rendered(comparisons_document(comparisons), form, output)
 
 
-def check_rules(rules: Sequence[Rule], comparisons: Comparisons) -> list[Outcome]:
-    """Return what became of each rule in each comparison."""
-    return [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
-
-
-def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """Say on standard error what became of each rule; return 1 if one has failed."""
+def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
+    """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
+    outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
     for outcome in outcomes:
         click.echo(f"vllm-watch: {outcome.text}", err=True)
     return int(any(outcome.has_failed for outcome in outcomes))
@@ -243,5 +193,4 @@ def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run
 
 
 def _is_measured(run: Run) -> bool:
-    """Return whether a client measured a run."""
     return any(view.view == "client" for view in (run.result, *run.views) if view)

@@ -41,7 +41,7 @@ from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard
 @click.command("demo")
 @click.option(
     "--recording",
-    metavar="DIR|FILE",
+    metavar="FILE",
     shell_complete=file_names,
     help="A recorded server [default: the one in the package].",
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest import gpu_texts
-from vllm_watch.analysis.loadtest.number_texts import MISSING
+from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
+from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.gpu.reader import has_module
@@ -76,10 +76,10 @@ def _is_called(used: ServerGpu, name: str) -> bool:
 def _facts(gpu: GpuDocument) -> Iterator[str]:
     """Yield the main values; what is not known is left out."""
     texts = (
-        ("{} GiB are its", gpu_texts.server_memory(gpu)),
-        ("{} GiB of processes that are not watched", gpu_texts.other_memory(gpu) if gpu.other_memory else MISSING),
-        ("busy {} %", gpu_texts.busy(gpu)),
-        ("{} W", gpu_texts.power(gpu)),
-        ("{} °C", gpu_texts.temperature(gpu)),
+        ("{} GiB are its", gpu_cells.server_memory(gpu)),
+        ("{} GiB of processes that are not watched", gpu_cells.other_memory(gpu) if gpu.other_memory else MISSING),
+        ("busy {} %", gpu_cells.busy(gpu)),
+        ("{} W", gpu_cells.power(gpu)),
+        ("{} °C", gpu_cells.temperature(gpu)),
     )
     yield from (form.format(text) for form, text in texts if text != MISSING)

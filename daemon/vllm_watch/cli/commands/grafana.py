@@ -13,13 +13,8 @@ import click
 
 from vllm_watch.analysis.loadtest.region import path
 from vllm_watch.cli.commands.options import plain_format_option
-from vllm_watch.cli.grafana import packaged
+from vllm_watch.cli.grafana import push as dashboards
 from vllm_watch.cli.grafana.connection import STANDARD_INPUT, connect, connection
-from vllm_watch.cli.grafana.delete import DeleteOptions
-from vllm_watch.cli.grafana.delete import delete as delete_all
-from vllm_watch.cli.grafana.model import Dashboard
-from vllm_watch.cli.grafana.push import PushOptions
-from vllm_watch.cli.grafana.push import push as push_all
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.times import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.choices import PlainFormat
@@ -38,16 +33,8 @@ def command() -> None:
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
 @click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
-@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody else created or changed.")
+@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody changed in Grafana.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option(
-    "--diff-lines",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Lines of JSON to show for each dashboard that differs.",
-)
 def push(
     url: str,
     token_file: str,
@@ -55,20 +42,19 @@ def push(
     timeout: float,
     form: PlainFormat,
     folder: str,
-    language: packaged.Language,
+    language: dashboards.Language,
     datasource: str | None,
     force: bool,
     dry_run: bool,
-    diff_lines: int,
 ) -> None:
     """
     Put the dashboards into Grafana.
 
     A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
     """
-    options = PushOptions(folder, datasource, force, dry_run, diff_lines)
+    options = dashboards.PushOptions(folder, datasource, force, dry_run)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(push_all(server, packaged.packaged(language), options, _shown), form)
+        _report(dashboards.push(server, dashboards.packaged(language), options, _shown), form)
 
 
 @command.command()
@@ -99,9 +85,9 @@ def delete(
         if not yes:
             click.confirm(f"Delete {count} dashboard{'s' if count > 1 else ''}?", abort=True, err=True)
 
-    options = DeleteOptions(force, dry_run, confirm)
+    options = dashboards.DeleteOptions(force, dry_run, confirm)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(delete_all(server, packaged.packaged("en"), options, _shown), form)
+        _report(dashboards.delete(server, dashboards.packaged("en"), options, _shown), form)
 
 
 @command.command()
@@ -141,7 +127,7 @@ def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:
     sys.exit(1 if print_report(lines, form) else 0)
 
 
-def _shown(dashboards: Sequence[Dashboard]) -> Iterator[Dashboard]:
+def _shown(models: Sequence[dashboards.Model]) -> Iterator[dashboards.Model]:
     """Go through dashboards, with a bar on a terminal."""
-    with click.progressbar(dashboards, label="looking", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+    with click.progressbar(models, label="looking", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
         yield from bar

@@ -13,7 +13,7 @@ from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.service.kernel_log_thread import place_of
 from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine

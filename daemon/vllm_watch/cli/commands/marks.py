@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.analysis.loadtest.model import Run
+from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.region import region_of
 from vllm_watch.cli.commands.options import several
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, connect

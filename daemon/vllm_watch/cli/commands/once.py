@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 import msgspec
 
-from vllm_watch.analysis.replay.finished_log import FinishedLog
+from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
 from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
 from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar
@@ -28,14 +28,15 @@ from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
-from vllm_watch.daemon.state.server import ServerSettings, ServerState
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.printable import ascii_json
 from vllm_watch.daemon.support.standard_streams import write_output
-from vllm_watch_parsers.events import Notice, StartupDetail
+from vllm_watch_parsers.events import KvTransfers, Notice, StartupDetail
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -192,7 +193,9 @@ def as_json(found: OnceResult) -> bytes:
 
 def log_records(path: str) -> Iterator[bytes]:
     """Yield the events of a log, each as one line of JSON, but for details of the start that few servers print."""
-    for number, batch in enumerate(FinishedLog(path).read(by_line=True), 1):
+    number = 0
+    for batch in FinishedLog(path).read(LINE):
+        number += batch.lines
         requests = [TimedEvent(batch.end, request) for request in batch.requests]
         for at, event in (*batch.events, *requests):
             if not isinstance(event, Notice | StartupDetail):
@@ -201,6 +204,9 @@ def log_records(path: str) -> Iterator[bytes]:
 
 def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN401  # Any of the events.
     fields = {name: value for name, value in event._asdict().items() if value is not None and value != ()}
+    if isinstance(event, KvTransfers):
+        for name in {"counts", "gauges"} & set(fields):
+            fields[name] = {" ".join((key.series, *key.labels)): value for key, value in fields[name]}
     kind = _KINDS[type(event).__name__]
     return {"line": number, "at": at, "kind": kind, "engine": fields.pop("engine", None), "fields": fields}
 
@@ -208,6 +214,7 @@ def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN4
 _KINDS = {
     "EngineStats": "engine_stats",
     "SpecDecoding": "spec_decoding",
+    "KvTransfers": "kv_transfers",
     "StartupFact": "startup_fact",
     "Lifecycle": "lifecycle",
     "Failure": "failure",

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `report` and of `compare`: its format, asked for or by the file's name, and how wide its text is."""
+"""The output of what answers: its format, how wide its text is, where it goes, and the document on its method."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 
-from collections.abc import Mapping
-from pathlib import PurePath
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeVar
 
-from vllm_watch.analysis.rendering.text import WIDTH
+import click
+
+from vllm_watch.analysis.rendering.document import Document
+from vllm_watch.analysis.rendering.html import render_html
+from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.daemon.support.choices import ComparisonFormat, ReportFormat
 from vllm_watch.daemon.support.errors import UsageError
+from vllm_watch.daemon.support.standard_streams import write_output
+from vllm_watch.daemon.support.whole_file import write_whole
 
 
 _BY_ENDING: Mapping[str, ReportFormat] = {
@@ -27,6 +36,12 @@ _BY_ENDING: Mapping[str, ReportFormat] = {
 
 _NARROWEST, _WIDEST = 60, 120
 """Columns of a text: in fewer its tables do not fit, and longer lines of prose are hard to read."""
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DOCUMENTS: Mapping[str, str] = {"comparison": "COMPARING.md", "advice": "ADVISING.md"}
+"""By the package that they are about. In the source tree they are links to those of ``daemon/``."""
 
 
 def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat:
@@ -66,6 +81,46 @@ def text_width(output: str | None) -> int:
     if output is not None or not sys.stdout.isatty():
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
+
+
+def rendered(document: Document, form: Literal["text", "table", "markdown", "html"], output: str | None = None) -> str:
+    """Return a document in a format, a text as wide as the terminal that it is written to."""
+    if form == "html":
+        return render_html(document)
+    if form == "markdown":
+        return render_markdown(document)
+    return render_text(document, text_width(output))
+
+
+def write_answer(text: str, form: str, output: str | None) -> None:
+    """
+    Write an answer to a file, or to standard output.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    if output is None:
+        write_output(text, is_utf8=form == "html")
+    else:
+        write_whole(Path(output), text.encode())
+
+
+def explain_option(package: Literal["comparison", "advice"], what: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command ``--explain``; `what` completes the sentence of its help."""
+
+    def explain(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+        if is_asked and not context.resilient_parsing:
+            write_output((files(f"vllm_watch.analysis.{package}") / _DOCUMENTS[package]).read_text(encoding="utf-8"))
+            context.exit()
+
+    return click.option(
+        "--explain",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=explain,
+        help=f"Print {what} and exit.",
+    )
 
 
 def _of_ending(output: str | None) -> ReportFormat:

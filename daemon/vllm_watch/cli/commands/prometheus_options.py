@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.analysis.backtest.prometheus_grid import PrometheusRange
+from vllm_watch.analysis.backtest.subjects import PrometheusRange
 from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import several
@@ -66,13 +66,10 @@ def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
     Raises:
         UsageError: Something is missing or wrong.
     """
-    target = _target(options)
-    if target is None:
-        return None
-    if options.server is None or options.start is None:
-        raise UsageError(f"--prometheus requires {'--server NAME' if options.server is None else '--from TIME'}")
-    times = parse_time_range(options.start, options.end or "now", time.time())
-    return PrometheusQuery(target, options.server, times)
+    if options.url is not None and options.server is None:
+        raise UsageError("--prometheus requires --server NAME")
+    asked = prometheus_range(options)
+    return None if asked is None or asked.server is None else PrometheusQuery(asked.target, asked.server, asked.times)
 
 
 def prometheus_range(options: PrometheusOptions) -> PrometheusRange | None:

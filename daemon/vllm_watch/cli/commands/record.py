@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TextIO
 import click
 import msgspec
 
-from vllm_watch.analysis.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
-from vllm_watch.analysis.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.analysis.recorder.benchmark_results import PRINTED, ResultFiles, printed_result, redact_benchmark
 from vllm_watch.analysis.recorder.private_text import KINDS, Kind, PrivateText
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
 from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command

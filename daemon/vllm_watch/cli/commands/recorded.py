@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.replay.open_recording import open_recording
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.printable import printable
 
@@ -19,7 +18,7 @@ def opened(path: str) -> Recording:
     Raises:
         FileError: It cannot be read, or is no recording.
     """
-    recording = open_recording(Path(path))
+    recording = Recording(Path(path))
     if recording.broken_off is not None:
         click.echo(f"vllm-watch: {printable(path)}: {printable(recording.broken_off)}", err=True)
     return recording

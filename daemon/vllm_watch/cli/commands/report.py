@@ -12,13 +12,11 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from vllm_watch.analysis.loadtest.model import Report
-from vllm_watch.analysis.loadtest.objective import parse_objective
-from vllm_watch.analysis.loadtest.sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.capacity_file import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
+from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
-from vllm_watch.analysis.rendering.report import report_markdown, report_text
-from vllm_watch.analysis.rendering.report_html import report_html
+from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
@@ -31,7 +29,7 @@ from vllm_watch.cli.commands.options import (
     report_format_option,
     zone_option,
 )
-from vllm_watch.cli.commands.output_formats import report_format, text_width
+from vllm_watch.cli.commands.output_formats import report_format, text_width, write_answer
 from vllm_watch.cli.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -41,7 +39,6 @@ from vllm_watch.cli.commands.prometheus_options import (
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
 
 
@@ -109,36 +106,19 @@ def write_report(
     paths: Sequence[str], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
 ) -> Report:
     """
-    Read sources, write what they show, and return it.
+    Read logs, recordings and results, write what they show, if all went well, and return it.
 
-    Args:
-        paths: Logs, recordings and results of benchmarks.
-        form: `None`: by the ending of `output`, else text.
-        output: A file, or `None` for standard output. It is only written if all went well.
-        options: How the sources are read.
-        progress: Called with the share that is done.
-
-    Raises:
-        FileError: A source cannot be read, or the output not be written.
-        UsageError: The ending of `output` is that of no format.
+    The form is by the ending of `output` if none is given, else text; without `output` it goes to standard output.
     """
     chosen = report_format(form, output)
     report = read_report(paths, options, progress)
     text = report_text(report, text_width(output)) if chosen == "text" else _RENDERERS[chosen](report)
-    if output is None:
-        write_output(text, is_utf8=chosen == "html")
-    else:
-        write_whole(Path(output), text.encode())
+    write_answer(text, chosen, output)
     return report
 
 
 def save_capacity(report: Report, file: Path) -> None:
-    """
-    Write the capacity that a load test has measured.
-
-    Raises:
-        FileError: It has measured none, or the file cannot be written.
-    """
+    """Write the capacity that a load test has measured; it is a `FileError` if it has measured none."""
     try:
         text = capacity_yaml(report)
     except NoCapacityError as error:

@@ -24,11 +24,10 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.daemon.service.gpu_once import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.state.configuration import Configuration
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.present_life import RunningServer
+from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.server_findings import server_findings
-from vllm_watch.daemon.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import Configuration, EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine

@@ -7,22 +7,17 @@ import os
 import shutil
 import sys
 
-from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import NamedTuple
 
 import click
 import msgspec
 
-from vllm_watch.cli.commands.options import several
 from vllm_watch.cli.commands.top_sources import SourceOptions, reader_of, source_options
-from vllm_watch.cli.terminal.abilities import has_unicode
+from vllm_watch.cli.terminal.abilities import THEME_NAMES, ThemeName, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
-from vllm_watch.cli.terminal.model import THEME_NAMES, Frame, FrameSource, ThemeName, ViewOptions
-from vllm_watch.cli.terminal.moment import Moment
-from vllm_watch.cli.terminal.once_screen import once_screen
-from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.settled import read_settled
+from vllm_watch.cli.terminal.frames import Frame
+from vllm_watch.cli.terminal.heading import Moment, once_screen
+from vllm_watch.cli.terminal.reading_thread import ReadingThread, read_settled
 from vllm_watch.daemon.support.choices import PLAIN_FORMATS, PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, UsageError
@@ -49,32 +44,18 @@ _NO_TERMINAL = "standard input, output and error have to be a terminal: use --on
 _DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to print one screen"
 
 
-class ScreenOptions(NamedTuple):
-    """The values of the options that say how something is shown."""
-
-    delay: float | None
-    is_ascii: bool
-    no_color: bool
-    theme: ThemeName | None
-
-
-screen_options = several(
-    click.option(
-        "-d",
-        "--delay",
-        type=click.FloatRange(0.1, 3600),
-        metavar="SECONDS",
-        help=f"Time between two readings [default: {DELAY:g}; of a recording {RECORDING_DELAY:g}].",
-    ),
-    click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8."),
-    click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment."),
-    click.option("--theme", type=click.Choice(THEME_NAMES), help="Of the terminal [default: by COLORFGBG]."),
-)
-
-
 @click.command("top")
 @source_options
-@screen_options
+@click.option(
+    "-d",
+    "--delay",
+    type=click.FloatRange(0.1, 3600),
+    metavar="SECONDS",
+    help=f"Time between two readings [default: {DELAY:g}; of a recording {RECORDING_DELAY:g}].",
+)
+@click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8.")
+@click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment.")
+@click.option("--theme", type=click.Choice(THEME_NAMES), help="Of the terminal [default: by COLORFGBG].")
 @click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
 @click.option("--format", "form", type=click.Choice(PLAIN_FORMATS), help="Of what --once prints [default: text].")
 def command(
@@ -98,9 +79,14 @@ def command(
         raise UsageError("--format requires --once")
     options = SourceOptions(**source)  # type: ignore[arg-type]  # click has their types.
     drop_log()
+    # By choice, or because the locale has nothing else that is needed.
+    is_ascii = is_ascii or not has_unicode(os.environ)
     if once:
         sys.exit(int(print_once(options, form or "text", is_ascii=is_ascii)))
-    sys.exit(show(options, ScreenOptions(delay, is_ascii, no_color, theme)))
+    has_color = not no_color and not os.environ.get("NO_COLOR")
+    theme = theme or theme_of_terminal(os.environ)
+    delay = delay or (DELAY if options.recording is None else RECORDING_DELAY)
+    sys.exit(show(options, delay, theme, is_ascii=is_ascii, has_color=has_color))
 
 
 def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> bool:
@@ -121,19 +107,19 @@ def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> 
         sys.stdout.buffer.write(_as_json(found.body, found.frame))
     else:
         width = max(shutil.get_terminal_size().columns, NARROWEST)
-        write_output(once_screen(moment, width, _cells(is_ascii=is_ascii)))
+        cells = Cells(ASCII if is_ascii else UNICODE)
+        write_output(once_screen(moment, width, cells))
     servers = found.frame.servers
-    return bool(servers) and not any(source.is_up for server in servers for source in server.sources)
+    return bool(servers) and not any(source.up for server in servers for source in server.document.sources)
 
 
-def show(options: SourceOptions, screen: ScreenOptions) -> int:
+def show(options: SourceOptions, delay: float, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
     """
     Show what is read until somebody quits; return the exit status.
 
     Raises:
         VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
     """
-    delay = screen.delay or (DELAY if options.recording is None else RECORDING_DELAY)
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), delay, options.server)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
@@ -141,41 +127,16 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         raise UsageError(_DUMB_TERMINAL)
     thread.start()
     try:
-        run_app, theme_of_terminal = _application()  # Imported while the first reading is under way.
-        has_color = not screen.no_color and not os.environ.get("NO_COLOR")
-        looks = ViewOptions(is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
-        return run_app(thread, looks, screen.theme or theme_of_terminal(os.environ))
+        try:
+            from vllm_watch.cli.terminal.app import run_app  # noqa: PLC0415  # While the first reading is under way.
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _OF_THE_EXTRA:
+                raise
+            raise UsageError(_MISSING.format(package)) from error
+        return run_app(thread, theme, is_ascii=is_ascii, has_color=has_color)
     finally:
         thread.stop()
-
-
-def _application() -> tuple[
-    Callable[[FrameSource, ViewOptions, ThemeName], int], Callable[[Mapping[str, str]], ThemeName]
-]:
-    """
-    Return what runs the application, and what chooses its theme.
-
-    Raises:
-        UsageError: The extra is not installed.
-    """
-    try:
-        from vllm_watch.cli.terminal.app import run_app  # noqa: PLC0415
-        from vllm_watch.cli.terminal.theme import theme_of_terminal  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _OF_THE_EXTRA:
-            raise
-        raise UsageError(_MISSING.format(package)) from error
-    return run_app, theme_of_terminal
-
-
-def _cells(*, is_ascii: bool) -> Cells:
-    return Cells(ASCII if _needs_ascii(is_ascii=is_ascii) else UNICODE)
-
-
-def _needs_ascii(*, is_ascii: bool) -> bool:
-    """Return whether only ASCII is written: by choice, or because the locale has nothing else that is needed."""
-    return is_ascii or not has_unicode(os.environ)
 
 
 def _as_json(body: bytes, frame: Frame) -> bytes:

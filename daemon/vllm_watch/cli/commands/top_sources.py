@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED, config_option, log_option, metrics_option, several
-from vllm_watch.cli.terminal.reader import DocumentReader
+from vllm_watch.cli.terminal.reading_thread import ANSWER_SECONDS, DaemonReader, DocumentReader
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_url
 from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
@@ -40,9 +40,7 @@ source_options = several(
     config_option,
     log_option,
     metrics_option,
-    click.option(
-        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="Recorded servers, again and again."
-    ),
+    click.option("--recording", metavar="FILE", shell_complete=file_names, help="Recorded servers, again and again."),
     click.option(
         "--speed",
         type=click.FloatRange(0.1, 100),
@@ -99,7 +97,7 @@ def _check_companions(options: SourceOptions) -> None:
     if alone:
         raise UsageError(f"--{alone[0].replace('_', '-')} requires --url URL")
     if options.speed is not None and options.recording is None:
-        raise UsageError("--speed requires --recording DIR|FILE")
+        raise UsageError("--speed requires --recording FILE")
     if (options.username is None) != (options.password_file is None):
         raise UsageError("--username and --password-file require each other")
     if options.username is not None and options.bearer_token_file is not None:
@@ -107,8 +105,9 @@ def _check_companions(options: SourceOptions) -> None:
 
 
 def _daemon(options: SourceOptions, url: str) -> DocumentReader:
-    from vllm_watch.cli.terminal.daemon_reader import DaemonReader  # noqa: PLC0415
-    from vllm_watch.daemon.sources.daemon_client import DaemonTarget  # noqa: PLC0415  # Only this one loads requests.
+    # Only this one loads requests.
+    from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget  # noqa: PLC0415
+    from vllm_watch.daemon.sources.http_reader import HttpLimits  # noqa: PLC0415
 
     try:
         parsed = parse_url(url, path="", instead="--username and --password-file")
@@ -116,7 +115,8 @@ def _daemon(options: SourceOptions, url: str) -> DocumentReader:
         raise UsageError(f"--url: {error}") from None
     if options.ca_file is not None and not Path(options.ca_file).is_file():
         raise UsageError(f"--ca-file: {options.ca_file}: no such file")
-    return DaemonReader(DaemonTarget(parsed, options.ca_file, _authorization(options)))
+    target = DaemonTarget(parsed, options.ca_file, _authorization(options))
+    return DaemonReader(target.url, DaemonClient(target, HttpLimits(timeout=ANSWER_SECONDS)))
 
 
 def _running_daemon(options: SourceOptions) -> DocumentReader | None:

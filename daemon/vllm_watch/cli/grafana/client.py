@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,28 +21,14 @@ from niquests.exceptions import JSONDecodeError, RequestException, SSLError, Too
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.region import Annotation
-from vllm_watch.cli.grafana.answers import (
-    AddedAnnotation,
-    Folder,
-    FoundAnnotation,
-    FoundDashboard,
-    Health,
-    ListedDataSource,
-    QueryResult,
-    Saved,
-    Version,
-    Versions,
-    is_grafanas,
-    rejection,
-)
-from vllm_watch.cli.grafana.deadline import within
-from vllm_watch.cli.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
-from vllm_watch.cli.grafana.plan import LastPush, Present
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError, causes_of
 
 
 _BUILD_INFO = "vllm_watch_build_info"
 
+FOLDER_UID = "vllm-watch"
+
+_NAME = attrgetter("name")
 _NOT_FOUND = 404
 _FORBIDDEN = 403
 _CONFLICTS = (409, 412)
@@ -48,10 +36,131 @@ _CONFLICTS = (409, 412)
 _MOST_ANNOTATIONS = 1000
 """More regions of one run than there can be; without a limit Grafana tells of 100."""
 
+
+T = TypeVar("T")
+
+
+class DataSource(NamedTuple):
+    """A data source of type Prometheus."""
+
+    uid: str
+    name: str
+    is_default: bool = False
+
+
+class Present(NamedTuple):
+    """
+    A dashboard as it is in Grafana.
+
+    Args:
+        model: Its JSON.
+        version: Its present version.
+        message: That of who saved this version.
+        folder_uid: The folder that it is in, empty for none.
+        file: The file that Grafana provisions it from, `None` if from none.
+        changed_by: Who saved the present version.
+        changed_at: When, as Grafana writes times.
+    """
+
+    model: Mapping[str, Any]
+    version: int
+    message: str
+    folder_uid: str
+    file: str | None
+    changed_by: str
+    changed_at: str
+
+
+class Health(msgspec.Struct):
+    """``/api/health``; the version may be hidden from anonymous clients."""
+
+    database: str
+    version: str = ""
+
+
+class Folder(msgspec.Struct):
+    """``/api/folders/:uid``."""
+
+    uid: str
+    title: str
+
+
+class ListedDataSource(msgspec.Struct, rename="camel"):
+    """One of ``/api/datasources``."""
+
+    uid: str
+    name: str
+    type: str
+    is_default: bool = False
+
+
+class DashboardMeta(msgspec.Struct, rename="camel"):
+    """The metadata of a dashboard."""
+
+    folder_uid: str = ""
+    provisioned: bool = False
+    provisioned_external_id: str = ""
+    updated: str = ""
+    updated_by: str = ""
+
+
+class FoundDashboard(msgspec.Struct):
+    """``/api/dashboards/uid/:uid``."""
+
+    dashboard: dict[str, Any]
+    meta: DashboardMeta
+
+
+class Version(msgspec.Struct, rename="camel"):
+    """One version of a dashboard; a list calls each first one "Initial save", whatever its message is."""
+
+    version: int
+    parent_version: int = 0
+    message: str = ""
+
+
+class Versions(msgspec.Struct):
+    """``/api/dashboards/uid/:uid/versions`` of newer releases; older ones return the list alone."""
+
+    versions: list[Version]
+
+
 # The type of both forms at once; `X | Y` as a value is no type to mypy.
 _HISTORY: Any = list[Version] | Versions
 
-T = TypeVar("T")
+
+class FoundAnnotation(msgspec.Struct, rename="camel"):
+    """One of ``/api/annotations``; times are milliseconds since the epoch."""
+
+    id: int
+    time: int
+    text: str
+    time_end: int = 0
+    tags: list[str] | None = None
+
+
+class AddedAnnotation(msgspec.Struct):
+    """What a new annotation became."""
+
+    id: int
+
+
+class VectorSample(msgspec.Struct):
+    """One of a vector: when, and the value as Prometheus writes it."""
+
+    value: tuple[float, str]
+
+
+class Vector(msgspec.Struct):
+    """What an expression came to."""
+
+    result: list[VectorSample]
+
+
+class QueryResult(msgspec.Struct):
+    """Prometheus' answer to an instant query, through Grafana."""
+
+    data: Vector
 
 
 class Target(NamedTuple):
@@ -62,7 +171,7 @@ class Target(NamedTuple):
         url: Its address, with its path if it is served below one, without a slash at the end.
         token: Of a service account.
         ca_file: Certificates of the authorities to trust; the system's if `None`.
-        timeout: Seconds for one whole request.
+        timeout: Seconds to wait for a connection, and for each part of an answer.
     """
 
     url: str
@@ -135,8 +244,8 @@ class Grafana:
     def data_sources(self) -> list[DataSource]:
         """Return the data sources of type Prometheus that the token sees, by name."""
         every = self._ask(list[ListedDataSource], "list data sources", self._api.datasource.list_datasources)
-        found = [DataSource(each.uid, each.name, each.is_default) for each in every if each.type == "prometheus"]
-        return sorted(found, key=lambda source: source.name)
+        sources = [source for source in every if source.type == "prometheus"]
+        return sorted((DataSource(source.uid, source.name, source.is_default) for source in sources), key=_NAME)
 
     def daemons_seen(self, source: DataSource) -> int:
         """Return for how many daemons of vllm-watch a data source has series."""
@@ -151,7 +260,7 @@ class Grafana:
         return int(sum(counts))
 
     def dashboard(self, uid: str) -> Present | None:
-        """Return a dashboard with the last push in its history, or `None` if there is no such dashboard."""
+        """Return a dashboard with who saved it last, or `None` if there is no such dashboard."""
         try:
             found = self._ask(FoundDashboard, f"read the dashboard {uid}", self._api.dashboard.get_dashboard, uid)
         except RejectedError as error:
@@ -163,29 +272,29 @@ class Grafana:
         return Present(
             model=found.dashboard,
             version=int(found.dashboard.get("version", 0)),
+            message=self._last_message(uid),
             folder_uid=meta.folder_uid,
             file=(meta.provisioned_external_id or "of its configuration") if is_provisioned else None,
             changed_by=meta.updated_by,
             changed_at=meta.updated,
-            last_push=self._last_push(uid),
         )
 
-    def save(self, dashboard: Dashboard, version: int, folder_uid: str) -> None:
+    def save(self, model: Mapping[str, Any], present: Present | None, message: str) -> None:
         """
-        Save a dashboard.
+        Save a dashboard where it is, or in our folder.
 
         Args:
-            dashboard: What to save.
-            version: The version that it replaces, 0 for a new one. Grafana rejects it if it has another one by now.
-            folder_uid: Where to put it.
+            model: What to save.
+            present: What it replaces. Grafana rejects it if that has another version by now.
+            message: For the history.
         """
         body = {
-            "dashboard": {**content(dashboard.model), "id": None, "uid": dashboard.uid, "version": version},
-            "folderUid": folder_uid,
-            "message": push_message(dashboard.model),
+            "dashboard": {**model, "id": None, "version": present.version if present else 0},
+            "folderUid": present.folder_uid if present else FOLDER_UID,
+            "message": message,
             "overwrite": False,
         }
-        self._ask(Saved, "save the dashboard", self._api.dashboard.update_dashboard, body)
+        self._ask(dict[str, Any], "save the dashboard", self._api.dashboard.update_dashboard, body)
 
     def delete(self, uid: str) -> None:
         """Delete a dashboard."""
@@ -215,38 +324,22 @@ class Grafana:
         delete = partial(self._api.annotations.delete_annotations_by_id, number)
         self._ask(dict[str, Any], "delete an annotation", delete, permission=_permission("delete"))
 
-    def _last_push(self, uid: str) -> LastPush | None:
-        """Return our newest push in a dashboard's history."""
-        doing = f"read the history of the dashboard {uid}"
-        history = self._ask(
-            _HISTORY,
-            doing,
-            self._api.dashboard_versions.get_dashboard_versions_by_uid,
-            uid,
-        )
-        versions = history.versions if isinstance(history, Versions) else history
-        for listed in sorted(versions, key=lambda each: each.version, reverse=True):
-            # The list calls each first version "Initial save", whatever its message is.
-            if listed.parent_version != 0 and pushed_digest(listed.message) is None:
-                continue
-            kept = self._ask(
-                Version,
-                doing,
-                self._api.dashboard_versions.get_dashboard_version_by_uid,
-                uid,
-                listed.version,
-            )
-            pushed = pushed_digest(kept.message)
-            if pushed is not None and kept.data is not None:
-                return LastPush(kept.version, pushed, kept.data)
-        return None
+    def _last_message(self, uid: str) -> str:
+        """Return the message of the last save in a dashboard's history."""
+        doing, versions = f"read the history of the dashboard {uid}", self._api.dashboard_versions
+        history = self._ask(_HISTORY, doing, versions.get_dashboard_versions_by_uid, uid)
+        listed: list[Version] = history.versions if isinstance(history, Versions) else history
+        last = max(listed, key=lambda version: version.version, default=None)
+        if last is None or last.parent_version:
+            return last.message if last else ""
+        return self._ask(Version, doing, versions.get_dashboard_version_by_uid, uid, last.version).message
 
     def _ask(
         self, form: type[T], doing: str, call: Callable[..., object], *arguments: object, permission: str = ""
     ) -> T:
         """Return the answer to a call, in this form; `permission` is what it takes, where Grafana does not say it."""
         try:
-            return msgspec.convert(within(self._timeout, partial(call, *arguments)), form)
+            return msgspec.convert(call(*arguments), form)
         except TooManyRedirects as error:
             raise GrafanaError(f"{self.url} redirects{_location(error)}: give the final URL") from error
         except (JSONDecodeError, msgspec.ValidationError) as error:
@@ -322,3 +415,56 @@ def _no_answer(error: OSError) -> str:
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "nothing listens at this address: is Grafana running, and is this its port?"
     return "the network is unreachable, or the connection broke"
+
+
+_NEEDED = re.compile(r"Permissions needed: (.+)", re.DOTALL)
+
+_ROLE = "give its service account the role Editor"
+
+_CONFLICT_WORDS = {
+    "version-mismatch": "somebody changed it meanwhile; nothing was overwritten: push again",
+    "name-exists": "another dashboard has its title in this folder: rename that one",
+    "plugin-dashboard": "it belongs to a plugin of Grafana: remove the plugin's dashboard",
+}
+
+
+def rejection(status: int, body: object, doing: str, permission: str = "") -> str:
+    """
+    Return what a refusal means, as a sentence.
+
+    Args:
+        status: The HTTP status, 400 or above.
+        body: What came with it: a JSON document or text.
+        doing: What was asked for, as in "read the folder".
+        permission: What it takes, where Grafana does not say it.
+    """
+    said = _message(body)
+    if status == 401:
+        return f"the token is wrong, expired or revoked (401{said and f': {said}'})"
+    if status == 403:
+        needed = _NEEDED.search(said)
+        permission = permission or (needed[1] if needed else "")
+        need = f"{_ROLE}, or the permission {permission}" if permission else _ROLE
+        need += f" (Grafana says: {said})" if said and not needed else ""
+        return f"the token may not {doing} (403): {need}"
+    if status in {409, 412}:
+        return f"cannot {doing} ({status}): {_conflict(body) or said or 'it conflicts with what is there'}"
+    return f"cannot {doing} ({status}{said and f': {said}'})"
+
+
+def is_grafanas(body: object) -> bool:
+    """Whether an error has the form of Grafana's, rather than that of something before it."""
+    return isinstance(body, dict) and "message" in body
+
+
+def _message(body: object) -> str:
+    """Return Grafana's own words; a page of something else is not repeated."""
+    return str(body["message"]).strip() if isinstance(body, dict) and "message" in body else ""
+
+
+def _conflict(body: object) -> str:
+    status = body.get("status") if isinstance(body, dict) else None
+    # Grafana 13 has the old version-mismatch as 409 without a status.
+    if status is None and "overwrite" in _message(body):
+        status = "version-mismatch"
+    return _CONFLICT_WORDS.get(str(status), "")

@@ -34,7 +34,7 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
             type=click.FloatRange(0.1, 600),
             default=10.0,
             show_default=True,
-            help="Seconds for one whole request.",
+            help="Seconds to wait for each part of an answer.",
         ),
         click.option(
             "--ca-file",

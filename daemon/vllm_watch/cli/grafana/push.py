@@ -1,20 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vllm-watch grafana push``: dashboards into a running Grafana, and what became of each."""
+"""
+``vllm-watch grafana push`` and ``delete``: the package's dashboards into a running Grafana, and out of it.
+
+A dashboard is ours if it has our uid and our tag, and nobody has changed it if its last save was a push: each leaves a
+digest of what it pushed as the message of its version in Grafana's history. So nothing that Grafana itself adds, orders
+or migrates counts as a change, and a second push changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import hashlib
+import json
+import re
 
-from vllm_watch.cli.grafana.diff import json_changes, panel_changes
-from vllm_watch.cli.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
-from vllm_watch.cli.grafana.plan import Action, Present, about, about_folder, about_grafana, plan_push
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from vllm_watch import __version__
+from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
 from vllm_watch.daemon.support.printable import ReportLine
 
 
 if TYPE_CHECKING:
-    from vllm_watch.cli.grafana.client import Grafana
+    from vllm_watch.cli.grafana.client import DataSource, Grafana, Present
+
+
+Language = Literal["en", "zh"]
+Model = Mapping[str, Any]
+"""A dashboard in Grafana's JSON (schema v1)."""
+
+Shown = Callable[[Sequence[Model]], Iterable[Model]]
+"""Goes through dashboards and shows on a terminal how far it is."""
+
+_GRAFANAS_OWN = frozenset({"id", "uid", "version", "iteration"})
+"""Keys of a model that Grafana sets; the uid is the name under which all is compared."""
+
+_DIGEST_CHARACTERS = 16
+_PUSH = re.compile(rf"vllm-watch \S+ pushed ([0-9a-f]{{{_DIGEST_CHARACTERS}}})\Z")
+_WRONG = frozenset({"failed", "refused", "not done"})
 
 
 class PushOptions(NamedTuple):
@@ -24,86 +49,178 @@ class PushOptions(NamedTuple):
     Args:
         folder_title: Of the folder, if it has to be created.
         data_source: Name or uid of the one that the dashboards open with; Grafana's choice if `None`.
-        force: Overwrite what others made or changed.
+        force: Overwrite what others changed.
         dry_run: Change nothing.
-        diff_lines: How many lines of JSON to show for each dashboard that differs.
     """
 
     folder_title: str = "vLLM"
     data_source: str | None = None
     force: bool = False
     dry_run: bool = False
-    diff_lines: int = 20
 
 
-Shown = Callable[[Sequence[Dashboard]], Iterable[Dashboard]]
-"""Goes through dashboards and shows on a terminal how far it is."""
+class DeleteOptions(NamedTuple):
+    """
+    How to delete.
+
+    Args:
+        force: Delete also what others changed since the push.
+        dry_run: Change nothing.
+        confirm: Asked with the number of dashboards before the first is deleted; it raises to give up.
+    """
+
+    force: bool
+    dry_run: bool
+    confirm: Callable[[int], None]
 
 
-class _Step(NamedTuple):
-    wanted: Dashboard
-    present: Present | None
-    action: Action
+def packaged(language: Language) -> list[Model]:
+    """Return the package's dashboards with texts in a language, in the order of their uids."""
+    folder = files("vllm_watch.cli.grafana") / "dashboards" / language
+    # The folder is a symbolic link in the source tree; a checkout without links has a file in its place.
+    if not folder.is_dir():
+        raise GrafanaError("this installation has no dashboards: reinstall the package vllm-watch")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
+    return [json.loads((folder / name).read_text(encoding="utf-8")) for name in names]
 
 
-def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions, shown: Shown) -> Iterator[ReportLine]:
+def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions, shown: Shown) -> Iterator[ReportLine]:
     """
     Push dashboards, and yield what was found and done, line by line.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
-    yield about_grafana(grafana.version(), grafana.url)
+    yield _about_grafana(grafana)
     folder = grafana.folder()
-    chosen = yield from _data_source(grafana, options.data_source)
-    if chosen is not None and options.data_source is not None:
-        dashboards = [with_data_source(dashboard, chosen) for dashboard in dashboards]
-    steps = [_look(grafana, dashboard, options) for dashboard in shown(dashboards)]
+    source = yield from _data_source(grafana, options.data_source)
+    if source is not None and options.data_source is not None:
+        dashboards = [_with_data_source(wanted, source) for wanted in dashboards]
+    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in shown(dashboards)}
     if folder is not None:
-        yield about_folder("found", folder.title)
-    elif any(step.action.kind == "create" for step in steps):
-        yield _make_folder(grafana, options)
-    yield from _apply(grafana, steps, options)
+        yield _about_folder("found", folder.title)
+    elif options.dry_run and not all(present.values()):
+        yield _about_folder("would be created", options.folder_title)
+    elif not all(present.values()):
+        yield _about_folder("created", grafana.make_folder(options.folder_title).title)
+    yield from _each(grafana, dashboards, lambda wanted: _push_one(grafana, wanted, present[wanted["uid"]], options))
+
+
+def delete(grafana: Grafana, dashboards: Sequence[Model], options: DeleteOptions, shown: Shown) -> Iterator[ReportLine]:
+    """
+    Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
+
+    Raises:
+        GrafanaError: Nothing more can be done; what was left undone has been yielded.
+    """
+    yield _about_grafana(grafana)
+    folder = grafana.folder()
+    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in shown(dashboards)}
+    going = [found for found in present.values() if found and not _why_not(found, options, "deletes it all the same")]
+    if going and not options.dry_run:
+        options.confirm(len(going))
+    yield from _each(grafana, dashboards, lambda wanted: _delete_one(grafana, wanted, present[wanted["uid"]], options))
+    if folder is not None:
+        inside = sum(found.folder_uid == folder.uid for found in going) if options.dry_run else 0
+        yield _delete_folder(grafana, folder.title, inside, options)
+
+
+def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], ReportLine]) -> Iterator[ReportLine]:
+    """Yield what became of each dashboard; one that Grafana rejects is left, and after another error all others are."""
+    for number, wanted in enumerate(dashboards):
+        try:
+            yield act(wanted)
+        except RejectedError as error:
+            yield _about("failed", wanted, grafana, f"{error}")
+        except GrafanaError:
+            yield from (_about("not done", left, grafana) for left in dashboards[number:])
+            raise
+
+
+def _push_one(grafana: Grafana, wanted: Model, present: Present | None, options: PushOptions) -> ReportLine:
+    if present is not None:
+        if _content(present.model) == _content(wanted):
+            return _about("unchanged", wanted, grafana)
+        if why := _why_not(present, options, "overwrites that"):
+            return _about("refused", wanted, grafana, why)
+        if pushed_digest(present.message) == _digest(wanted):
+            return _about("unchanged", wanted, grafana)
+    if not options.dry_run:
+        grafana.save({**_content(wanted), "uid": wanted["uid"]}, present, push_message(wanted))
+    word = "created" if present is None else "updated"
+    return _about(f"would be {word}" if options.dry_run else word, wanted, grafana)
+
+
+def _delete_one(grafana: Grafana, wanted: Model, present: Present | None, options: DeleteOptions) -> ReportLine:
+    if present is None:
+        return _about("absent", wanted, grafana)
+    shown = {**wanted, "title": str(present.model.get("title", wanted["title"]))}  # As it is called in Grafana.
+    if why := _why_not(present, options, "deletes it all the same"):
+        return _about("refused", shown, grafana, why)
+    if not options.dry_run:
+        grafana.delete(wanted["uid"])
+    return _about("would be deleted" if options.dry_run else "deleted", shown, grafana)
+
+
+def _why_not(present: Present, options: PushOptions | DeleteOptions, forced: str) -> str:
+    """Return why a dashboard stays as it is; empty if it may be changed."""
+    if present.file is not None:
+        return f"Grafana makes it from the file {present.file}: change or remove it there"
+    if TAG not in (present.model.get("tags") or []):
+        return f"vllm-watch did not make it: it lacks the tag {TAG}"
+    if pushed_digest(present.message) is None and not options.force:
+        when = f" on {present.changed_at.partition('T')[0]}" if present.changed_at else ""
+        return f"{present.changed_by or 'somebody'} changed it in Grafana{when}; --force {forced}"
+    return ""
+
+
+def _delete_folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) -> ReportLine:
+    """Delete the folder if nothing is in it; `going` is how many dashboards in it a dry run would have deleted."""
+    try:
+        left = grafana.folder_contents() - going
+        if left:
+            return _about_folder("left", title, f", for {left} thing{'s are' if left > 1 else ' is'} in it")
+        if options.dry_run:
+            return _about_folder("would be deleted", title)
+        grafana.delete_folder()
+    except RejectedError as error:
+        return _about_folder("left", title, f": {error}", is_wrong=True)
+    return _about_folder("deleted", title)
 
 
 def _data_source(grafana: Grafana, wanted: str | None) -> Generator[ReportLine, None, DataSource | None]:
     """Yield how the data source is; return it, or `None` if the token may not know."""
     try:
-        found = grafana.data_sources()
+        sources = grafana.data_sources()
     except RejectedError as error:
         if wanted is not None:
             raise
         warning = f"{error}; so they were not checked"
         yield ReportLine(f"warning: {warning}", facts={"warning": warning})
         return None
-    source = choose(found, wanted)
-    seen = _seen(grafana, source)
-    facts = {"data_source": source.name, "uid": source.uid, "finding": seen}
-    yield ReportLine(f"data source {source.name} ({source.uid}): {seen}", facts=facts)
+    source = _choose(sources, wanted)
+    finding = _series_in(grafana, source)
+    facts = {"data_source": source.name, "uid": source.uid, "finding": finding}
+    yield ReportLine(f"data source {source.name} ({source.uid}): {finding}", facts=facts)
     return source
 
 
-def choose(found: Sequence[DataSource], wanted: str | None) -> DataSource:
-    """
-    Return the data source with this uid or name; without one, the one that Grafana would open a dashboard with.
-
-    Raises:
-        GrafanaError: There is none.
-    """
-    if not found:
+def _choose(sources: Sequence[DataSource], wanted: str | None) -> DataSource:
+    """Return the data source with this uid or name; without one, the one that Grafana would open a dashboard with."""
+    if not sources:
         raise GrafanaError(
             "there is no data source of type Prometheus that the token sees: add the Prometheus that scrapes vllm-watch"
         )
     if wanted is None:
-        return next((source for source in found if source.is_default), found[0])
-    for source in found:
+        return next((source for source in sources if source.is_default), sources[0])
+    for source in sources:
         if wanted in {source.uid, source.name}:
             return source
-    names = ", ".join(f"{source.name} ({source.uid})" for source in found)
+    names = ", ".join(f"{source.name} ({source.uid})" for source in sources)
     raise GrafanaError(f"no data source of type Prometheus has the uid or name {wanted}; there are: {names}")
 
 
-def _seen(grafana: Grafana, source: DataSource) -> str:
+def _series_in(grafana: Grafana, source: DataSource) -> str:
     try:
         daemons = grafana.daemons_seen(source)
     except GrafanaError as error:
@@ -113,59 +230,52 @@ def _seen(grafana: Grafana, source: DataSource) -> str:
     return f"has the series of {daemons} daemon{'s' if daemons > 1 else ''}"
 
 
-def _look(grafana: Grafana, wanted: Dashboard, options: PushOptions) -> _Step:
-    present = grafana.dashboard(wanted.uid)
-    return _Step(wanted, present, plan_push(wanted, present, force=options.force))
+def _with_data_source(wanted: Model, source: DataSource) -> Model:
+    """Return the dashboard opening with this data source."""
+    templating = wanted.get("templating", {})
+    current = {"selected": True, "text": source.name, "value": source.uid}
+    variables = [
+        {**variable, "current": current} if variable.get("type") == "datasource" else variable
+        for variable in templating.get("list", [])
+    ]
+    return {**wanted, "templating": {**templating, "list": variables}}
 
 
-def _make_folder(grafana: Grafana, options: PushOptions) -> ReportLine:
-    if options.dry_run:
-        return about_folder("would be created", options.folder_title)
-    return about_folder("created", grafana.make_folder(options.folder_title).title)
+def _content(model: Model) -> dict[str, Any]:
+    """Return what somebody made of a dashboard, without what Grafana adds to every one."""
+    return {key: value for key, value in model.items() if key not in _GRAFANAS_OWN}
 
 
-_WORDS = {"create": "created", "update": "updated"}
+def _digest(model: Model) -> str:
+    """Return a short digest of the content, the same for any order of keys."""
+    text = json.dumps(_content(model), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> Iterator[ReportLine]:
-    for number, step in enumerate(steps):
-        try:
-            yield from _apply_one(grafana, step, options)
-        except RejectedError as error:
-            yield about("failed", step.wanted, grafana.url, f"{error}")
-        except GrafanaError:
-            yield from (about("not done", left.wanted, grafana.url) for left in steps[number:])
-            raise
+def push_message(model: Model) -> str:
+    """Return the message that a push leaves in the dashboard's history."""
+    return f"vllm-watch {__version__} pushed {_digest(model)}"
 
 
-def _apply_one(grafana: Grafana, step: _Step, options: PushOptions) -> Iterator[ReportLine]:
-    """Save a dashboard if that is planned, and yield what became of it."""
-    wanted, present, action = step
-    if action.kind == "refuse":
-        yield about("refused", wanted, grafana.url, action.why)
-        return
-    if action.kind == "unchanged":
-        yield about("unchanged", wanted, grafana.url)
-        return
-    if not options.dry_run:
-        _save(grafana, wanted, present)
-    word = _WORDS[action.kind]
-    yield about(f"would be {word}" if options.dry_run else word, wanted, grafana.url)
-    if present is not None:
-        yield from _differences(present, wanted, options.diff_lines)
+def pushed_digest(message: str) -> str | None:
+    """Return the digest that a message of the history names, or `None` if it is not that of a push."""
+    match = _PUSH.match(message)
+    return match[1] if match else None
 
 
-def _save(grafana: Grafana, wanted: Dashboard, present: Present | None) -> None:
-    # Who moved a dashboard into another folder finds it there again.
-    grafana.save(
-        wanted,
-        version=present.version if present else 0,
-        folder_uid=present.folder_uid if present else FOLDER_UID,
-    )
+def _about(word: str, wanted: Model, grafana: Grafana, why: str = "") -> ReportLine:
+    """Return the line of a report on a dashboard: what became of it, its URL, and why."""
+    title, uid = wanted["title"], wanted["uid"]
+    place = f"{grafana.url}/d/{uid}"
+    facts = {"dashboard": title, "uid": uid, "url": place, "result": word, **({"why": why} if why else {})}
+    return ReportLine(f"{word}: {title} ({place}){why and f': {why}'}", word in _WRONG, facts)
 
 
-def _differences(present: Present, wanted: Dashboard, limit: int) -> Iterator[ReportLine]:
-    for line in panel_changes(present.model, wanted.model):
-        yield ReportLine(f"  {line}")
-    for line in json_changes(present.model, wanted.model, limit):
-        yield ReportLine(f"    {line}")
+def _about_folder(word: str, title: str, why: str = "", *, is_wrong: bool = False) -> ReportLine:
+    facts = {"folder": title, "result": word, **({"why": why.lstrip(",: ")} if why else {})}
+    return ReportLine(f"folder {title}: {word}{why}", is_wrong, facts)
+
+
+def _about_grafana(grafana: Grafana) -> ReportLine:
+    version, url = grafana.version(), grafana.url
+    return ReportLine(f"Grafana {version}".rstrip() + f" at {url}", facts={"grafana": url, "version": version})

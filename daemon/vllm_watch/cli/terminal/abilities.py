@@ -6,13 +6,25 @@ from __future__ import annotations
 import sys
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
+
+ThemeName = Literal["dark", "light"]
+THEME_NAMES: tuple[ThemeName, ...] = get_args(ThemeName)
+
+_LIGHT_GROUNDS = frozenset({"7", "15"})
+"""Of `COLORFGBG`: white, and bright white."""
 
 _FEW_CHARACTERS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
 """Terminals whose fonts have few characters: the console of Linux has no sparklines and few symbols."""
 
 _ALWAYS_UTF8 = (3, 15)
 """From this version on Python's mode of UTF-8 says nothing about the locale."""
+
+
+def theme_of_terminal(environment: Mapping[str, str]) -> ThemeName:
+    """Return the theme that suits the ground of a terminal, if that says so in ``COLORFGBG``: ``0;15`` is light."""
+    return "light" if environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT_GROUNDS else "dark"
 
 
 def has_unicode(environment: Mapping[str, str], *, is_utf8_mode: bool = bool(sys.flags.utf8_mode)) -> bool:

@@ -19,17 +19,18 @@ from typing import ClassVar
 import click
 
 from textual.app import App
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, NoColor
 from textual.message import Message
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.types import AnimationLevel
 
-from vllm_watch.cli.terminal.home_screen import HomeScreen
-from vllm_watch.cli.terminal.key_driver import KeyDriver
-from vllm_watch.cli.terminal.model import FrameSource, Lost, ThemeName, ViewOptions
-from vllm_watch.cli.terminal.present import Present
-from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, LineScreen, ServerScreen
+from vllm_watch.cli.terminal.abilities import ThemeName
+from vllm_watch.cli.terminal.frames import Lost
+from vllm_watch.cli.terminal.reading_thread import ReadingThread
+from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, HomeScreen, Present, ServerScreen, TopScreen
 from vllm_watch.cli.terminal.theme import themes
 
 
@@ -40,35 +41,68 @@ DELAYS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings, among which two keys choose."""
 
 
+class KeyDriver(LinuxDriver):
+    """Drops what is no UTF-8, such as an accented letter of a Latin-1 terminal: textual would end with an error."""
+
+    def run_input_thread(self) -> None:
+        """Read keys until the application ends."""
+        has_ended = False
+        while not has_ended:
+            with contextlib.suppress(UnicodeDecodeError):
+                super().run_input_thread()
+                has_ended = True
+
+
+class _PlainBars(ScrollBarRender):
+    """A scroll bar of blanks alone, which every terminal has."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "]
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "]
+
+
+ScrollBar.renderer = _PlainBars
+
+
 class TopApp(App[None]):
     """
     Shows what a source reads.
 
     Args:
         source: Where frames come from.
-        options: How they are drawn.
         theme: On which ground.
+        is_ascii: Whether only ASCII is written.
+        has_color: Whether colours are written.
         tick: Seconds after which ages are drawn again; `None` for tests, which call `tick`.
     """
 
     TITLE = "vllm-watch top"
+    CSS_PATH = "top.tcss"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = []
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "leave", "Quit", show=False, priority=True)]
 
     class Changed(Message):
         """The source has something new."""
 
     def __init__(
-        self, source: FrameSource, options: ViewOptions, theme: ThemeName, tick: float | None = TICK_SECONDS
+        self,
+        source: ReadingThread,
+        theme: ThemeName,
+        *,
+        is_ascii: bool = False,
+        has_color: bool = True,
+        tick: float | None = TICK_SECONDS,
     ) -> None:
         # Without colours the terminal's own ground is kept, so that its own text is readable on it.
-        super().__init__(ansi_color=None if options.has_color else True)
+        super().__init__(ansi_color=None if has_color else True)
         self.animation_level: AnimationLevel = "none"
         self.failure: str | None = None
         self._source = source
         self._tick = tick
-        self._present = Present(source, options, theme)
+        self._present = Present(source, is_ascii=is_ascii, has_color=has_color)
+        for each in themes():
+            self.register_theme(each)
+        self.theme = theme
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what takes the colours away. Textual's own depends on NO_COLOR, and draws black on black."""
@@ -80,9 +114,6 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the first screen, and follow the source."""
-        for theme in themes():
-            self.register_theme(theme)
-        self.theme = f"vllm-watch-{self._present.theme}"
         self.push_screen(HomeScreen(self._present))
         self._source.subscribe(self._tell)
         if self._tick is not None:
@@ -92,7 +123,7 @@ class TopApp(App[None]):
         """Draw the ages, and ask for the last hour of the server that is shown in detail."""
         self.look()
         # Not after each change: a request for an hour makes the source read, which may change which server is shown.
-        name = self.screen.in_detail() if isinstance(self.screen, LineScreen) else None
+        name = self.screen.server if isinstance(self.screen, TopScreen) else None
         self._present.show_hours(frozenset() if name is None else frozenset((name,)))
 
     def look(self) -> None:
@@ -101,8 +132,8 @@ class TopApp(App[None]):
         lost = self._source.latest()
         if isinstance(lost, Lost) and lost.is_final:
             self.exit()
-            return
-        self._draw()
+        else:
+            self._draw()
 
     def on_top_app_changed(self) -> None:
         """Draw what the source has."""
@@ -124,9 +155,8 @@ class TopApp(App[None]):
         if isinstance(self.screen, EventsScreen):
             self.pop_screen()
         else:
-            self.push_screen(
-                EventsScreen(self._present, self.screen.server if isinstance(self.screen, ServerScreen) else None)
-            )
+            name = self.screen.server if isinstance(self.screen, ServerScreen) else None
+            self.push_screen(EventsScreen(self._present, name))
 
     def action_pause(self) -> None:
         """Hold what is shown, or go on."""
@@ -149,13 +179,11 @@ class TopApp(App[None]):
 
     def action_switch_theme(self) -> None:
         """Draw for a light ground instead of a dark one, or the other way round."""
-        self._present.theme = "dark" if self._present.theme == "light" else "light"
-        self.theme = f"vllm-watch-{self._present.theme}"
-        if isinstance(self.screen, LineScreen):
-            self.screen.canvas.change_looks(self._present.looks)
+        self.theme = "dark" if self.theme == "light" else "light"
+        self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
-        if isinstance(self.screen, LineScreen):
+        if isinstance(self.screen, TopScreen):
             self.screen.draw()
 
     def _set_delay(self, delay: float) -> None:
@@ -169,23 +197,27 @@ class TopApp(App[None]):
 
     def _fatal_error(self) -> None:
         """Say in a sentence what failed. Textual calls this for any error, and would print screens of source code."""
-        self.failure = _sentence(self._exception)
+        error = self._exception
+        place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
+        where = f" ({place.filename}:{place.lineno})" if place is not None else ""
+        self.failure = f"this is an error of top itself, please report it: {type(error).__name__}: {error}{where}"
         self._close_messages_no_wait()
 
 
-def run_app(source: FrameSource, options: ViewOptions, theme: ThemeName) -> int:
+def run_app(source: ReadingThread, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
     """
     Show what a source reads until somebody quits.
 
     Args:
         source: Where frames come from; its thread runs already.
-        options: How they are drawn.
         theme: On which ground.
+        is_ascii: Whether only ASCII is written.
+        has_color: Whether colours are written.
 
     Returns:
         The exit status: 1 if something could not be drawn, or nothing was ever read, which is said in a sentence.
     """
-    app = TopApp(source, options, theme)
+    app = TopApp(source, theme, is_ascii=is_ascii, has_color=has_color)
     asyncio.run(_until_ended(app))
     view = source.latest()
     never = f"{source.title}: {view.reason}" if isinstance(view, Lost) and view.last is None else None
@@ -199,13 +231,6 @@ def run_app(source: FrameSource, options: ViewOptions, theme: ThemeName) -> int:
 async def _until_ended(app: TopApp) -> None:
     """Run the application; a signal ends it so that the terminal is as before."""
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        loop.add_signal_handler(each, app.exit)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, app.exit)
     await app.run_async()
-
-
-def _sentence(error: BaseException | None) -> str:
-    """Return what failed, and where."""
-    place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
-    where = f" ({place.filename}:{place.lineno})" if place is not None else ""
-    return f"this is an error of top itself, please report it: {type(error).__name__}: {error}{where}"

@@ -14,12 +14,15 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.number_texts import MISSING, count, duration, of_most, share, shortened, significant
+from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.support.printable import printable
 
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+CUT = "…"
+"""The end of a text that was cut."""
+
 _PARTS = 8
 _LEAST_SECONDS = 0.1
 """Less has three decimals in seconds, so that it is no longer than the others."""
@@ -30,46 +33,38 @@ class Glyphs(NamedTuple):
     The characters that cells are made of, each one column wide.
 
     Args:
-        dash: What is not known.
         full, empty: Of a bar.
         parts: The end of a bar that is not quite full, by eighths.
         levels: Of a sparkline, from the lowest to the highest; a value of 0 has the lowest.
-        cut: The end of a text that was cut.
-        dot: What separates parts of a line.
+        arrows: What a column is sorted by: from the top, or the other way round.
         states: One for each state.
     """
 
-    dash: str
     full: str
     empty: str
     parts: str
     levels: str
-    cut: str
-    dot: str
+    arrows: str
     states: Mapping[EngineState, str]
 
 
 UNICODE = Glyphs(
-    dash=MISSING,
     full="█",
     empty="░",
     parts="▏▎▍▌▋▊▉",
     levels="▁▂▃▄▅▆▇█",
-    cut="…",
-    dot="·",
+    arrows="▼▲",
     states={
         "idle": "○", "serving": "●", "starting": "◌", "sleeping": "◇", "unknown": "?", "saturated": "▲", "stalled": "■",
         "down": "✕",
     },
 )  # fmt: skip
 ASCII = Glyphs(
-    dash="-",
     full="#",
     empty=".",
     parts="",
     levels="_.:-=+*#",
-    cut="~",
-    dot="|",
+    arrows="v^",
     states={
         "idle": ".", "serving": "+", "starting": "o", "sleeping": "z", "unknown": "?", "saturated": "!", "stalled": "#",
         "down": "x",
@@ -88,54 +83,8 @@ class Cells:
     def __init__(self, glyphs: Glyphs = UNICODE) -> None:
         self.glyphs = glyphs
 
-    def number(self, value: float | None) -> str:
-        """Return a number with three significant digits: ``0.123``, ``45.6``, ``2,120``."""
-        return self._known(significant(value))
-
-    def count(self, value: float | None) -> str:
-        """Return a whole number with all its digits: ``16,087``."""
-        return self._known(count(value))
-
-    def tokens(self, value: float | None) -> str:
-        """Return a number that may be large in at most five columns: ``512``, ``9.99k``, ``93.9k``, ``1.23M``."""
-        return self._known(shortened(value))
-
-    def percent(self, ratio: float | None) -> str:
-        """Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``."""
-        return self._known(share(ratio))
-
-    def of_most(self, value: float | None, most: float | None) -> str:
-        """Return how many there are of the most there can be: ``12 of 64``."""
-        return self._known(of_most(value, most))
-
-    def tokens_of(self, used: float | None, capacity: float | None) -> str:
-        """Return how many tokens are used of how many: ``124k of 141k``."""
-        return self._known(of_most(used, capacity, shortened))
-
-    def latency(self, seconds: float | None, *, in_seconds: bool, digits: int = 3) -> str:
-        """Return a latency in ms without the unit, or in seconds with it: ``58.3``, ``1,250``, ``12.5s``."""
-        if seconds is None or not math.isfinite(seconds):
-            return self.glyphs.dash
-        rounded = float(f"{seconds:.{digits - 1}e}")
-        if rounded == 0:
-            return "0s" if in_seconds else "0"
-        if not in_seconds:
-            return _in_digits(rounded * 1000, digits)
-        return f"{_in_digits(rounded, digits) if rounded >= _LEAST_SECONDS else f'{rounded:.3f}'}s"
-
-    def duration(self, seconds: float | None) -> str:
-        """Return a duration with its unit: ``350 ms``, ``3.78 s``, ``8 min 20 s``."""
-        return self._known(duration(seconds))
-
-    def age(self, seconds: float | None) -> str:
-        """Return a time since something in its largest unit: ``now``, ``3 s``, ``4 min``, ``2 d``."""
-        if seconds is None or not math.isfinite(seconds):
-            return self.glyphs.dash
-        size, unit = next((each for each in _UNITS if seconds >= each[0]), (1, ""))
-        return f"{int(seconds // size)} {unit}" if unit else "now"
-
     def bar(self, ratio: float | None, width: int) -> str:
-        """Return a horizontal bar of so many columns; spaces where nothing is known."""
+        """Return a horizontal bar of this many columns; spaces where nothing is known."""
         if ratio is None or not math.isfinite(ratio):
             return " " * width
         share = min(max(ratio, 0.0), 1.0) * width
@@ -145,7 +94,7 @@ class Cells:
 
     def sparkline(self, values: Sequence[float | None], width: int, top: float | None = None) -> str:
         """
-        Return the last values as a line of so many columns, the latest at the right; a space where nothing is known.
+        Return the last values as a line of this many columns, the latest at the right; a space where nothing is known.
 
         Args:
             values: Oldest first.
@@ -162,20 +111,44 @@ class Cells:
         """Return the character of a state, to be written before its name."""
         return self.glyphs.states[state]
 
-    def fit(self, text: str, width: int) -> str:
-        """Return a text in exactly so many columns: cut with a mark, or padded on its right."""
-        safe = printable(text)
-        if columns(safe) > width:
-            safe = _cut(safe, width - 1) + self.glyphs.cut if width > 0 else ""
-        return safe + " " * (width - columns(safe))
-
-    def _known(self, text: str) -> str:
-        return self.glyphs.dash if text == MISSING else text
-
     def _level(self, ratio: float) -> str:
         """Return a level: only 0 has the lowest, so that little differs from nothing."""
         levels = self.glyphs.levels
         return levels[min(math.ceil(min(max(ratio, 0.0), 1.0) * (len(levels) - 1)), len(levels) - 1)]
+
+
+def latency_text(seconds: float | None, *, in_seconds: bool, digits: int = 3) -> str:
+    """Return a latency in ms without the unit, or in seconds with it: ``58.3``, ``1,250``, ``12.5s``."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    rounded = float(f"{seconds:.{digits - 1}e}")
+    if rounded == 0:
+        return "0s" if in_seconds else "0"
+    if not in_seconds:
+        return _in_digits(rounded * 1000, digits)
+    return f"{_in_digits(rounded, digits) if rounded >= _LEAST_SECONDS else f'{rounded:.3f}'}s"
+
+
+def age(seconds: float | None) -> str:
+    """Return a time since something in its largest unit: ``now``, ``3 s``, ``4 min``, ``2 d``."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    size, unit = next((each for each in _UNITS if seconds >= each[0]), (1, ""))
+    return f"{int(seconds // size)} {unit}" if unit else "now"
+
+
+def ago(seconds: float) -> str:
+    """Return a time in the past: ``3 s ago``, ``now``."""
+    text = age(seconds)
+    return text if text == "now" else f"{text} ago"
+
+
+def fit(text: str, width: int) -> str:
+    """Return a text in exactly this many columns: cut with a mark, or padded on its right."""
+    safe = printable(text)
+    if columns(safe) > width:
+        safe = _cut(safe, width - 1) + CUT if width > 0 else ""
+    return safe + " " * (width - columns(safe))
 
 
 def _in_digits(value: float, digits: int) -> str:

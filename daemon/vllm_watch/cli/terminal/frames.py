@@ -1,43 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document of a vllm-watch as a frame: the servers by how bad their states are, with sums over their engines."""
+"""
+What a terminal shows of one document of ``/api/v1/snapshot``: the servers, the worst first, with what follows from it.
+
+`None` is what is not known; it is never 0. Times are seconds since the epoch by the clock of the servers' daemon, but
+for those of `Frame.received` and `Lost.since`, which are by the clock of the reader (`Clock.now`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, cast
 
-from vllm_watch.cli.terminal.findings import common_findings, server_findings
-from vllm_watch.cli.terminal.model import (
-    STAGE_NAMES,
-    CapacityView,
-    EngineView,
-    Event,
-    Frame,
-    Latency,
-    Point,
-    ServerView,
-    Since,
-    SourceView,
-    Stage,
-)
-from vllm_watch.daemon.catalog.causes import common, first_steps, meaning, severity
-from vllm_watch.daemon.catalog.event_texts import EventKind
-from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SourceName, standing
+from vllm_watch.daemon.catalog.causes import FirstSteps, common, first_steps, meaning, severity
+from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, alert_subject, alert_text, findings
+from vllm_watch.daemon.catalog.gpu_texts import gpu_name
+from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, SourceName, Standing, needs_attention, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import (
-    CapacityDocument,
+    AlertDocument,
     Document,
     EngineDocument,
-    EventDocument,
+    GpuDocument,
     ReadingDocument,
     ServerDocument,
+    SinceDocument,
     SourceDocument,
 )
-from vllm_watch.daemon.state.snapshot import Reading
-from vllm_watch.daemon.state.window import is_wide
+from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 
+
+Stage = Literal["time_to_first_token", "time_per_output_token", "inter_token", "e2e", "queue", "prefill", "decode"]
+
+STAGE_NAMES: dict[Stage, str] = {
+    "time_to_first_token": "TTFT",
+    "time_per_output_token": "TPOT",
+    "inter_token": "ITL",
+    "e2e": "E2EL",
+    "queue": "queue",
+    "prefill": "prefill",
+    "decode": "decode",
+}
+"""The stages whose latencies are shown, in their order, with their names."""
+
+LatencyLevel = Literal["p50", "p95", "p99"]
+
+_LEVELS: dict[str, LatencyLevel] = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
+"""The names of the quantiles, by the keys of the document."""
 
 _OBJECTIVES: Mapping[Stage, str] = {
     "time_to_first_token": "slo_time_to_first_token_seconds",
@@ -45,28 +55,128 @@ _OBJECTIVES: Mapping[Stage, str] = {
 }
 """The objective of a stage in `slo`."""
 
-_SUMS = (
-    "prompt_tokens_per_second",
-    "generation_tokens_per_second",
-    "requests_running",
-    "requests_waiting",
-)
-_KV_CACHE = "kv_cache_usage_ratio"
 
-_GAUGES = (
-    *_SUMS,
-    "requests_deferred",
-    _KV_CACHE,
-    "prefix_cache_hit_ratio",
-    "external_prefix_cache_hit_ratio",
-    "mm_cache_hit_ratio",
-    "spec_decode_mean_acceptance_length",
-)
-_FACTS = (
-    "max_running_requests",
-    "kv_cache_capacity_tokens",
-    "num_speculative_tokens",
-)
+class Latency(NamedTuple):
+    """
+    How long one stage took in the last minute, in seconds.
+
+    Args:
+        below: What those quantiles are below that are not known because they lie in their histogram's first bucket.
+        objective: What the server promises for this stage.
+        at_least: Which of the quantiles lie in a wide bucket: they are more than what is given.
+        roughly: Which of them lie in a coarse bucket: they are only roughly what is given.
+    """
+
+    stage: Stage
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    below: float | None = None
+    objective: float | None = None
+    at_least: frozenset[str] = frozenset()
+    roughly: frozenset[str] = frozenset()
+
+
+class Point(NamedTuple):
+    """
+    The numbers of a server at one moment: sums over its engines, and the highest of what cannot be summed.
+
+    A sum of which an engine's part is not known is not known; the highest is that of the engines that have one.
+    """
+
+    at: float
+    prompt_tokens_per_second: float | None = None
+    generation_tokens_per_second: float | None = None
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    ttft_p95: float | None = None
+
+
+class Server(NamedTuple):
+    """
+    One server.
+
+    Args:
+        document: What the daemon says of it.
+        state: The worst of its engines.
+        cause: Why it is in that state, as a code; `None` if that is not known, or not the same of all its engines.
+        meaning: What the state means, in words; empty where nothing is to be said.
+        since: Since when the first of the engines in this state is in it; `None` if that is not known.
+        first_steps: What to do first; `None` for a state that needs nothing.
+        now: Its numbers.
+        latencies: As of an engine, the highest of all engines.
+        findings: What is wrong, then what should be known.
+        recent: The numbers of the last readings of this program, oldest first.
+        hour: The numbers of the last hour, oldest first, ten seconds apart; empty if it was not asked for.
+    """
+
+    document: ServerDocument
+    state: EngineState
+    cause: str | None
+    meaning: str
+    since: SinceDocument | None
+    first_steps: FirstSteps | None
+    now: Point
+    latencies: tuple[Latency, ...]
+    findings: tuple[Finding, ...]
+    recent: tuple[Point, ...] = ()
+    hour: tuple[Point, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.document.name
+
+    @property
+    def engines(self) -> Sequence[EngineDocument]:
+        """Its engines."""
+        return self.document.engines
+
+    def sum_of_facts(self, name: str) -> float | None:
+        """Return the sum of a fact over the engines; `None` if one's is not known."""
+        return _sum([engine.facts.get(name) for engine in self.engines])
+
+
+class Frame(NamedTuple):
+    """
+    All servers at one moment.
+
+    Args:
+        at: The moment.
+        received: When this program received it, by its own clock; the age of the data is the time since then.
+        servers: The worst first, then by name.
+        findings: What is wrong, then what should be known, that is about none of them but about vllm-watch.
+        is_replay: Whether what is shown is a recording that `vllm-watch demo` replays.
+    """
+
+    at: float
+    received: float
+    servers: tuple[Server, ...]
+    findings: tuple[Finding, ...] = ()
+    is_replay: bool = False
+
+
+class Lost(NamedTuple):
+    """
+    There is no reading now.
+
+    Args:
+        since: When the first attempt failed, by the clock of the reader.
+        reason: Why, and what to do, in words.
+        last: What was read last; `None` if nothing was ever read.
+        is_final: Whether it is not tried again, because it would fail in the same way.
+    """
+
+    since: float
+    reason: str
+    last: Frame | None = None
+    is_final: bool = False
+
+
+View = Frame | Lost | None
+"""What there is to show; `None` until the first attempt has ended."""
 
 
 def frame_of(document: Document, received: float, only: str | None = None) -> Frame:
@@ -81,87 +191,83 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
     Raises:
         DaemonError: It is not among them; a `WrongDaemonError` if there are others.
     """
-    servers = [_server(each, document) for each in document.servers if only is None or each.name == only]
+    servers = [_server(server, document) for server in document.servers if only is None or server.name == only]
     if only is not None and not servers:
-        others = ", ".join(sorted(quote(each.name) for each in document.servers))
+        others = ", ".join(sorted(quote(server.name) for server in document.servers))
         error = WrongDaemonError if others else DaemonError  # One that has none yet may still find it.
         raise error(f"there is no server {quote(only)}; there are: {others or 'none'}")
     servers.sort(key=lambda server: (-severity(server.state, server.cause), server.name))
-    return Frame(document.at, received, tuple(servers), common_findings(document), document.replay is not None)
+    return Frame(document.at, received, tuple(servers), _common_findings(document), document.replay is not None)
 
 
-def _server(server: ServerDocument, document: Document) -> ServerView:
-    engines = tuple(_engine(each, server.slo) for each in server.engines)
-    state = worst(engine.state for engine in engines)
-    cause = common(engine.cause for engine in engines if engine.state == state)
-    return ServerView(
-        name=server.name,
+def state_of(engine: EngineDocument) -> EngineState:
+    """Return the state of an engine; one of a newer daemon is not known here."""
+    return cast("EngineState", engine.state) if engine.state in STATES else "unknown"
+
+
+def cause_of(engine: EngineDocument) -> str | None:
+    """Return why an engine is in a bad state, as a code."""
+    return engine.cause.reason if engine.cause is not None else None
+
+
+def gauge(engine: EngineDocument, name: str) -> ReadingDocument | None:
+    """Return a gauge with its source; one from a source of a newer daemon is not known here."""
+    reading = engine.gauges.get(name)
+    return None if reading is None or reading.value is None or reading.source not in BY_SOURCE else reading
+
+
+def value(engine: EngineDocument, name: str) -> float | None:
+    """Return the number of a gauge."""
+    reading = gauge(engine, name)
+    return None if reading is None else reading.value
+
+
+def short_of(source: SourceDocument) -> str:
+    """Return how reading a source goes, in a few words."""
+    reasons = BY_SOURCE.get(cast("SourceName", source.source), {})
+    return reasons[source.reason].short if source.reason in reasons else source.explanation
+
+
+def standing_of(source: SourceDocument, server: ServerDocument) -> Standing:
+    """Return how a source is."""
+    return standing(source.source, source.reason, is_up=source.up, is_stopped=server.is_stopped)
+
+
+def latencies_of(engine: EngineDocument, slo: Mapping[str, float | None]) -> tuple[Latency, ...]:
+    """Return how long each stage took, in the order of `STAGE_NAMES`."""
+    return tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES)
+
+
+def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
+    """Return how long a stage took; of one that is not known, a latency without numbers."""
+    return next((latency for latency in latencies if latency.stage == stage), Latency(stage))
+
+
+def _server(server: ServerDocument, document: Document) -> Server:
+    states = [state_of(engine) for engine in server.engines]
+    state = worst(states)
+    in_state = [engine for engine in server.engines if state_of(engine) == state]
+    cause = common(map(cause_of, in_state))
+    known_since = [engine.state_since for engine in in_state if engine.state_since is not None]
+    latencies = _worst_latencies([latencies_of(engine, server.slo) for engine in server.engines])
+    return Server(
+        document=server,
         state=state,
-        meaning=meaning(state, cause),
-        model_name=server.model_name or None,
-        version=server.version,
-        now=_now(engines, document.at),
-        latencies=_worst_latencies(engines),
-        max_running_requests=_sum([engine.max_running_requests for engine in engines]),
-        kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
-        engines=engines,
-        sources=tuple(
-            _source(each, is_stopped=server.is_stopped) for each in server.sources if each.source in BY_SOURCE
-        ),
-        findings=server_findings(server, [engine.state for engine in engines], document.alerts),
-        events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
-        hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
-        start_time=server.start_time,
-        starts=server.starts,
-        gpus=tuple(server.gpus),
-        since=_since(state, server.engines),
         cause=cause,
+        meaning=meaning(state, cause),
+        since=min(known_since, key=lambda since: since.at, default=None),
         first_steps=first_steps().get(state),
+        now=_now(server.engines, latency_of(latencies, "time_to_first_token"), document.at),
+        latencies=latencies,
+        findings=_server_findings(server, states, document.alerts),
+        hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
     )
-
-
-def _since(state: EngineState, engines: Iterable[EngineDocument]) -> Since | None:
-    """Return since when the first of the engines in this state is in it, as far as that is known."""
-    known = [engine.state_since for engine in engines if engine.state_since is not None and engine.state == state]
-    first = min(known, key=lambda since: since.at, default=None)
-    return None if first is None else Since(first.at, first.is_exact)
-
-
-def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineView:
-    values: dict[str, Any] = {name: _reading(engine.gauges.get(name)) for name in _GAUGES}
-    values.update((name, engine.facts.get(name)) for name in _FACTS)
-    return EngineView(
-        engine=engine.engine,
-        state=_state(engine.state),
-        cause=engine.cause.reason if engine.cause is not None else None,
-        prompt_excludes_cached=engine.prompt_excludes_cached,
-        latencies=tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES),
-        position_acceptance=tuple(engine.position_acceptance),
-        capacity=_capacity(engine.capacity),
-        **values,
-    )
-
-
-def _state(name: str) -> EngineState:
-    """Return a state; one of a newer daemon is not known here."""
-    return cast("EngineState", name) if name in STATES else "unknown"
-
-
-def _reading(reading: ReadingDocument | None) -> Reading | None:
-    """Return a value with its source; one from a source of a newer daemon is not known here."""
-    if reading is None or reading.value is None or reading.source not in BY_SOURCE:
-        return None
-    return Reading(reading.value, reading.at, cast("SourceName", reading.source))
-
-
-_LEVELS = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
-"""The names of the quantiles, by the keys of the document."""
 
 
 def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | None]) -> Latency:
     mean, bounds = engine.means.get(stage), engine.quantile_bounds.get(stage, {})
     # Of one in a wide bucket only the bounds are known: an estimate would be a number that nobody had.
-    wide = {level: each[0] for level, each in bounds.items() if is_wide(each)}
+    wide = {level: low_and_high[0] for level, low_and_high in bounds.items() if is_wide(low_and_high)}
     quantiles = {**engine.quantiles.get(stage, {}), **wide}
     return Latency(
         stage,
@@ -176,61 +282,97 @@ def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | Non
     )
 
 
-def _capacity(by_basis: Mapping[str, CapacityDocument]) -> CapacityView:
-    """Return the capacity on the best basis, or why there is none."""
-    best = next(iter(by_basis.values()), None)
-    if best is None:
-        return CapacityView()
-    return CapacityView(best.tokens_per_second, best.low, best.high, best.meaning)
+def _worst_latencies(engines: Sequence[Sequence[Latency]]) -> tuple[Latency, ...]:
+    """Return the highest of each number of each stage."""
+    return tuple(_worst_latency(stage, [latency_of(engine, stage) for engine in engines]) for stage in STAGE_NAMES)
 
 
-def _source(source: SourceDocument, *, is_stopped: bool) -> SourceView:
-    name = cast("SourceName", source.source)
-    known = BY_SOURCE[name].get(source.reason)
-    return SourceView(
-        name,
-        source.up,
-        known.short if known else source.explanation,
-        source.last_reading,
-        standing(name, source.reason, is_up=source.up, is_stopped=is_stopped),
+def _worst_latency(stage: Stage, latencies: Sequence[Latency]) -> Latency:
+    highest = {
+        name: max([number for latency in latencies if (number := getattr(latency, name)) is not None], default=None)
+        for name in ("mean", *_LEVELS.values(), "below", "objective")
+    }
+    at_least, roughly = (
+        frozenset(
+            name for latency in latencies for name in getattr(latency, mark) if getattr(latency, name) == highest[name]
+        )
+        for mark in ("at_least", "roughly")
     )
+    return Latency(stage, **highest, at_least=at_least, roughly=roughly)
 
 
-def _event(event: EventDocument) -> Event:
-    state = None if event.state is None else _state(event.state)
-    return Event(event.at, cast("EventKind", event.kind), event.text, event.count, event.engine, state)
-
-
-def _now(engines: Sequence[EngineView], at: float) -> Point:
-    sums = {name: _sum([_value(getattr(engine, name)) for engine in engines]) for name in _SUMS}
-    usage = [engine.kv_cache_usage_ratio.value for engine in engines if engine.kv_cache_usage_ratio is not None]
-    first = _worst_latency("time_to_first_token", engines)
-    return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first.p95)
-
-
-def _value(reading: Reading | None) -> float | None:
-    return None if reading is None else reading.value
+def _now(engines: Sequence[EngineDocument], first_token: Latency, at: float) -> Point:
+    sums = {
+        name: _sum([value(engine, name) for engine in engines])
+        for name in Point._fields
+        if name.endswith(("per_second", "running", "waiting"))
+    }
+    usage = [ratio for engine in engines if (ratio := value(engine, "kv_cache_usage_ratio")) is not None]
+    return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first_token.p95)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
     """Return a sum, if there is nothing in it that is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    numbers = [number for number in values if number is not None]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
-def _worst_latencies(engines: Sequence[EngineView]) -> tuple[Latency, ...]:
-    return tuple(_worst_latency(stage, engines) for stage in STAGE_NAMES)
+def _server_findings(
+    server: ServerDocument, states: Sequence[EngineState], alerts: Sequence[AlertDocument]
+) -> tuple[Finding, ...]:
+    """Return what is wrong with a server or should be known: first the wrong, and of it the alerts."""
+    alerted = (_alert(alert, None) for alert in alerts if alert.server == server.name)
+    return _wrong_first([*alerted, *_failures(server), *_by_rules(server, states)])
 
 
-def _worst_latency(stage: Stage, engines: Sequence[EngineView]) -> Latency:
-    """Return the highest of each number of a stage."""
-    found = [latency for engine in engines for latency in engine.latencies if latency.stage == stage]
-    highest = {
-        name: max([value for each in found if (value := getattr(each, name)) is not None], default=None)
-        for name in ("mean", *_LEVELS.values(), "below", "objective")
-    }
-    marked = {
-        mark: {name for each in found for name in getattr(each, mark) if getattr(each, name) == highest[name]}
-        for mark in ("at_least", "roughly")
-    }
-    return Latency(stage, **highest, at_least=frozenset(marked["at_least"]), roughly=frozenset(marked["roughly"]))
+def _common_findings(document: Document) -> tuple[Finding, ...]:
+    """Return what is wrong or should be known about no server: alerts about vllm-watch, or why there are none."""
+    prometheus = document.prometheus
+    unknown = []
+    if prometheus is not None and not prometheus.up:
+        unknown = [Finding("note", f"alerts are not known: {prometheus.explanation}")]
+    return _wrong_first(
+        [*unknown, *(_alert(alert, alert.instance) for alert in document.alerts if alert.server is None)]
+    )
+
+
+def _wrong_first(unordered: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(unordered, key=lambda finding: finding.weight == "note"))
+
+
+def _alert(alert: AlertDocument, instance: str | None) -> Finding:
+    is_wrong = (alert.severity, alert.state) == ("critical", "firing")
+    subject = alert_subject(alert.alertname, None, alert.engine, instance)
+    return Finding("wrong" if is_wrong else "note", alert_text(alert.severity, alert.state, subject, alert.summary))
+
+
+def _failures(server: ServerDocument) -> Iterator[Finding]:
+    for source in server.sources:
+        if needs_attention(source.source, source.reason, is_up=source.up, is_stopped=server.is_stopped):
+            name = cast("SourceName", source.source)  # One of a newer daemon is called by its code.
+            yield Finding("wrong", f"{SOURCE_NAMES.get(name, name)}: {source.explanation or source.reason}")
+
+
+def _by_rules(server: ServerDocument, states: Sequence[EngineState]) -> Iterator[Finding]:
+    change = server.configuration.change if server.configuration is not None else None
+    known = Known(
+        {cast("SourceName", source.source): source.up for source in server.sources},
+        states,
+        version=server.version,
+        missing_metrics=server.missing_metrics,
+        changed_flags="" if change is None else change.text,
+        disagreements=[quantity for engine in server.engines for quantity in engine.disagreements],
+        gpus=list(map(_gpu, server.gpus)),
+        xids=[(error.xid, error.pci_bus_id) for error in server.gpu_errors or ()],
+    )
+    return findings(known)
+
+
+def _gpu(gpu: GpuDocument) -> KnownGpu:
+    return KnownGpu(
+        gpu_name(gpu.index, gpu.pci_bus_id, gpu.gpu),
+        gpu.state,
+        gpu.recovery_action,
+        remap_failed=bool(gpu.values.get("gpu_row_remap_failed")),
+        remap_pending=bool(gpu.values.get("gpu_row_remap_pending")),
+    )

@@ -1,109 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first and the last lines of every screen: what is read, how old it is, what is wrong with that; the keys."""
+"""
+What every screen begins with: what is read and how old it is, what is wrong with that, how many servers are how.
+
+Also the screen that `top --once` prints, which is plain text and needs no textual.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.number_texts import moment as calendar_time
-from vllm_watch.cli.terminal.cells import Cells, columns
-from vllm_watch.cli.terminal.keys import Key
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, line, spread, wrapped
-from vllm_watch.cli.terminal.model import Lost, ServerView
-from vllm_watch.cli.terminal.moment import Moment
-from vllm_watch.cli.terminal.pieces import state_word
+from vllm_watch.cli.terminal.cells import Cells, age, ago, columns, fit
+from vllm_watch.cli.terminal.frames import Frame, Lost, Server, View
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, fitted, line, spread, table_lines, wrapped
+from vllm_watch.cli.terminal.numbers import state_piece, state_word
+from vllm_watch.cli.terminal.server_detail import finding_line, server_detail
+from vllm_watch.cli.terminal.tables import Order, columns_for
 from vllm_watch.daemon.catalog.causes import severity
+from vllm_watch.daemon.catalog.number_texts import count, shortened
+from vllm_watch.daemon.catalog.number_texts import moment as calendar_time
 
 
 PROGRAM = "vllm-watch"
+NO_SERVER = "No server is watched. vllm-watch discover lists what runs on this machine."
 _BANNER_LINES = 3
+_SHORT_FINDING = 2
 _TIME_OF_DAY = len("12:34:56")
 _OTHER_TIME = 60.0
 """Seconds between two clocks from which on it is not their difference: what is shown is a recording."""
 
 
+class Moment(NamedTuple):
+    """
+    What is read, and the time that it is shown at.
+
+    Args:
+        view: What was read.
+        now: The time by the clock of the reader.
+        title: What is read, in words.
+        delay: Seconds between two readings; 0 if there is only one.
+        paused: Since when the view is paused, by the clock of the reader.
+        is_held: Whether what is read stands still meanwhile.
+    """
+
+    view: View
+    now: float
+    title: str
+    delay: float
+    paused: float | None = None
+    is_held: bool = False
+
+    @property
+    def frame(self) -> Frame | None:
+        """What is known, which may be old."""
+        return self.view.last if isinstance(self.view, Lost) else self.view
+
+    @property
+    def lost(self) -> Lost | None:
+        """That nothing can be read now, and why."""
+        return self.view if isinstance(self.view, Lost) else None
+
+    @property
+    def at(self) -> float:
+        """The time by the clock that the times of servers are in; 0 if nothing is known."""
+        frame = self.frame
+        if frame is None:
+            return 0.0
+        now = self.paused if self.is_held and self.paused is not None else self.now
+        return frame.at + max(now - frame.received, 0.0)
+
+
 def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     """Return what is read, when that was, how often, and the time."""
-    often = [Span(f"every {moment.delay:g} s")] if moment.delay else []
-    parts = [_age(moment, cells), *often, Span(_clock(moment))]
+    often = [Span(f"every {moment.delay:g} s", "title")] if moment.delay else []
     replay = ", a replay" if moment.frame is not None and moment.frame.is_replay else ""
-    left = line(Span(f" {PROGRAM} ", "title"), f" {moment.title}{replay}")
+    left = line(Span(f" {PROGRAM}  {moment.title}{replay}", "title"))
     # What is read is whole if it can be; the time and how often it is read go first.
     room = width - columns(left.text) - len("  ")
-    right: list[Span] = []
-    for part in parts:  # The age is on every screen; the others are where there is room.
-        following = [*right, Span("  "), part] if right else [part]
-        if right and columns("".join(each.text for each in following)) > room:
+    right = [_age(moment)]  # The age is on every screen; the others are where there is room.
+    for part in (*often, Span(_clock(moment), "title")):
+        following = [*right, Span("  ", "title"), part]
+        if columns(line(*following).text) > room:
             break
         right = following
-    return spread(left, line(*right, " "), width)._replace(base="title")
+    return Line(
+        tuple(
+            span._replace(role="title") if span.role == "text" else span
+            for span in spread(left, line(*right, " "), width, cells).spans
+        )
+    )
 
 
-def lost_text(moment: Moment, lost: Lost, cells: Cells) -> str:
-    """Return since when nothing can be read, or that nothing was ever read; and why."""
-    if lost.last is None:
-        again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
-        return f"NOT REACHED YET{again}: {lost.reason}"
-    return f"LOST {cells.age(moment.now - lost.since)}: {lost.reason}"
-
-
-def banner(moment: Moment, width: int, cells: Cells) -> list[Line]:
-    """Return what the reader must know before the values: that they are not read any more, or not shown."""
-    if moment.lost is not None:
-        rows = wrapped(lost_text(moment, moment.lost, cells), width, role="alarm", first=Span(" ", "alarm"))
-        return [Line((*row.spans, Span(" " * (width - columns(row.text)), "alarm"))) for row in rows[:_BANNER_LINES]]
-    if moment.paused is not None:
-        what = "the recording stands still" if moment.is_held else "the values stay as they are"
-        text = f" PAUSED {ago(moment.now - moment.paused, cells)}; {what}. Space goes on."
-        return [line(Span(cells.fit(text, width), "alarm"))]
-    return []
-
-
-def ago(seconds: float, cells: Cells) -> str:
-    """Return a time in the past: ``3 s ago``, ``now``."""
-    age = cells.age(seconds)
-    return age if age == "now" else f"{age} ago"
-
-
-def counts_line(servers: Sequence[ServerView], width: int, cells: Cells) -> Line:
-    """Return how many servers are in each state, the worst first, as many states as there is room for."""
-    counts = Counter((severity(each.state, each.cause), state_word(each.state, each.cause)) for each in servers)
-    pieces = [Span(f"{len(servers)} {'server' if len(servers) == 1 else 'servers'}", "strong")]
-    left = width - columns(pieces[0].text)
-    for (_, word), number in sorted(counts.items(), reverse=True):
-        text = f"{number} {word.text}"
-        left -= 2 + columns(text)
-        if left < 2:  # So that there is room for the mark that some are left out.
-            pieces.append(Span(f" {cells.glyphs.cut}"))
-            break
-        pieces += [Span("  "), word._replace(text=text)]
-    return Line(tuple(pieces))
-
-
-def keys_line(keys: Sequence[Key], width: int) -> Line:
-    """Return the keys that there is room for, the most important first."""
-    pieces: list[Span] = []
-    used = 0
-    for key in keys:
-        size = columns(f"{key.shown} {key.word}") + (2 if pieces else 0)
-        if used + size > width:
-            break
-        pieces += [*([Span("  ")] if pieces else []), Span(key.shown, "key"), Span(f" {key.word}", "label")]
-        used += size
-    return line(*pieces) if pieces else EMPTY
-
-
-def rule(title: str, width: int, cells: Cells) -> Line:
-    """Return a line that begins a part of a screen."""
-    return line(Span(cells.fit(title, width), "head"), base="head")
-
-
-def _age(moment: Moment, cells: Cells) -> Span:
-    if moment.age is None:
-        return Span("nothing read yet")
-    known = f"read {ago(moment.age, cells)}"
-    return Span(known, "alarm") if moment.lost is not None or moment.paused is not None else Span(known, "title")
+def _age(moment: Moment) -> Span:
+    if moment.frame is None:
+        return Span("nothing read yet", "title")
+    is_old = moment.lost is not None or moment.paused is not None
+    return Span(f"read {ago(max(moment.now - moment.frame.received, 0.0))}", "alarm" if is_old else "title")
 
 
 def _clock(moment: Moment) -> str:
@@ -112,3 +105,103 @@ def _clock(moment: Moment) -> str:
         return ""
     text = calendar_time(moment.at)
     return f"{text if abs(moment.at - moment.now) > _OTHER_TIME else text[-_TIME_OF_DAY:]} UTC"
+
+
+def banner(moment: Moment, width: int) -> list[Line]:
+    """Return what the reader must know before the values: that they are not read any more, or not shown."""
+    if moment.lost is not None:
+        rows = wrapped(_lost(moment, moment.lost), width, role="alarm", first=Span(" "))[:_BANNER_LINES]
+    elif moment.paused is not None:
+        what = "the recording stands still" if moment.is_held else "the values stay as they are"
+        rows = [line(Span(f" PAUSED {ago(moment.now - moment.paused)}; {what}. Space goes on.", "alarm"))]
+    else:
+        rows = []
+    return [line(Span(fit(row.text, width), "alarm")) for row in rows]
+
+
+def _lost(moment: Moment, lost: Lost) -> str:
+    """Return since when nothing can be read, or that nothing was ever read; and why."""
+    if lost.last is None:
+        again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
+        return f"NOT REACHED YET{again}: {lost.reason}"
+    return f"LOST {age(moment.now - lost.since)}: {lost.reason}"
+
+
+def state_line(moment: Moment, width: int, cells: Cells) -> Line:
+    """Return one line for everything, where there is room for no more."""
+    if moment.lost is not None:
+        return line(Span(_lost(moment, moment.lost), "alarm"))
+    if moment.frame is None:
+        return line("reading")
+    paused = () if moment.paused is None else (Span("PAUSED ", "alarm"),)
+    servers = moment.frame.servers
+    if len(servers) != 1:
+        return Line((*paused, *counts_line(servers, width).spans))
+    now = servers[0].now
+    return line(
+        *paused,
+        state_piece(servers[0].state, cells, servers[0].cause),
+        f" {shortened(now.generation_tokens_per_second)} tok/s",
+        f" run {count(now.requests_running)}",
+        f" wait {count(now.requests_waiting)}",
+    )
+
+
+def common_lines(frame: Frame, width: int, most: int | None = None) -> list[Line]:
+    """
+    Return what is wrong or should be known that is about no server.
+
+    Args:
+        frame: What was read.
+        width: Columns of the screen.
+        most: How many findings, each in two lines at most; without it all of them whole.
+    """
+    lines = [
+        row
+        for finding in frame.findings[:most]
+        for row in finding_line(finding, width)[: None if most is None else _SHORT_FINDING]
+    ]
+    left = len(frame.findings[most:]) if most is not None else 0
+    return [*lines, line(Span(f"  and {left} more, which --once shows", "note"))] if left else lines
+
+
+def counts_line(servers: Sequence[Server], width: int) -> Line:
+    """Return how many servers are in each state, the worst first, as many states as there is room for."""
+    counts = Counter(
+        (severity(server.state, server.cause), state_word(server.state, server.cause)) for server in servers
+    )
+    pieces = [Span(f"{len(servers)} {'server' if len(servers) == 1 else 'servers'}", "strong")]
+    left = width - columns(pieces[0].text)
+    for (_, word), number in sorted(counts.items(), reverse=True):
+        text = f"{number} {word.text}"
+        left -= 2 + columns(text)
+        if left < 2:  # So that there is room for the mark that some are left out.
+            pieces.append(Span(" …"))
+            break
+        pieces += [Span("  "), word._replace(text=text)]
+    return Line(tuple(pieces))
+
+
+def once_screen(moment: Moment, width: int, cells: Cells) -> str:
+    """
+    Return a screen as text: one server whole; of several a table, and the worst one whole.
+
+    Args:
+        moment: What was read, and when.
+        width: Columns.
+        cells: How numbers and drawings are written.
+    """
+    lines = [title_line(moment, width, cells), *banner(moment, width), EMPTY]
+    frame = moment.frame
+    if frame is not None:
+        lines += [*common_lines(frame, width), *_servers(frame.servers, moment.at, width, cells)]
+    return "".join(f"{fitted(row, width, cells).text.rstrip()}\n" for row in lines)
+
+
+def _servers(servers: Sequence[Server], at: float, width: int, cells: Cells) -> list[Line]:
+    if len(servers) == 1:
+        return server_detail(servers[0], at, width, cells)
+    if not servers:
+        return [counts_line(servers, width), *wrapped(NO_SERVER, width)]
+    table = table_lines(servers, columns_for(servers), width, cells, mark=Order().mark)
+    return [counts_line(servers, width), *table, EMPTY, *server_detail(servers[0], at, width, cells)]

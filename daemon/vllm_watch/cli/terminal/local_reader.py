@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from vllm_watch.cli.terminal.reading_thread import DocumentReader
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watcher import ServerWatcher
 from vllm_watch.daemon.gpu.reader import GpuReader
@@ -30,7 +31,7 @@ _SETTLING_SECONDS = 1.0
 """How long after the scrape is due that gives the first rates they are there, or will not come."""
 
 
-class LocalReader:
+class LocalReader(DocumentReader):
     """
     Watches servers with the daemon's own threads.
 
@@ -73,7 +74,7 @@ class LocalReader:
             VllmWatchError: There is no process table.
         """
         config = _watched_only(self._load())
-        fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors, self._threads.tail.catch_up)
+        fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors)
         self._fleet = fleet
         self._reloader = Reloader(config, self._clock, self._errors, load=None, apply=self._watch)
         self._threads.follow(fleet.servers)
@@ -94,18 +95,12 @@ class LocalReader:
         if fleet is None or self._reloader is None:
             raise DiscoveryError(_NO_SERVER)
         self._reloader.apply_offers()
-        self._threads.tail.attend()
         fleet.record_history()
         if not fleet.servers:
             raise DiscoveryError(_NO_SERVER)
         if self._ready_at is None and fleet.is_ready:
             self._ready_at = self._clock.now()
         return fleet_document(fleet, self._clock, hours, self._alerts.alerts())
-
-    def hold(self, *, is_held: bool) -> bool:
-        """Do nothing: what servers do goes on."""
-        del is_held
-        return False
 
     def close(self) -> None:
         """End all threads and close all files."""

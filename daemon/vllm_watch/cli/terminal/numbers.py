@@ -1,30 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine or a server does now, one number a line: with its course, and the source that it comes from."""
+"""
+What an engine or a server does, as lines: its numbers with their course and their source, latencies, accepted drafts.
+
+Also the pieces that tables share with them: a state, a latency, a bar, a course.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from vllm_watch.cli.terminal.cells import Cells, columns
+from vllm_watch.cli.terminal.cells import Cells, age, columns, fit, latency_text
+from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
 from vllm_watch.cli.terminal.lines import Line, Span, line
-from vllm_watch.cli.terminal.model import EngineView, Point, ServerView
-from vllm_watch.cli.terminal.pieces import course_piece, ratio_bar
-from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES
-from vllm_watch.daemon.state.snapshot import Reading
+from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, of_most, share, shortened, significant
+from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName
+from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.exposition.document import EngineDocument, ReadingDocument
 
-
-LABEL = 10
-"""Columns of the names of numbers."""
 
 HOUR_SECONDS = 3600.0
 
+LATENCY_WIDTH = 50
+"""Columns of the table of latencies."""
+
+_LABEL = 10
 _VALUE = 7
 _UNIT = 11
 _SOURCE = 15
 _LEAST_BAR = 6
+
+_OVER = "!"
+"""Stands behind a latency that is over the objective."""
+
+_IN_SECONDS = 9.995
+"""From here on a latency is written in seconds."""
+
+_HEADROOM = 8 / 7
+"""The highest value leaves an eighth of the line empty: sparklines one below the other do not touch."""
+
+_LEVELS: tuple[LatencyLevel, ...] = ("p50", "p95", "p99")
+_STAGE = 16
+_QUANTILE = 8
+_OBJECTIVE = 10
+_ALWAYS_SHOWN: frozenset[Stage] = frozenset({"time_to_first_token", "time_per_output_token", "inter_token"})
+
+_DRAFT = 8
+_DRAFT_PERCENT = 7
+_HITS = 11
 
 Read = Callable[[Point], float | None]
 
@@ -35,7 +61,67 @@ _WAITING: Read = attrgetter("requests_waiting")
 _KV_CACHE: Read = attrgetter("kv_cache_usage_ratio")
 
 
-class Number(NamedTuple):
+def state_word(state: EngineState, cause: str | None) -> Span:
+    """Return a state; that its operator has stopped a server is as quiet as that they put it to sleep."""
+    return Span("stopped", "sleeping") if cause == "stopped" else Span(state, state)
+
+
+def state_piece(state: EngineState, cells: Cells, cause: str | None = None) -> Span:
+    """Return a state with its symbol."""
+    word = state_word(state, cause)
+    return word._replace(text=f"{cells.state(state)} {word.text}")
+
+
+def is_in_seconds(*values: float | None) -> bool:
+    """Return whether latencies beside each other are written in seconds: all of them, if one is that long."""
+    return any(seconds is not None and seconds >= _IN_SECONDS for seconds in values)
+
+
+def latency_piece(latency: Latency, level: LatencyLevel, *, in_seconds: bool | None = None) -> Span:
+    """
+    Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective.
+
+    One that is only known to be more than a bound is written with a sign before that: ``>160s``. One that is only
+    roughly known has two digits and another sign: ``~130s``.
+
+    Args:
+        latency: All that is known of a stage.
+        level: Which of its quantiles to return.
+        cells: What writes cells.
+        in_seconds: Whether it is written in seconds; by default a long one is.
+    """
+    seconds: float | None = getattr(latency, level)
+    least, roughly = level in latency.at_least, level in latency.roughly
+    is_over = seconds is not None and latency.objective is not None and (seconds, least) > (latency.objective, False)
+    below = latency.below if seconds is None else None
+    text = latency_text(
+        below if seconds is None else seconds,
+        in_seconds=is_in_seconds(seconds) if in_seconds is None else in_seconds,
+        digits=2 if roughly else 3,
+    )
+    text = f"{'<' if below is not None else '>' if least else '~' if roughly else ''}{text}"
+    # The blank keeps the digits of those that are not over below those that are.
+    return Span(f"{text}{_OVER if is_over else ' '}", "over" if is_over else "text")
+
+
+def ratio_bar(ratio: float | None, width: int, cells: Cells, *, fills: bool) -> Span:
+    """Return a ratio as a bar; where something fills, a full one has another look."""
+    is_full = fills and ratio is not None and ratio >= KV_FULL_RATIO
+    return Span(cells.bar(ratio, width), "full" if is_full else "bar")
+
+
+def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: float | None = None) -> Span:
+    """Return values until now as a sparkline; `top` is the most there can be."""
+    highest = max((number for number in values[-width:] if number is not None), default=0.0) if top is None else top
+    return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
+
+
+def of_limit(number: float | None, limit: float | None) -> str:
+    """Return a number of requests and the most there can be, for a narrow column: ``12/64``."""
+    return count(number) if limit is None else f"{count(number)}/{count(limit)}"
+
+
+class _Number(NamedTuple):
     """
     A number as a line.
 
@@ -57,155 +143,202 @@ class Number(NamedTuple):
     top: float | None = None
     ratio: float | None = None
     note: str = ""
-    reading: Reading | None = None
+    reading: ReadingDocument | None = None
 
 
-def engine_numbers(engine: EngineView, recent: Sequence[Point], cells: Cells) -> list[Number]:
+def engine_numbers(engine: EngineDocument, recent: Sequence[Point], at: float, width: int, cells: Cells) -> list[Line]:
     """
     Return the gauges of an engine.
 
     Args:
         engine: Which one.
         recent: The last points of its server, if that has no other engine.
+        at: The time by the servers' clock.
+        width: Columns.
         cells: What writes cells.
     """
-    output, prompt = engine.generation_tokens_per_second, engine.prompt_tokens_per_second
-    running, waiting = engine.requests_running, engine.requests_waiting
-    deferred = _value(engine.requests_deferred)
-    usage = engine.kv_cache_usage_ratio
+    capacity, deferred = engine.facts.get("kv_cache_capacity_tokens"), value(engine, "requests_deferred")
+    waiting = f"{count(deferred)} deferred" if deferred else ""
+    usage = value(engine, "kv_cache_usage_ratio")
+    used = None if usage is None or capacity is None else usage * capacity
+    numbers = [
+        *_traffic(recent, partial(value, engine), engine.facts.get("max_running_requests"), waiting),
+        _Number("KV cache", share(usage), "%", ratio=usage, note=_tokens(used, capacity)),
+    ]
+    readings = [gauge(engine, name) for name in _GAUGES]
     return [
-        Number("output", cells.number(_value(output)), "tok/s", _course(recent, _OUTPUT), reading=output),
-        Number("prompt", cells.number(_value(prompt)), "tok/s", _course(recent, _PROMPT), reading=prompt),
-        Number(
-            "running", cells.count(_value(running)), _of(engine.max_running_requests, cells), _course(recent, _RUNNING),
-            engine.max_running_requests, reading=running,
-        ),
-        Number(
-            "waiting", cells.count(_value(waiting)), f"{cells.count(deferred)} deferred" if deferred else "",
-            _course(recent, _WAITING), reading=waiting,
-        ),
-        _kv_cache(_value(usage), engine.kv_cache_capacity_tokens, cells, usage),
-    ]  # fmt: skip
+        _number_line(number._replace(reading=reading), at, width, cells)
+        for number, reading in zip(numbers, readings, strict=True)
+    ]
 
 
-def server_numbers(server: ServerView, cells: Cells) -> list[Number]:
+_GAUGES = (
+    "generation_tokens_per_second",
+    "prompt_tokens_per_second",
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+)
+"""The gauges that have a line each, in this order."""
+
+
+def server_numbers(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
     """Return the sums over the engines of a server, and of their KV caches the fullest beside the tokens in all."""
-    now, recent = server.now, server.recent
-    usage, used = now.kv_cache_usage_ratio, used_tokens(server.engines)
-    tokens = tokens_text(used, server.kv_cache_capacity_tokens, cells)
+    now, capacity = server.now, server.sum_of_facts("kv_cache_capacity_tokens")
+    used = [_used(engine) for engine in server.engines]
+    in_all = None if None in used or not used else sum(tokens for tokens in used if tokens is not None)
+    usage = now.kv_cache_usage_ratio
+    note = _tokens(in_all, capacity)
+    numbers = [
+        *_traffic(server.recent, partial(getattr, now), server.sum_of_facts("max_running_requests"), ""),
+        _Number("KV cache", share(usage), "% fullest", ratio=usage, note=note),
+    ]
+    return [_number_line(number, at, width, cells) for number in numbers]
+
+
+def _traffic(
+    recent: Sequence[Point], read: Callable[[str], float | None], most: float | None, waiting: str
+) -> list[_Number]:
+    """Return tokens and requests with their courses; `most` is how many requests may run."""
+    output, prompt = read("generation_tokens_per_second"), read("prompt_tokens_per_second")
+    limit = "" if most is None else f"of {count(most)}"
     return [
-        Number("output", cells.number(now.generation_tokens_per_second), "tok/s", _course(recent, _OUTPUT)),
-        Number("prompt", cells.number(now.prompt_tokens_per_second), "tok/s", _course(recent, _PROMPT)),
-        Number(
-            "running", cells.count(now.requests_running), _of(server.max_running_requests, cells),
-            _course(recent, _RUNNING), server.max_running_requests,
-        ),
-        Number("waiting", cells.count(now.requests_waiting), "", _course(recent, _WAITING)),
-        Number("KV cache", cells.percent(usage), "% fullest", ratio=usage, note=tokens),
-    ]  # fmt: skip
+        _Number("output", significant(output), "tok/s", list(map(_OUTPUT, recent))),
+        _Number("prompt", significant(prompt), "tok/s", list(map(_PROMPT, recent))),
+        _Number("running", count(read("requests_running")), limit, list(map(_RUNNING, recent)), most),
+        _Number("waiting", count(read("requests_waiting")), waiting, list(map(_WAITING, recent))),
+    ]
 
 
-def used_tokens(engines: Sequence[EngineView]) -> float | None:
-    """Return how many tokens are in the KV caches of engines, if that is known of each."""
-    used = [_used(_value(engine.kv_cache_usage_ratio), engine.kv_cache_capacity_tokens) for engine in engines]
-    known = [tokens for tokens in used if tokens is not None]
-    return sum(known) if known and len(known) == len(used) else None
-
-
-def number_line(number: Number, at: float, width: int, cells: Cells) -> Line:
-    """Return a number in so many columns; `at` is the time by the servers' clock."""
-    source = _origin(number.reading, at, cells)
-    room = width - LABEL - _VALUE - _UNIT - 2 - (_SOURCE if number.reading is not None else 0)
+def _number_line(number: _Number, at: float, width: int, cells: Cells) -> Line:
+    room = width - _LABEL - _VALUE - _UNIT - 2 - (_SOURCE if number.reading is not None else 0)
     return line(
-        Span(number.label.ljust(LABEL), "label"),
+        Span(number.label.ljust(_LABEL), "label"),
         Span(number.value.rjust(_VALUE), "strong"),
         f" {number.unit.ljust(_UNIT)} ",
         *_drawing(number, room, cells),
-        Span(source.rjust(_SOURCE), "dim") if number.reading is not None else "",
+        *_origin(number.reading, at),
     )
 
 
-def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    """Return the last hour of a server, if it is known: each course, of means, with the highest of all values."""
-    if not server.hour:
-        return []
-    hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
-    room = max(width - LABEL - _VALUE - 1, 1)
-    courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
-        ("output", _OUTPUT, cells.number, None),
-        ("running", _RUNNING, cells.count, None),
-        ("waiting", _WAITING, cells.count, None),
-        ("KV cache", _KV_CACHE, partial(_percent, cells=cells), 1.0),
-    )
-    rows = []
-    for label, read, text, top in courses:
-        values = _by_time(hour, read, at, room)
-        highest = max((value for point in hour if (value := read(point)) is not None), default=None)
-        rows.append(
-            line(
-                Span(label.ljust(LABEL), "label"),
-                Span(text(highest).rjust(_VALUE)),
-                " ",
-                course_piece(values, room, cells, top),
-            )
-        )
-    return rows
-
-
-def _percent(ratio: float | None, cells: Cells) -> str:
-    return cells.percent(ratio) if ratio is None else f"{cells.percent(ratio)} %"
-
-
-def _course(points: Sequence[Point], read: Read) -> list[float | None]:
-    return [read(point) for point in points]
-
-
-def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list[float | None]:
-    """Return the means of so many parts of the last hour, oldest first; `None` where a part has no value."""
-    found: list[list[float]] = [[] for _ in range(parts)]
-    for point in points:
-        value = read(point)
-        part = int((1 - (at - point.at) / HOUR_SECONDS) * parts)
-        if value is not None and 0 <= part < parts:
-            found[part].append(value)
-    return [sum(values) / len(values) if values else None for values in found]
-
-
-def _kv_cache(usage: float | None, capacity: float | None, cells: Cells, reading: Reading | None) -> Number:
-    """Return the use of the KV cache: in tokens, too, if its size is known."""
-    note = tokens_text(_used(usage, capacity), capacity, cells)
-    return Number("KV cache", cells.percent(usage), "%", ratio=usage, note=note, reading=reading)
-
-
-def _used(usage: float | None, capacity: float | None) -> float | None:
-    return None if usage is None or capacity is None else usage * capacity
-
-
-def tokens_text(used: float | None, capacity: float | None, cells: Cells) -> str:
-    """Return how many tokens are used, of how many."""
-    if capacity is None:
-        return ""
-    known = f"of {cells.tokens(capacity)}" if used is None else cells.tokens_of(used, capacity)
-    return f"{known} tokens"
-
-
-def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
+def _drawing(number: _Number, room: int, cells: Cells) -> list[Span]:
     if not number.note and number.ratio is None:
         return [course_piece(number.course, room, cells, number.top)]
     bar = max(room - columns(number.note) - 1, _LEAST_BAR)
     return [ratio_bar(number.ratio, bar, cells, fills=True), Span(f" {number.note}")]
 
 
-def _origin(reading: Reading | None, at: float, cells: Cells) -> str:
+def _origin(reading: ReadingDocument | None, at: float) -> list[Span]:
     """Return where a number comes from, and how old it is there."""
     if reading is None:
+        return []
+    source = SOURCE_NAMES[cast("SourceName", reading.source)]
+    return [Span(f"{source} {age(at - reading.at)}".rjust(_SOURCE), "dim")]
+
+
+def _used(engine: EngineDocument) -> float | None:
+    usage, capacity = value(engine, "kv_cache_usage_ratio"), engine.facts.get("kv_cache_capacity_tokens")
+    return None if usage is None or capacity is None else usage * capacity
+
+
+def _tokens(used: float | None, capacity: float | None) -> str:
+    """Return how many tokens are used, of how many."""
+    if capacity is None:
         return ""
-    return f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}"
+    return f"{f'of {shortened(capacity)}' if used is None else of_most(used, capacity, shortened)} tokens"
 
 
-def _of(limit: float | None, cells: Cells) -> str:
-    return "" if limit is None else f"of {cells.count(limit)}"
+def hour_lines(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
+    """Return the last hour of a server, if it is known: each course, of means, with the highest of all values."""
+    if not server.hour:
+        return []
+    hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
+    room = max(width - _LABEL - _VALUE - 1, 1)
+    courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
+        ("output", _OUTPUT, significant, None),
+        ("running", _RUNNING, count, None),
+        ("waiting", _WAITING, count, None),
+        ("KV cache", _KV_CACHE, lambda ratio: share(ratio) + ("" if ratio is None else " %"), 1.0),
+    )
+    return [
+        line(
+            Span(label.ljust(_LABEL), "label"),
+            Span(
+                text(max((number for point in hour if (number := read(point)) is not None), default=None)).rjust(_VALUE)
+            ),
+            " ",
+            course_piece(_by_time(hour, read, at, room), room, cells, top),
+        )
+        for label, read, text, top in courses
+    ]
 
 
-def _value(reading: Reading | None) -> float | None:
-    return None if reading is None else reading.value
+def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list[float | None]:
+    """Return the means of each of some equal parts of the last hour, oldest first; `None` where one has no value."""
+    values: list[list[float]] = [[] for _ in range(parts)]
+    for point in points:
+        number = read(point)
+        part = int((1 - (at - point.at) / HOUR_SECONDS) * parts)
+        if number is not None and 0 <= part < parts:
+            values[part].append(number)
+    return [sum(numbers) / len(numbers) if numbers else None for numbers in values]
+
+
+def latency_lines(latencies: Sequence[Latency], *, every: bool) -> list[Line]:
+    """
+    Return the latencies of the last minute, in milliseconds; a stage that takes long in seconds.
+
+    Args:
+        latencies: One for each stage.
+        cells: What writes cells.
+        every: Whether to show all stages that are known, not only what users feel.
+    """
+    levels = "".join(f"{level} ".rjust(_QUANTILE) for level in _LEVELS)
+    head = Span(f"{'ms, last minute'.ljust(_STAGE)}{levels}{'objective'.rjust(_OBJECTIVE)}", "head")
+    shown = [
+        latency
+        for latency in latencies
+        if latency.stage in _ALWAYS_SHOWN or (every and (latency.mean is not None or latency.p50 is not None))
+    ]
+    return [line(head), *(_latency_line(latency) for latency in shown)]
+
+
+def _latency_line(latency: Latency) -> Line:
+    in_seconds = is_in_seconds(*(getattr(latency, level) for level in _LEVELS))
+    pieces = [latency_piece(latency, level, in_seconds=in_seconds) for level in _LEVELS]
+    objective = latency_text(latency.objective, in_seconds=in_seconds)
+    return line(
+        Span(STAGE_NAMES[latency.stage].ljust(_STAGE), "label"),
+        *(Span(piece.text.rjust(_QUANTILE), piece.role) for piece in pieces),
+        Span(objective.rjust(_OBJECTIVE), "label"),
+    )
+
+
+def draft_lines(engine: EngineDocument, width: int, cells: Cells) -> list[Line]:
+    """Return how many tokens of its drafts an engine accepts; nothing if it drafts none."""
+    length, drafted = value(engine, "spec_decode_mean_acceptance_length"), engine.facts.get("num_speculative_tokens")
+    if length is None and drafted is None and not engine.position_acceptance:
+        return []
+    # Each step gives one token more than it accepts of its draft.
+    most = f" of {count(drafted + 1)}" if drafted is not None else ""
+    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", width), "head"))]
+    bar = max(width - _DRAFT - _DRAFT_PERCENT - 1, 1)
+    return lines + [
+        line(
+            Span(f"draft {position}".ljust(_DRAFT), "label"),
+            ratio_bar(ratio, bar, cells, fills=False),
+            f"{share(ratio).rjust(_DRAFT_PERCENT - 1)} %",
+        )
+        for position, ratio in enumerate(engine.position_acceptance, 1)
+    ]
+
+
+def hits_line(engine: EngineDocument) -> Line:
+    """Return how much of the prompts the caches had, in per cent."""
+    pieces: list[Span] = []
+    for name, series in (("prefix", "prefix"), ("external", "external_prefix"), ("multimodal", "mm")):
+        ratio = value(engine, f"{series}_cache_hit_ratio")
+        text = MISSING if ratio is None else f"{share(ratio)} %"
+        pieces += [Span(f"{name} "), Span(text, "strong"), Span("   ")]
+    prompt = {True: "not in prompt tok/s", False: "also in prompt tok/s", None: ""}[engine.prompt_excludes_cached]
+    return line(Span("cache hits".ljust(_HITS), "label"), *pieces, Span(prompt, "dim"))

@@ -1,29 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that reads documents and makes frames of them, so that nothing that draws ever waits for a server."""
+"""
+What every mode of `top` reads its documents with, and the thread that makes frames of them.
+
+Nothing that draws ever waits for a server.
+"""
 
 from __future__ import annotations
 
 import threading
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_watch.cli.terminal.frames import frame_of
-from vllm_watch.cli.terminal.model import Frame, Lost, Point, View
-from vllm_watch.cli.terminal.reader import DocumentReader
+from vllm_watch.cli.terminal.frames import Frame, Lost, Point, View, frame_of
 from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import VllmWatchError, WrongDaemonError
 
 
+if TYPE_CHECKING:  # It loads requests, which the other modes do without.
+    from vllm_watch.daemon.sources.daemon_client import DaemonClient
+
+
 RECENT_POINTS = 150
-"""So many of the last readings of a server are kept: five minutes at the usual delay."""
+"""How many of the last readings of a server are kept: five minutes at the usual delay."""
 
 STOP_SECONDS = 2.0
 """How long `stop` waits for a reading that has to end."""
 
+ANSWER_SECONDS = 5.0
+"""How long a request to a daemon may take: longer than one of 200 servers needs, and no longer than people wait."""
+
+_PAUSE_SECONDS = 0.25
 _FAILED = "reading fails inside this program: {}"
+
+
+class DocumentReader(ABC):
+    """What returns the document of ``/api/v1/snapshot``; all but `hold` and `close` is called from one thread."""
+
+    title: str
+    """What is read, in a few words."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every source has been read as often as its numbers need."""
+        return True
+
+    def start(self) -> None:  # noqa: B027  # Most have nothing to start, or to close.
+        """Start to watch; it is called once, before the first `read`, and may raise a `VllmWatchError`."""
+
+    @abstractmethod
+    def read(self, hours: Collection[str] | None) -> bytes:
+        """
+        Return a document of now.
+
+        Args:
+            hours: Of which servers it has the last hour; `None` for all.
+
+        Raises:
+            VllmWatchError: There is none now.
+        """
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Have what is read stand still, or go on; return whether it can. Any thread may call it."""
+        del is_held
+        return False
+
+    def close(self) -> None:  # noqa: B027
+        """End what is running, a `read` included, and give everything back. Any thread may call it."""
+
+
+class DaemonReader(DocumentReader):
+    """Reads the snapshot of a running vllm-watch, over HTTP."""
+
+    def __init__(self, title: str, client: DaemonClient) -> None:
+        self.title = title
+        self._client = client
+
+    def read(self, hours: Collection[str] | None) -> bytes:
+        """Return the snapshot; raise a `DaemonError` if it cannot be reached, or answers something else."""
+        return self._client.snapshot(hours)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+class Settled(NamedTuple):
+    """A document, and the same as values."""
+
+    body: bytes
+    frame: Frame
+
+
+def read_settled(reader: DocumentReader, clock: Clock, seconds: float, only: str | None = None) -> Settled:
+    """
+    Return what is known once each source has been read as often as its numbers need, or when the time is over.
+
+    Args:
+        reader: What is read; it is started, and not closed.
+        clock: The time.
+        seconds: How long to wait at most, beside what one reading takes.
+        only: The only server that counts.
+
+    Raises:
+        VllmWatchError: Nothing can be read.
+    """
+
+    def read(hours: Collection[str]) -> Settled:
+        body = reader.read(hours)
+        return Settled(body, frame_of(decode(body), clock.now(), only))
+
+    end = clock.now() + seconds
+    never = threading.Event()
+    reader.start()
+    while True:
+        servers = read(frozenset()).frame.servers
+        if reader.is_settled or clock.now() >= end:
+            break
+        clock.wait(never, _PAUSE_SECONDS)
+    names = {server.name for server in servers}
+    return read(names if len(names) <= SERVERS_WITH_HOUR else {servers[0].name})
 
 
 class ReadingThread:
@@ -47,7 +147,7 @@ class ReadingThread:
         self._shown: frozenset[str] = frozenset()
         self._is_small = False
         """Whether there are so few servers that each has its last hour in every document."""
-        self._changed: Callable[[], None] = _do_nothing
+        self._changed: Callable[[], None] = lambda: None
         self._wake = threading.Event()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
@@ -59,7 +159,7 @@ class ReadingThread:
 
     @property
     def delay(self) -> float:
-        """Seconds from the start of one reading to the next one's."""
+        """Seconds from the start of one reading to the next one's; it may be set at any time."""
         return self._delay
 
     @delay.setter
@@ -76,11 +176,10 @@ class ReadingThread:
         self._is_stopping = True
         self._wake.set()
         self._reader.close()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_SECONDS)
+        self._thread.join(STOP_SECONDS)
 
     def now(self) -> float:
-        """Return the time, for the age of a frame."""
+        """Return the reader's time, for the age of a frame."""
         return self._clock.now()
 
     def latest(self) -> View:
@@ -165,7 +264,3 @@ class ReadingThread:
         if not self._is_stopping:
             self._view = view
             self._changed()
-
-
-def _do_nothing() -> None:
-    """Stand for a subscriber."""

@@ -12,6 +12,7 @@ import msgspec
 
 from vllm_watch.analysis.replay.recording import RecordedEvent, Recording
 from vllm_watch.analysis.replay.replay import ReplayedServer
+from vllm_watch.cli.terminal.reading_thread import DocumentReader
 from vllm_watch.daemon.service.history import HISTORY_STEP, ChartHistory
 from vllm_watch.daemon.service.snapshot_document import document, server_document
 from vllm_watch.daemon.state.server import ServerState
@@ -88,7 +89,7 @@ class Replay:
         return document(self._started + seconds, [server.document(seconds, hours) for server in self._servers])
 
 
-class ReplayReader:
+class ReplayReader(DocumentReader):
     """
     Replays recorded servers, again and again from their start.
 
@@ -99,8 +100,6 @@ class ReplayReader:
         name: What is replayed, and how fast.
         is_end_only: Whether only its end is shown.
     """
-
-    is_settled = True
 
     def __init__(
         self, recording: Recording, servers: Sequence[str], clock: Clock, name: str, *, is_end_only: bool = False
@@ -118,13 +117,10 @@ class ReplayReader:
         self._replay = Replay(recording, servers)
 
     @property
-    def title(self) -> str:
+    def title(self) -> str:  # type: ignore[override]  # It changes with the time.
         """What is replayed, and which part of it is shown."""
         now, whole = (dt.timedelta(seconds=round(each)) for each in (self._seconds, self._recording.seconds))
         return f"{self._name}, {'its end' if self._is_end_only else f'{now} of {whole}'}"
-
-    def start(self) -> None:
-        """Do nothing: the time runs already."""
 
     def read(self, hours: Collection[str] | None) -> bytes:
         """
@@ -146,9 +142,6 @@ class ReplayReader:
                 self._start = self._clock.now() - self._seconds
             self._is_held = is_held
         return True
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
     def _position(self) -> float:
         """Return how many seconds after its start the recording is; after its end it begins again."""

@@ -1,68 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens of lines: each shows as many as it has room for, and can be scrolled."""
+"""The screens: the table of servers with one of them in detail, one server, the events, and the help."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, get_args
 
+from rich.style import Style
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.coordinate import Coordinate
 from textual.events import Resize
 from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, Static
 
-from vllm_watch.cli.terminal.canvas import Canvas
-from vllm_watch.cli.terminal.cells import columns
-from vllm_watch.cli.terminal.glance import is_small, is_tiny, server_glance, state_line
-from vllm_watch.cli.terminal.happened import events_screen
-from vllm_watch.cli.terminal.heading import banner, keys_line, title_line
-from vllm_watch.cli.terminal.help_text import help_screen
-from vllm_watch.cli.terminal.keys import KEYS, SCREEN_KEYS, SERVER_KEYS, Key
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, faded, fitted, line, spread, wrapped
-from vllm_watch.cli.terminal.moment import Moment
-from vllm_watch.cli.terminal.present import Present
-from vllm_watch.cli.terminal.server_detail import server_detail
-
-
-_ALL_LINES = 1_000_000
+from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
+from vllm_watch.cli.terminal.frames import Server
+from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, state_line, title_line
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Role, Span, fitted, line, placed, rule, spread, wrapped
+from vllm_watch.cli.terminal.numbers import state_piece
+from vllm_watch.cli.terminal.reading_thread import ReadingThread
+from vllm_watch.cli.terminal.server_detail import events_screen, server_detail
+from vllm_watch.cli.terminal.tables import Order, arranged, columns_for
+from vllm_watch.daemon.catalog.number_texts import MISSING
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.daemon.state.window import MIN_SECONDS
 
 
-class LineScreen(Screen[None]):
+ROLES: tuple[Role, ...] = tuple(role for part in get_args(Role) for role in get_args(part))
+
+_SMALL = (60, 12)
+_COMMON = 3
+_HEAD = 2
+"""Lines of the head of the table."""
+
+_LEAST_WITH_DETAIL = 18
+_LEAST_DETAIL = 6
+
+_KEY = 24
+_STATE = 13
+_WORD = 15
+
+_WORDS = (
+    ("output", "tokens that an engine generates, in a second; prompt: tokens of prompts that it reads"),
+    ("tok/s", f"over the last {MIN_SECONDS:g} s or more; the state, running and waiting are of one moment"),
+    ("running", "requests that get tokens, and the most there can be (max-num-seqs)"),
+    ("waiting", "requests in the queue; deferred: of these, those that wait for something remote"),
+    ("KV cache", "how much of its tokens is in use; when it is full, requests wait or are preempted"),
+    ("TTFT", "time to first token"),
+    ("TPOT", "time per output token, mean over a request"),
+    ("ITL", "inter-token latency: from one token to the next"),
+    ("p50 p95 p99", "half of the values are below p50, 95 % below p95, 99 % below p99; ! is over the objective"),
+    ("~", "an estimate: vLLM counts latencies in ranges, and this one's end is twice its start or more"),
+    (">, <", "above the start of a range too wide for an estimate; below the end of the first one"),
+    ("12.5s", "a latency in seconds; those without a unit are in milliseconds"),
+    ("prefix hits", "tokens of prompts that were in the cache already"),
+    ("tokens a step", "how many tokens a step gives with speculative decoding: accepted drafts and one more"),
+    ("draft 1, 2 …", "how many of the drafts are accepted at each position"),
+    ("log, /metrics", "the source of a number, and its age there"),
+)  # fmt: skip
+
+
+def _key(keys: str, action: str, shown: str, word: str, text: str) -> Binding:
     """
-    A screen of lines. A subclass says in `body` what it shows.
+    Return what some keys do; ``/`` is taken before the widget with the focus gets it, so that no key after it is lost.
+
+    Args:
+        keys: Their names in textual.
+        action: The action of a screen or of the application.
+        shown: How the help names them; the last line has the first.
+        word: What they do, in a word for the last line, which does not have those without one.
+        text: What they do, for the help.
+    """
+    first = shown.partition(",")[0]
+    return Binding(keys, action, word or text, bool(word), first, priority=action == "filter", tooltip=text, id=shown)
+
+
+KEYS = (
+    _key("q,f10", "app.leave", "q, F10, Ctrl-C", "Quit", "quit"),
+    _key("question_mark,h,f1", "app.show_help", "?, h, F1", "Help", "this help"),
+    _key("slash,f4,f3", "filter", "/, F3, F4", "Filter", "show only servers with these words in name, model or state"),
+    _key("s,f6", "sort", "s, F6", "Sort", "sort by the next column"),
+    _key("S,upper_s", "reverse", "S", "Reverse", "sort the other way round"),
+    _key("space,p", "app.pause", "Space, p", "Pause", "hold the values, and a recording, or go on"),
+    _key("enter,right", "open", "Enter, Right, a click", "Open", "show the selected server in detail"),
+    _key("e", "app.events", "e", "Events", "what has happened in the last hour"),
+    _key("escape,left,backspace", "back", "Esc, Left, Backspace", "Back", "back; in the table, show all servers again"),
+    _key("r,f5,ctrl+l", "app.read_now", "r, F5, Ctrl-L", "Read", "read and draw everything now"),
+    _key("t", "app.switch_theme", "t", "Theme", "dark or light"),
+    _key("up,k", "move('up')", "Up, k, the wheel", "", "the line above"),
+    _key("down,j", "move('down')", "Down, j, the wheel", "", "the line below"),
+    _key("pageup,ctrl+b", "move('page_up')", "PgUp, Ctrl-B", "", "a screen up"),
+    _key("pagedown,ctrl+f", "move('page_down')", "PgDn, Ctrl-F", "", "a screen down"),
+    _key("home,g", "move('home')", "Home, g", "", "the first line"),
+    _key("end,G,upper_g", "move('end')", "End, G", "", "the last line"),
+    _key("plus,equals_sign", "app.slower", "+, =", "", "wait longer between two readings"),
+    _key("minus", "app.faster", "-", "", "wait less between two readings"),
+    _key("ctrl+z", "app.suspend_process", "Ctrl-Z", "", "stop until the shell's fg"),
+)  # fmt: skip
+
+
+class Present:
+    """
+    What all screens share: what is known now, and what writes it.
+
+    Args:
+        source: Where frames come from.
+        is_ascii: Whether only ASCII is written.
+        has_color: Whether colours are written.
+    """
+
+    def __init__(self, source: ReadingThread, *, is_ascii: bool, has_color: bool) -> None:
+        self.has_color = has_color
+        self.cells = Cells(ASCII if is_ascii else UNICODE)
+        self._source = source
+        self._hours: frozenset[str] = frozenset()
+        self.moment = Moment(source.latest(), source.now(), source.title, source.delay)
+
+    def look(self) -> None:
+        """Take what the source has now; while paused, only the time goes on."""
+        source, shown = self._source, self.moment
+        if shown.paused is None:
+            shown = shown._replace(view=source.latest(), title=source.title)
+        self.moment = shown._replace(now=source.now(), delay=source.delay)
+
+    def show_hours(self, names: frozenset[str]) -> None:
+        """Ask the source for the last hour of these servers, if that is not what it reads already."""
+        if names != self._hours:
+            self._hours = names
+            self._source.show_hours(names)
+
+    def pause(self) -> None:
+        """Hold what is known, or go on."""
+        begins = self.moment.paused is None
+        is_held = self._source.hold(is_held=begins) and begins
+        self.moment = self.moment._replace(paused=self._source.now() if begins else None, is_held=is_held)
+        self.look()
+
+
+class Page(VerticalScroll, inherit_bindings=False):
+    """Lines that can be scrolled, by the keys of the screen."""
+
+
+class ServerTable(DataTable[Text], inherit_bindings=False):
+    """The table of servers, with the keys of the screen."""
+
+
+class TopScreen(Screen[None]):
+    """
+    A screen of lines below a title. A subclass says in `body` what it shows.
 
     Args:
         present: What is known now.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(key.keys), key.action, key.text) for key in KEYS if key.action
-    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
+    BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (40, "-wide")]  # noqa: RUF012  # As textual declares them.
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (10, "-high")]  # noqa: RUF012
+
+    server: str | None = None
+    """The name of the server that is shown in detail."""
 
     def __init__(self, present: Present) -> None:
-        super().__init__()
+        super().__init__(classes="" if present.has_color else "-plain")
         self.present = present
-        self.canvas = Canvas(present.looks)
-        self.room = 1
-        self._first = 0
 
     def compose(self) -> ComposeResult:
-        """Return the widget that everything is drawn on."""
-        yield self.canvas
+        """Return the widgets."""
+        yield Static(id="tiny")
+        yield Static(id="title")
+        yield Static(id="top")
+        yield from self.middle()
+        with Page():
+            yield Static(id="body")
+        yield Footer(compact=True, show_command_palette=False)
 
-    def keys(self) -> tuple[Key, ...]:
-        """Return the keys that the last line names."""
-        return SCREEN_KEYS
-
-    def last_line(self, width: int) -> Line:
-        """Return the last line: the keys."""
-        return keys_line(self.keys(), width)
-
-    def in_detail(self) -> str | None:
-        """Return the name of the server that is shown in detail."""
-        return None
+    def middle(self) -> ComposeResult:
+        """Return the widgets above the lines."""
+        yield from ()
 
     def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return what there is to show; there is room for `room` lines, and there may be more."""
+        """Return the lines."""
         raise NotImplementedError
 
     def above(self, moment: Moment, width: int) -> list[Line]:
@@ -72,40 +193,37 @@ class LineScreen(Screen[None]):
 
     def draw(self) -> None:
         """Show what is known now."""
-        width, height = self.canvas.size
-        moment, cells = self.present.moment, self.present.cells
-        if not width or not height:
+        width, moment, cells = self.size.width, self.present.moment, self.present.cells
+        if not width or not self.is_mounted:
             return
-        lines = [state_line(moment, width, cells)] if is_tiny(width, height) else self._whole(moment, width, height)
-        self.canvas.show([fitted(each, width, cells) for each in [*lines, *[EMPTY] * height][:height]])
+        self.query_one("#tiny", Static).update(self.styled([state_line(moment, width, cells)], width))
+        self.query_one("#title", Static).update(self.styled([title_line(moment, width, cells)], width))
+        top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
+        self.query_one("#top", Static).update(top)
+        self.query_one("#top").set_class(not top, "-hidden")
+        room = max(width - 1, 1)  # The last column is the scroll bar's.
+        self.query_one("#body", Static).update(self.styled(self._faded(self.body(moment, room)), room))
 
-    def _whole(self, moment: Moment, width: int, height: int) -> list[Line]:
-        """Return all lines: title, what is wrong with the source, what there is to show, keys."""
+    def styled(self, lines: Sequence[Line], width: int | None = None) -> Text:
+        """Return lines as they look: without a width as they are, else each in exactly this many columns."""
         cells = self.present.cells
-        above = self.above(moment, width)
-        if moment.lost is not None:
-            above = faded(above)
-        top = [title_line(moment, width, cells), *banner(moment, width, cells), *above]
-        self.room = max(height - len(top) - 1, 1)
-        body = self.body(moment, width)
-        self._first = max(min(self._first, len(body) - self.room), 0)
-        shown = body[self._first : self._first + self.room]
-        if moment.lost is not None:
-            shown = faded(shown)
-        below = len(body) - self._first - len(shown)
-        return [*top, *shown, *[EMPTY] * (self.room - len(shown)), self._last_line(below, width)]
+        rows = lines if width is None else [fitted(row, width, cells) for row in lines]
+        text = Text(no_wrap=True, end="")
+        for number, row in enumerate(rows):
+            text.append("\n" if number else "")
+            for span in row.spans:
+                style = (
+                    None if span.role == "text" else self.get_component_rich_style(f"role--{span.role}", partial=True)
+                )
+                text.append(span.text, style)
+        return text
 
-    def _last_line(self, below: int, width: int) -> Line:
-        """Return the last line, which says how many lines are below the screen."""
-        if not below:
-            return self.last_line(width)
-        more = line(Span(f"{below} more: Down", "note"))
-        return spread(self.last_line(max(width - columns(more.text) - 1, 0)), more, width)
+    def _style(self, role: Role) -> Style | None:
+        return None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
 
-    def move(self, lines: int) -> None:
-        """Show what is so many lines below."""
-        self._first = max(self._first + lines, 0)
-        self.draw()
+    def _faded(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """Return lines, as values that are no longer current if they are not."""
+        return lines if self.present.moment.lost is None else [faded(row) for row in lines]
 
     def on_resize(self, event: Resize) -> None:
         """Draw everything for the new size."""
@@ -114,31 +232,198 @@ class LineScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Draw what has changed while another screen was shown."""
-        self.canvas.change_looks(self.present.looks)
-        self.call_after_refresh(self.draw)
+        self.draw()
 
-    def on_canvas_scrolled(self, event: Canvas.Scrolled) -> None:
-        """Follow the wheel."""
-        self.move(event.lines)
-
-    def action_move(self, lines: int) -> None:
-        """Go some lines down, or up."""
-        self.move(lines)
-
-    def action_move_screen(self, screens: int) -> None:
-        """Go some screens down, or up."""
-        self.move(screens * max(self.room - 1, 1))
-
-    def action_move_to_end(self, direction: int) -> None:
-        """Go to the first line, or to the last."""
-        self.move(direction * _ALL_LINES)
+    def action_move(self, where: str) -> None:
+        """Scroll to another line, at once: keys that follow before it is drawn go on from there."""
+        page = self.query_one(Page)
+        steps = {"up": -1, "down": 1, "page_up": -page.size.height, "page_down": page.size.height, "home": -_ALL}
+        page.scroll_to(y=page.scroll_offset.y + steps.get(where, _ALL), animate=False, immediate=True)
 
     async def action_back(self) -> None:
         """Go back to the screen before."""
         await self.app.pop_screen()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key does something on this screen."""
+        del parameters
+        return action not in {"filter", "sort", "reverse", "open"}
 
-class ServerScreen(LineScreen):
+
+_ALL = 1_000_000
+"""More lines than any screen has."""
+
+_CURSOR = {
+    "up": "cursor_up", "down": "cursor_down", "page_up": "page_up", "page_down": "page_down", "home": "scroll_top",
+    "end": "scroll_bottom",
+}  # fmt: skip
+
+
+def faded(row: Line) -> Line:
+    """Return a line as values that are no longer current."""
+    return Line(tuple(Span(span.text, "dim") for span in row.spans))
+
+
+class HomeScreen(TopScreen):
+    """
+    The table of servers, the worst first, with the selected one below; a server that has no others beside it alone.
+
+    Args:
+        present: What is known now.
+    """
+
+    def __init__(self, present: Present) -> None:
+        super().__init__(present)
+        self._order = Order()
+        self._drawn: object = None
+        self._servers: list[Server] = []
+
+    def middle(self) -> ComposeResult:
+        """Return the table and the filter."""
+        table = ServerTable(id="servers", cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0)
+        table.cursor_background_priority = "renderable"
+        table.header_height = _HEAD
+        yield table
+        yield Input(placeholder="words in name, model or state; Enter keeps them, Esc shows all", compact=True)
+
+    @property
+    def selected(self) -> Server | None:
+        """The server that the keys act on; the only one if there is one."""
+        row = self.query_one(ServerTable).cursor_row
+        return self._servers[min(row, len(self._servers) - 1)] if self._servers else None
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is a table: it needs more than one server."""
+        frame = self.present.moment.frame
+        return frame is not None and len(frame.servers) > 1
+
+    def draw(self) -> None:
+        """Show what is known now."""
+        if not self.size.width or not self.is_mounted:
+            return
+        self._draw_table(self.present.moment)
+        super().draw()
+        self.refresh_bindings()
+
+    def above(self, moment: Moment, width: int) -> list[Line]:
+        """Return what is about no server, and how many servers are in which state."""
+        frame = moment.frame
+        if frame is None:
+            return []
+        is_small = width < _SMALL[0] or self.size.height < _SMALL[1]
+        lines = common_lines(frame, width, 1 if is_small else _COMMON)
+        if len(frame.servers) == 1:
+            return lines
+        words = self.query_one(Input).value
+        right = f'{len(self._servers)} with "{words}"' if words else ""
+        counts = counts_line(frame.servers, width - len(right) - 1)
+        return [*lines, spread(counts, line(Span(right, "label")), width, self.present.cells)]
+
+    def body(self, moment: Moment, width: int) -> list[Line]:
+        """Return the selected server."""
+        if moment.frame is None:
+            return [] if moment.lost is not None else wrapped(f"Reading {moment.title} for the first time.", width)
+        selected = self.selected
+        self.server = selected.name if selected is not None else None
+        if selected is not None:
+            return server_detail(selected, moment.at, width, self.present.cells)
+        words = self.query_one(Input).value
+        none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
+        return wrapped(none, width)
+
+    def _draw_table(self, moment: Moment) -> None:
+        """Put the servers into the table, and keep the selected one selected."""
+        table, chosen = self.query_one(ServerTable), self.selected
+        servers = moment.frame.servers if moment.frame is not None else ()
+        self._servers = arranged(servers, self._order, self.query_one(Input).value if self.has_table else "")
+        table.set_class(not self.has_table or not self._servers, "-hidden")
+        shown = placed(columns_for(servers), self.size.width - 1)
+        names = [server.name for server in self._servers]
+        drawn = (self._order, self.app.theme, [(column.name, width) for column, width in shown], names)
+        cells = self.present.cells
+        if drawn != self._drawn:
+            self._drawn = drawn
+            table.clear(columns=True)
+            for column, width in shown:
+                head = column.head(width, cells, self._order.mark(column.name, cells))
+                table.add_column(self.styled(head), width=width + (column is not shown[-1][0]), key=column.name)
+            table.add_rows([Text()] * len(shown) for _ in names)
+            index = next((index for index, name in enumerate(names) if chosen is not None and name == chosen.name), 0)
+            table.move_cursor(row=index)
+        for row, server in enumerate(self._servers):
+            for number, (column, width) in enumerate(shown):
+                cell = column.line_of(server, width, cells)
+                text = self.styled([cell if moment.lost is None else faded(cell)])
+                if table.get_cell_at(Coordinate(row, number)) != text:
+                    table.update_cell_at(Coordinate(row, number), text)
+        room = self.size.height - 3
+        least = 0 if room < _LEAST_WITH_DETAIL else max(room // 4, _LEAST_DETAIL)
+        table.styles.height = max(min(room - least, len(names) + _HEAD), 1)
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Show the server that was selected."""
+        super().draw()
+
+    def on_data_table_row_selected(self) -> None:
+        """Open the server of a line that is clicked again."""
+        self.action_open()
+
+    def on_input_changed(self) -> None:
+        """Show what has the words of the filter."""
+        self.draw()
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter."""
+        self._write(is_writing=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key does something: those of the table need one, and / is a character of a filter, too."""
+        del parameters
+        if action == "filter":
+            return self.has_table and not self.query_one(Input).has_focus
+        return self.has_table or action not in {"sort", "reverse", "open", "back"}
+
+    def action_filter(self) -> None:
+        """Write words that servers must have."""
+        self._write(is_writing=True)
+
+    async def action_back(self) -> None:
+        """Show all servers again."""
+        self.query_one(Input).value = ""
+        self._write(is_writing=False)
+
+    def action_open(self) -> None:
+        """Show the selected server in detail."""
+        if self.has_table and self.selected is not None:
+            self.app.push_screen(ServerScreen(self.present, self.selected.name))
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self._order = self._order.next()
+        self.draw()
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self._order = self._order._replace(is_reversed=not self._order.is_reversed)
+        self.draw()
+
+    def action_move(self, where: str) -> None:
+        """Select another server; scroll if there is only one."""
+        if self.has_table:
+            getattr(self.query_one(ServerTable), f"action_{_CURSOR[where]}")()
+        else:
+            super().action_move(where)
+
+    def _write(self, *, is_writing: bool) -> None:
+        words = self.query_one(Input)
+        words.set_class(is_writing, "-writing")
+        # Not by `focus`, which would come too late for keys that follow at once.
+        self.set_focus(words if is_writing else None)
+        self.draw()
+
+
+class ServerScreen(TopScreen):
     """
     One server in detail.
 
@@ -149,28 +434,18 @@ class ServerScreen(LineScreen):
 
     def __init__(self, present: Present, name: str) -> None:
         super().__init__(present)
-        self.server = name
-
-    def in_detail(self) -> str | None:
-        """Return the name of the server."""
-        return self.server
-
-    def keys(self) -> tuple[Key, ...]:
-        """Return the keys of a server."""
-        return SERVER_KEYS
+        self.server: str | None = name
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the server, or that it is not there any more."""
         servers = moment.frame.servers if moment.frame is not None else ()
-        server = next((each for each in servers if each.name == self.server), None)
+        server = next((server for server in servers if server.name == self.server), None)
         if server is None:
             return wrapped(f"{self.server} is not watched any more. Esc shows the others.", width)
-        if is_small(*self.size):
-            return server_glance(server, moment.at, width, self.present.cells)
         return server_detail(server, moment.at, width, self.present.cells)
 
 
-class EventsScreen(LineScreen):
+class EventsScreen(TopScreen):
     """
     What has happened in the last hour.
 
@@ -181,23 +456,32 @@ class EventsScreen(LineScreen):
 
     def __init__(self, present: Present, name: str | None) -> None:
         super().__init__(present)
-        self.server = name
-
-    def in_detail(self) -> str | None:
-        """Return the name of the server."""
-        return self.server
+        self.server: str | None = name
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the events."""
         if moment.frame is None:
             return []
-        return events_screen(moment.frame, self.server, moment.at, width, self.present.cells)
+        return events_screen(moment.frame, self.server, moment.at, width)
 
 
-class HelpScreen(LineScreen):
+class HelpScreen(TopScreen):
     """What the keys, the states and the abbreviations mean."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the help."""
         del moment
-        return help_screen(width, self.present.cells)
+        cells = self.present.cells
+        lines = [rule("Keys", width)]
+        for key in KEYS:
+            lines += wrapped(key.tooltip, width, first=Span(fit(key.id or "", _KEY), "label"))
+        lines += [EMPTY, rule("States, the worst first", width)]
+        for state in reversed(BEST_TO_WORST):
+            piece = state_piece(state, cells)
+            first, *others = wrapped(STATES[state].short, width, first=Span(" " * _STATE))
+            pad = Span(" " * (_STATE - len(piece.text)))
+            lines += [line(piece, pad, *first.spans[1:]), *others]
+        lines += [EMPTY, rule("Words", width)]
+        for word, text in _WORDS:
+            lines += wrapped(text, width, first=Span(fit(word, _WORD), "label"))
+        return [*lines, EMPTY, line(f"{MISSING} is what is not known; it is never 0.")]

@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server on one screen: what is wrong, its numbers, latencies, drafts, events, and where all that comes from."""
+"""One server as lines: what is wrong, what to do, its numbers, latencies, drafts, events, and where all comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from vllm_watch.cli.terminal.cells import Cells
-from vllm_watch.cli.terminal.engine_table import ENGINE_COLUMNS
-from vllm_watch.cli.terminal.gpu_table import gpu_lines
-from vllm_watch.cli.terminal.happened import event_lines, finding_lines
-from vllm_watch.cli.terminal.heading import ago, rule
-from vllm_watch.cli.terminal.latencies import LATENCY_WIDTH, draft_lines, hits_line, latency_lines
-from vllm_watch.cli.terminal.lines import EMPTY, Line, Span, beside, line, wrapped
-from vllm_watch.cli.terminal.model import EngineView, ServerView, SourceView
+from vllm_watch.cli.terminal.cells import Cells, age, ago, fit
+from vllm_watch.cli.terminal.frames import (
+    Frame,
+    Server,
+    cause_of,
+    latencies_of,
+    short_of,
+    standing_of,
+    state_of,
+)
+from vllm_watch.cli.terminal.lines import EMPTY, Line, Role, Span, beside, line, rule, wrapped
 from vllm_watch.cli.terminal.numbers import (
-    Number,
+    LATENCY_WIDTH,
+    draft_lines,
     engine_numbers,
+    hits_line,
     hour_lines,
-    number_line,
+    latency_lines,
     server_numbers,
-)  # fmt: skip
-from vllm_watch.cli.terminal.pieces import state_piece
-from vllm_watch.cli.terminal.table import heads, placed, row
-from vllm_watch.cli.terminal.what_to_do import lasts, meaning_lines, step_lines
+    state_piece,
+)
+from vllm_watch.cli.terminal.tables import engine_lines, gpu_lines
 from vllm_watch.daemon.catalog.causes import meaning
-from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, WRONG
+from vllm_watch.daemon.catalog.findings import Finding, Weight
+from vllm_watch.daemon.catalog.number_texts import duration, significant
+from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, WRONG, SourceName
+from vllm_watch.daemon.exposition.document import EngineDocument, EventDocument, SourceDocument
 from vllm_watch.daemon.state.window import MIN_SECONDS
 
 
@@ -36,11 +44,14 @@ _BLOCK = 62
 
 _GAP = 3
 _SOURCE_LABEL = 11
+_AGE_WIDTH = 12
 _FEW_EVENTS = 3
 _LEAST_DRAFTS = 24
+_HOUR = "Last hour: the highest, and the course"
+_NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
 
 
-def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
+def server_detail(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
     """Return all lines of a server; the screen shows as many as it has room for."""
     head = _head(server, at, cells)
     if width < _WIDE:
@@ -50,145 +61,229 @@ def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> li
             *finding_lines(server, width, "wrong"),
             *_present(server, at, width, cells, every=False),
             *gpu_lines(server, width, cells),
-            *event_lines(server, at, width, cells, most=_FEW_EVENTS),
-            *step_lines(server, width, cells),
-            *_sources(server, at, width, cells),
-            *_capacity(server, width, cells),
+            *_events(server, at, width)[:_FEW_EVENTS],
+            *step_lines(server, width),
+            *_sources(server, at, width),
+            *_capacity(server, width),
             *finding_lines(server, width, "note"),
-            *_more(server, at, width, cells),
+            *_titled(_HOUR, hour_lines(server, at, width, cells), width),
+            *_blocks(server, at, width, cells),
         ]
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
-    halves = [_left(server, at, left, cells), _right(server, at, right, cells)]
-    meaning = wrapped(server.meaning, width) if server.meaning else []
-    return [head, *meaning, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
+    halves = [_left(server, at, left, cells), _right(server, at, right)]
+    what = wrapped(server.meaning, width) if server.meaning else []
+    return [head, *what, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
 
 
-def _left(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    lines = [
-        rule(f"Now; tok/s over the last {MIN_SECONDS:g} s or more", width, cells),
-        *_present(server, at, width, cells, every=True),
-        EMPTY,
-    ]
+def _left(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
     gpus = gpu_lines(server, width, cells)
-    lines += [*gpus, EMPTY] if gpus else []
-    hour = hour_lines(server, at, width, cells)
-    return [*lines, rule("Last hour: the highest, and the course", width, cells), *hour] if hour else lines
-
-
-def _right(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")] or [line("nothing")]
-    steps = step_lines(server, width, cells)
-    events = event_lines(server, at, width, cells) or [line("nothing")]
-    capacity = _capacity(server, width, cells)
+    now = f"Now; tok/s over the last {MIN_SECONDS:g} s or more"
     return [
-        rule("What is wrong or should be known", width, cells), *wrong, EMPTY,
-        *([*steps, EMPTY] if steps else []),
-        rule("Sources", width, cells), *_sources(server, at, width, cells), EMPTY,
-        *([rule("Capacity", width, cells), *capacity, EMPTY] if capacity else []),
-        rule("Events of the last hour", width, cells), *events,
-    ]  # fmt: skip
+        *_titled(now, _present(server, at, width, cells, every=True), width),
+        EMPTY,
+        *([*gpus, EMPTY] if gpus else []),
+        *_titled(_HOUR, hour_lines(server, at, width, cells), width),
+    ]
 
 
-def _more(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    """Return what a small screen shows only to those who scroll."""
-    hour = hour_lines(server, at, width, cells)
-    titled = [rule("Last hour: the highest, and the course", width, cells), *hour] if hour else []
-    return [*titled, *_blocks(server, at, width, cells)]
+def _right(server: Server, at: float, width: int) -> list[Line]:
+    nothing = [line("nothing")]
+    wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")]
+    parts = [
+        _titled("What is wrong or should be known", wrong or nothing, width),
+        step_lines(server, width),
+        _titled("Sources", _sources(server, at, width), width),
+        _titled("Capacity", _capacity(server, width), width),
+        _titled("Events of the last hour", _events(server, at, width) or nothing, width),
+    ]
+    return [row for part in parts if part for row in (*part, EMPTY)]
 
 
-def _head(server: ServerView, at: float, cells: Cells) -> Line:
+def _titled(title: str, rows: list[Line], width: int) -> list[Line]:
+    return [rule(title, width), *rows] if rows else []
+
+
+def _head(server: Server, at: float, cells: Cells) -> Line:
     """Return the state and how long it has lasted, the name, and what is served."""
-    up = (
-        f"up {cells.duration(float(round(at - server.start_time)))}"
-        if server.start_time is not None and server.state != "down"
-        else ""
-    )
-    starts = f"{server.starts} starts seen" if server.starts is not None and server.starts > 1 else ""
-    facts = [server.model_name, f"vLLM {server.version}" if server.version else "", up, starts]
-    dot = f" {cells.glyphs.dot} "
-    about = dot.join(["", *(fact for fact in facts if fact)])
+    document = server.document
+    is_up = document.start_time is not None and server.state != "down"
+    up = f"up {duration(float(round(at - (document.start_time or 0))))}" if is_up else ""
+    starts = f"{document.starts} starts seen" if document.starts is not None and document.starts > 1 else ""
+    facts = [document.model_name, f"vLLM {document.version}" if document.version else "", up, starts]
+    about = " · ".join(["", *(fact for fact in facts if fact)])
     state = state_piece(server.state, cells, server.cause)
-    return line(state, lasts(server, at, cells), "  ", Span(server.name, "strong"), about)
+    return line(state, lasts(server, at), "  ", Span(server.name, "strong"), about)
 
 
-def _present(server: ServerView, at: float, width: int, cells: Cells, *, every: bool) -> list[Line]:
+def lasts(server: Server, at: float) -> str:
+    """Return for how long a server is in its state: `` for 4 min``; empty if that is not known."""
+    if server.since is None:
+        return ""
+    return f" for{'' if server.since.is_exact else ' at least'} {age(max(at - server.since.at, 1.0))}"
+
+
+def meaning_lines(server: Server, width: int) -> list[Line]:
+    """Return what the state means and the beginning of the first step, where not all steps are seen at once."""
+    text = server.meaning
+    if server.first_steps is not None:
+        first, end, _ = _plain(server.first_steps.about(server.cause)[0]).partition(". ")
+        text = f"{text} First step: {first}{end.strip()}"
+    return wrapped(text, width) if text else []
+
+
+def step_lines(server: Server, width: int) -> list[Line]:
+    """Return all that is to be done first, and where the whole runbook is; nothing for a state that needs nothing."""
+    steps = server.first_steps
+    if steps is None:
+        return []
+    lines = [rule("What to do first", width)]
+    for number, text in enumerate(steps.about(server.cause), 1):
+        lines += wrapped(_plain(text), width, first=Span(f"{number}. ", "label"))
+    # Words are not broken at their hyphens in an address, so that its parts can be put together again.
+    parts = [steps.url[start : start + width] for start in range(0, len(steps.url), width)]
+    return [*lines, *wrapped(f"All of it, runbook {steps.runbook}:", width), *(line(part) for part in parts)]
+
+
+def _plain(text: str) -> str:
+    """Return a text without the marks of code."""
+    return text.replace("`", "")
+
+
+def finding_line(finding: Finding, width: int) -> list[Line]:
+    """Return one finding, with its mark."""
+    mark: Span = Span("! ", "wrong") if finding.weight == "wrong" else Span("- ", "note")
+    return wrapped(finding.text, width, first=mark, role=finding.weight)
+
+
+def finding_lines(server: Server, width: int, weight: Weight) -> list[Line]:
+    """Return what is wrong with a server, or what should be known."""
+    return [row for finding in server.findings if finding.weight == weight for row in finding_line(finding, width)]
+
+
+def _present(server: Server, at: float, width: int, cells: Cells, *, every: bool) -> list[Line]:
     """Return the numbers of now, and the latencies of the last minute."""
     if len(server.engines) == 1:
         engine = server.engines[0]
-        return [
-            *_numbers(engine_numbers(engine, server.recent, cells), at, width, cells),
-            *_details(engine, width, cells, every=every),
-        ]
-    shown = placed(ENGINE_COLUMNS, width)
-    table = [*heads(shown, "", ""), *(row(engine, shown, cells) for engine in server.engines)] if server.engines else []
-    return [
-        *_numbers(server_numbers(server, cells), at, width, cells),
-        *table,
-        *latency_lines(server.latencies, cells, every=every),
-    ]
+        numbers = engine_numbers(engine, server.recent, at, width, cells)
+        return [*numbers, *_details(server, engine, width, cells, every=every)]
+    numbers = server_numbers(server, at, width, cells)
+    latencies = latency_lines(server.latencies, every=every)
+    return [*numbers, *engine_lines(server, width, cells), *latencies]
 
 
-def _numbers(numbers: Sequence[Number], at: float, width: int, cells: Cells) -> list[Line]:
-    return [number_line(number, at, width, cells) for number in numbers]
-
-
-def _details(engine: EngineView, width: int, cells: Cells, *, every: bool) -> list[Line]:
+def _details(server: Server, engine: EngineDocument, width: int, cells: Cells, *, every: bool) -> list[Line]:
     """Return latencies, with the drafts at their side if there is room and else below, and the hits of the caches."""
-    latencies = latency_lines(engine.latencies, cells, every=every)
+    latencies = latency_lines(latencies_of(engine, server.document.slo), every=every)
     room = min(width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
     if room < _LEAST_DRAFTS:
-        return [*latencies, hits_line(engine, cells), *draft_lines(engine, width, cells)]
+        return [*latencies, hits_line(engine), *draft_lines(engine, width, cells)]
     both = beside([latencies, draft_lines(engine, room, cells)], (LATENCY_WIDTH, room), cells, _GAP)
-    return [*both, hits_line(engine, cells)]
+    return [*both, hits_line(engine)]
 
 
-def _blocks(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
+def _blocks(server: Server, at: float, width: int, cells: Cells) -> list[Line]:
     """Return each engine of several, as many side by side as there is room for."""
-    if len(server.engines) < 2:
+    engines = server.engines
+    if len(engines) < 2:
         return []
-    across = max(min(width // _BLOCK, len(server.engines)), 1)
-    each = (width - _GAP * (across - 1)) // across
+    across = max(min(width // _BLOCK, len(engines)), 1)
+    room = (width - _GAP * (across - 1)) // across
     lines: list[Line] = []
-    for first in range(0, len(server.engines), across):
-        blocks = [_block(engine, at, each, cells) for engine in server.engines[first : first + across]]
-        lines += [EMPTY, *beside(blocks, [each] * len(blocks), cells, _GAP)]
+    for first in range(0, len(engines), across):
+        blocks = [_block(server, engine, at, room, cells) for engine in engines[first : first + across]]
+        lines += [EMPTY, *beside(blocks, [room] * len(blocks), cells, _GAP)]
     return lines
 
 
-def _block(engine: EngineView, at: float, width: int, cells: Cells) -> list[Line]:
-    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(engine.state, cells, engine.cause))
-    why = wrapped(meaning(engine.state, engine.cause), width, role="wrong") if engine.cause else []
-    numbers = _numbers(engine_numbers(engine, (), cells), at, width, cells)
-    return [title, *why, *numbers, *_details(engine, width, cells, every=False)]
+def _block(server: Server, engine: EngineDocument, at: float, width: int, cells: Cells) -> list[Line]:
+    state, cause = state_of(engine), cause_of(engine)
+    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(state, cells, cause))
+    why = wrapped(meaning(state, cause), width, role="wrong") if cause else []
+    numbers = engine_numbers(engine, (), at, width, cells)
+    return [title, *why, *numbers, *_details(server, engine, width, cells, every=False)]
 
 
-def _sources(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
+def _sources(server: Server, at: float, width: int) -> list[Line]:
     """Return what each source says about itself; those that work take one line."""
-    return [each for source in server.sources for each in _source(source, at, width, cells)]
+    sources = [source for source in server.document.sources if source.source in BY_SOURCE]
+    return [row for source in sources for row in _source(server, source, at, width)]
 
 
-def _source(source: SourceView, at: float, width: int, cells: Cells) -> list[Line]:
-    last = "" if source.last_reading is None else f", read {ago(at - source.last_reading, cells)}"
-    if source.standing == "not read":
+def _source(server: Server, source: SourceDocument, at: float, width: int) -> list[Line]:
+    how = standing_of(source, server.document)
+    last = "" if source.last_reading is None else f", read {ago(at - source.last_reading)}"
+    if how == "not read":
         last = ""
-    elif not last and source.standing in WRONG:
+    elif not last and how in WRONG:
         last = ", nothing read yet"  # Of one that is well the words tell: a log without statistics yet.
     # What to do about one that fails is among what is wrong.
-    text = f"{source.standing}{last}: {source.short}"
-    name = Span(SOURCE_NAMES[source.source].ljust(_SOURCE_LABEL), "label")
-    return wrapped(text, width, first=name, role="wrong" if source.standing in WRONG else "text")
+    name = Span(SOURCE_NAMES[cast("SourceName", source.source)].ljust(_SOURCE_LABEL), "label")
+    return wrapped(f"{how}{last}: {short_of(source)}", width, first=name, role="wrong" if how in WRONG else "text")
 
 
-def _capacity(server: ServerView, width: int, cells: Cells) -> list[Line]:
+def _capacity(server: Server, width: int) -> list[Line]:
     """Return how many tokens per second each engine sustains; why that is not known is among the notes."""
     lines: list[Line] = []
     for engine in server.engines:
-        known = engine.capacity
-        if known.tokens_per_second is None:
+        best = next(iter(engine.capacity.values()), None)
+        if best is None or best.tokens_per_second is None:
             continue
-        name = f"engine {engine.engine}: " if len(server.engines) > 1 else ""
-        bounds = f"{cells.number(known.low)} to {cells.number(known.high)}"
-        text = f"{name}{cells.number(known.tokens_per_second)} tok/s ({bounds}): {known.meaning}"
+        bounds = f"{significant(best.low)} to {significant(best.high)}"
+        text = f"{significant(best.tokens_per_second)} tok/s ({bounds}): {best.meaning}"
+        text = f"{_of_several(engine.engine, server)}{text}"
         lines += wrapped(text, width, first=Span("capacity".ljust(_SOURCE_LABEL), "label"))
     return lines
+
+
+def _events(server: Server, at: float, width: int) -> list[Line]:
+    """Return the events of a server with their ages, the latest first."""
+    return [
+        row
+        for event in reversed(server.document.events or ())
+        for row in _event(event, _of_several(event.engine, server), at, width)
+    ]
+
+
+def events_screen(frame: Frame, only: str | None, at: float, width: int) -> list[Line]:
+    """
+    Return the events of the last hour, the latest first.
+
+    Args:
+        frame: What was read.
+        only: The server to show; all of them if `None`.
+        at: The time, by the servers' clock.
+        width: Columns of the screen.
+        cells: What writes cells.
+    """
+    servers = [server for server in frame.servers if only is None or server.name == only]
+    events = [(event, server) for server in servers for event in reversed(server.document.events or ())]
+    events.sort(key=lambda pair: pair[0].at, reverse=True)
+    of = "all servers" if only is None else only
+    lines = [rule(f"What has happened in the last hour: {of}", width)]
+    for event, server in events:
+        name = f"{server.name}: " if len(servers) > 1 else ""
+        lines += _event(event, f"{name}{_of_several(event.engine, server)}", at, width)
+    if len(servers) > 1 and any(server.document.events is None for server in servers):
+        lines += wrapped(_NOT_READ, width)
+    elif not events:
+        lines += wrapped(_nothing(servers), width)
+    return lines
+
+
+def _nothing(servers: Sequence[Server]) -> str:
+    if servers and all(server.document.events is None for server in servers):
+        return "This vllm-watch does not report events; one of the same version as this program does."
+    return "Nothing has happened in the last hour: no start, no change of state, no failure."
+
+
+def _of_several(engine: str | None, server: Server) -> str:
+    """Return which of several engines something is about."""
+    return f"engine {engine}: " if engine is not None and len(server.engines) > 1 else ""
+
+
+def _event(event: EventDocument, subject: str, at: float, width: int) -> list[Line]:
+    when = Span(fit(ago(at - event.at), _AGE_WIDTH), "label")
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    role: Role = "wrong" if event.kind in {"failure", "xid"} else "text"
+    return wrapped(f"{subject}{event.text}{times}", width, first=when, role=role)

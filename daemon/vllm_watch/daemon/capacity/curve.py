@@ -17,13 +17,13 @@ from vllm_watch.daemon.statistics.throughput_fit import ThroughputFit, fit_throu
 
 
 MIN_WINDOWS = 20
-"""So many windows must be alike."""
+"""The fewest windows that must be alike."""
 
 MIN_LEVELS = 4
-"""Of `load_level`: so many must have been seen."""
+"""The fewest levels (`load_level`) that must have been seen."""
 
 MIN_SHARE = 0.4
-"""Of the requests that fit: so many must have run at once."""
+"""The least share of the requests that fit that must have run at once."""
 
 MIN_R_SQUARED = 0.9
 
@@ -138,12 +138,14 @@ def _alike(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow] | NoCurve:
     problem = _too_few(windows, "too_few_loads")
     if problem is not None:
         return problem
-    for reason, is_alike in _CONDITIONS:
-        windows = is_alike(windows)
-        problem = _too_few(windows, reason)
+    windows = [window for window in windows if not window.is_preempted]
+    problem = _too_few(windows, "preempted")
+    for reason, value, ratio, difference in _CONDITIONS:
         if problem is not None:
             return problem
-    return windows
+        windows = _near_median(windows, value, ratio, difference)
+        problem = _too_few(windows, reason)
+    return windows if problem is None else problem
 
 
 def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> NoCurve | None:
@@ -153,34 +155,21 @@ def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> NoCurve |
     return NoCurve(reason, {"windows": len(windows), "levels": levels})
 
 
-_Choice = Callable[[Sequence[LoadWindow]], Sequence[LoadWindow]]
-
-
-def _not_preempted(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow]:
-    return [window for window in windows if not window.is_preempted]
-
-
 def _near_median(
-    value: Callable[[LoadWindow], float | None], *, ratio: float = 0.0, difference: float = 0.0
-) -> _Choice:
-    """Return a choice of the windows whose value is near the median of all, or not known."""
-
-    def choose(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow]:
-        middle = _median([each for window in windows if (each := value(window)) is not None])
-        if middle is None:
-            return windows
-        most = difference + ratio * middle
-        return [window for window in windows if (each := value(window)) is None or abs(each - middle) <= most]
-
-    return choose
+    windows: Sequence[LoadWindow], value: Callable[[LoadWindow], float | None], ratio: float, difference: float
+) -> Sequence[LoadWindow]:
+    """Return the windows whose value is near the median of all, or not known."""
+    middle = _median([number for window in windows if (number := value(window)) is not None]) or 0.0
+    most = difference + ratio * middle
+    return [window for window in windows if (number := value(window)) is None or abs(number - middle) <= most]
 
 
-_CONDITIONS: tuple[tuple[CapacityReason, _Choice], ...] = (
-    ("preempted", _not_preempted),
-    ("lengths_differ", _near_median(lambda window: window.length, ratio=_LENGTH_TOLERANCE)),
-    ("prefix_hits_differ", _near_median(lambda window: window.prefix_hits, difference=_HIT_TOLERANCE)),
-    ("acceptance_differs", _near_median(lambda window: window.acceptance_length, ratio=_ACCEPTANCE_TOLERANCE)),
+_CONDITIONS: tuple[tuple[CapacityReason, Callable[[LoadWindow], float | None], float, float], ...] = (
+    ("lengths_differ", lambda window: window.length, _LENGTH_TOLERANCE, 0.0),
+    ("prefix_hits_differ", lambda window: window.prefix_hits, 0.0, _HIT_TOLERANCE),
+    ("acceptance_differs", lambda window: window.acceptance_length, _ACCEPTANCE_TOLERANCE, 0.0),
 )
+"""Why windows cannot be compared, the value that must be near its median, and how near: a ratio, or a difference."""
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -6,22 +6,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.capacity.samples import LoadSample, grown, is_reset
-from vllm_watch.daemon.capacity.windows import MAX_GAP_SECONDS
+from vllm_watch.daemon.capacity.windows import MAX_GAP_SECONDS, LoadSample, grown, is_reset
 
 
 SATURATED_SECONDS = 60.0
 ENOUGH_SECONDS = 300.0
-"""A stretch of so long is measured well: the next one counts by itself, and in place of it."""
+"""A stretch this long is measured well: the next one counts by itself, and replaces it."""
 
 MAX_STRETCHES = 8
 
 _FLICKER_SECONDS = 10.0
-"""For so long no request may wait within a stretch, or no token come: a stalled engine shows no capacity."""
+"""How long a stretch survives without a waiting request, or without a token: a stalled engine shows no capacity."""
 
 AT_LIMIT = 0.95
+"""A batch is full when this share of the requests that may run at once (max-num-seqs) runs, on average."""
+
 KV_AT_LIMIT = 0.9
-"""Of the seats and of the KV cache: with so much of it taken on average it was full."""
+"""The KV cache is full when this share of it is used, on average; alerts and advice mean the same by it."""
 
 SATURATED_BOUNDS = (0.95, 1.05)
 """Between which parts of the measured throughput the capacity is."""

@@ -8,23 +8,32 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.curve import MIN_LEVELS, MIN_WINDOWS, Curve, NoCurve, draw_curve, load_level
-from vllm_watch.daemon.capacity.samples import LoadSample
-from vllm_watch.daemon.capacity.saturation import SaturationMeter, Stretch
-from vllm_watch.daemon.capacity.windows import LoadWindow, WindowCutter
+from vllm_watch.daemon.capacity.curve import (
+    CURVE_BOUNDS,
+    MIN_LEVELS,
+    MIN_WINDOWS,
+    Curve,
+    NoCurve,
+    draw_curve,
+    load_level,
+)
+from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
+from vllm_watch.daemon.capacity.saturation import SATURATED_BOUNDS, SaturationMeter, Stretch
+from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
+from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
 
 
 WINDOWS_PER_LEVEL = 16
-"""So many windows of each level of running requests are kept, the last ones."""
+"""How many windows of each level of running requests are kept, the last ones."""
 
 TRY_EVERY = 4
-"""After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
+"""After this many new windows, a minute of work, a curve is tried if there are enough windows."""
 
 FIT_EVERY = 20
-"""After so many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
+"""After this many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
 
 DRAW_EVERY = 40
-"""After so many, ten minutes of work, a curve that is used is drawn again."""
+"""After this many, ten minutes of work, a curve that is used is drawn again."""
 
 _AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
@@ -91,3 +100,46 @@ class CapacityTracker:
         if isinstance(curve, Curve):
             return self._new_windows >= DRAW_EVERY
         return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT
+
+
+def saturated_range(stretch: Stretch) -> CapacityRange:
+    """Return the capacity that a stretch has shown."""
+    return _bounds(stretch.generated or 0.0, SATURATED_BOUNDS, stretch.computed)
+
+
+def curve_range(curve: Curve) -> CapacityRange:
+    """Return the capacity that a curve shows."""
+    return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
+
+
+def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
+    low, high = parts
+    return CapacityRange(value, low * value, high * value, prompt)
+
+
+def engine_capacity(
+    tracker: CapacityTracker | None, facts: Mapping[str, float], bench: CapacityRange | None, engines: float
+) -> EngineCapacity:
+    """
+    Return the capacity of an engine.
+
+    Args:
+        tracker: What was learnt of it; `None` without scrapes of it.
+        facts: What it was started with.
+        bench: What a benchmark has measured of all engines of the server together.
+        engines: How many those are.
+    """
+    ranges: dict[CapacityBasis, CapacityRange] = {}
+    reason: CapacityReason | None = "no_metrics"
+    learnt = None if tracker is None else tracker.learnt(facts)
+    if learnt is not None and learnt.saturated is not None:
+        ranges["saturated"] = saturated_range(learnt.saturated)
+    if bench is not None:
+        ranges["bench"] = bench.part(engines)
+    if learnt is not None:
+        curve = learnt.curve
+        if isinstance(curve, NoCurve):
+            reason = curve.reason
+        else:
+            ranges["curve"] = curve_range(curve)
+    return EngineCapacity(ranges, None if ranges else reason)

@@ -1,11 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine's work in windows of 15 s and more, without the first and the last one of each load."""
+"""An engine's load in samples of a moment, and in windows of 15 s and more between the first and the last of a load."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.samples import LoadSample, grown, is_reset, share
+from vllm_watch_parsers.scrape import EngineReading
+
+
+class LoadSample(NamedTuple):
+    """
+    An engine at one moment, `at`, in seconds. What is not known is `None`.
+
+    `running` requests are in the batch, `queued` ones wait for a place in it or in the KV cache; `kv_cache_usage` is
+    from 0 to 1. The rest are counts since some start: `generated` and `computed` in tokens (`computed` those of
+    prompts, without cached ones), `preemptions` in requests, `prefix_queries` and `prefix_hits` in tokens, `drafts`,
+    and `accepted` in tokens of these; `prompted` and `answered` are the tokens of the prompts and answers of finished
+    requests, `measured` how many requests those are of.
+    """
+
+    at: float
+    running: float
+    queued: float
+    kv_cache_usage: float | None = None
+    generated: float | None = None
+    computed: float | None = None
+    preemptions: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    drafts: float | None = None
+    accepted: float | None = None
+    prompted: float | None = None
+    answered: float | None = None
+    measured: float | None = None
+
+
+def grown(old: float | None, new: float | None) -> float | None:
+    """Return by how much a count grew; one that appears later has counted from 0."""
+    return None if new is None else new - (old or 0.0)
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    """Return the share of a part in a whole, `None` if there was nothing."""
+    # Counters are read one after the other while they grow: a part may be ahead of the whole.
+    return None if part is None or not whole else min(part / whole, 1.0)
+
+
+def is_reset(old: LoadSample, new: LoadSample) -> bool:
+    """Return whether the engine was started again between two samples."""
+    return any(
+        before is not None and after is not None and after < before
+        for before, after in ((old.generated, new.generated), (old.computed, new.computed))
+    )
 
 
 WINDOW_SECONDS = 15.0
@@ -111,3 +158,37 @@ def _lengths(first: LoadSample, last: LoadSample, hits: float) -> tuple[float | 
     if not requests or prompted is None or answered is None:
         return None, None
     return (prompted + answered) / requests, (prompted * (1 - hits) + answered / 2) / requests
+
+
+def load_sample(at: float, engine: EngineReading) -> LoadSample | None:
+    """Return what a scrape shows of an engine's load, `None` if it does not show its requests."""
+    gauges, counters = engine.gauges, engine.counters
+    running, waiting = gauges.get("requests_running"), gauges.get("requests_waiting")
+    if running is None or waiting is None:
+        return None
+    prompts = engine.histograms.get("request_prompt_tokens")
+    answers = engine.histograms.get("request_generation_tokens")
+    return LoadSample(
+        at=at,
+        running=running,
+        queued=waiting - gauges.get("requests_deferred", 0.0),
+        kv_cache_usage=gauges.get("kv_cache_usage_ratio"),
+        generated=counters.get("generation_tokens"),
+        computed=_computed(counters),
+        preemptions=counters.get("preemptions"),
+        prefix_queries=counters.get("prefix_cache_queries"),
+        prefix_hits=counters.get("prefix_cache_hits"),
+        drafts=counters.get("drafts"),
+        accepted=counters.get("accepted_tokens"),
+        prompted=None if prompts is None else prompts.sum,
+        answered=None if answers is None else answers.sum,
+        measured=None if prompts is None else prompts.observations,
+    )
+
+
+def _computed(counters: Mapping[str, float]) -> float | None:
+    """Return the tokens of prompts that were computed; before 0.16 cached ones cannot be distinguished from them."""
+    if "prompt_tokens_computed" in counters:
+        return counters["prompt_tokens_computed"]
+    prompts = counters.get("prompt_tokens")
+    return None if prompts is None else prompts - counters.get("prompt_tokens_cached", 0.0)

@@ -48,7 +48,7 @@ from vllm_watch.daemon.config.texts import (
 )
 from vllm_watch.daemon.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts
 
 
 RESERVED_LABELS = frozenset(

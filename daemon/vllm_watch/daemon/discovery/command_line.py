@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.flags import OPTIONS, SWITCH_OPTIONS, Flags, given_flags
+from vllm_watch_parsers.flags import OPTIONS, SWITCH_OPTIONS, CommandFacts, Flags, given_flags
 from vllm_watch_parsers.startup import known_name
 
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from vllm_watch.daemon.discovery.command_line import ServeCommand, arguments_of, parse_arguments
-from vllm_watch.daemon.discovery.hang_guard import HangGuard, Result
 from vllm_watch.daemon.discovery.proc_files import OWN, ProcFiles, split_arguments
 from vllm_watch.daemon.support.errors import DiscoveryError
+from vllm_watch.daemon.support.hang_guard import HangGuard, Result
 
 
 _TITLE = re.compile(rb"VLLM::([A-Za-z]+)")
@@ -55,7 +55,7 @@ class ProcessTable:
 
     def __init__(self, files: ProcFiles) -> None:
         self._files = files
-        self._listing, self._reading = HangGuard(), HangGuard()
+        self._listing, self._reading = HangGuard[int](), HangGuard[int]()
 
     @property
     def hanging_pids(self) -> frozenset[int]:

@@ -21,7 +21,7 @@ from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, 
 from vllm_watch.daemon.discovery.whose_server import Here, server_of
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
-from vllm_watch.daemon.state.present_life import RunningServer, ServerProcess
+from vllm_watch.daemon.state.kept_facts import RunningServer, ServerProcess
 from vllm_watch.daemon.support.clock import steady_seconds
 from vllm_watch.daemon.support.errors import DiscoveryError
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from vllm_watch.daemon.capacity.ranges import EngineCapacity
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, state_text
@@ -34,10 +35,9 @@ from vllm_watch.daemon.exposition.document import (
     SourceDocument,
     UnknownCapacityDocument,
 )
-from vllm_watch.daemon.state.configuration import Configuration
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
 from vllm_watch.daemon.state.snapshot import (
+    Configuration,
     EngineSnapshot,
     HttpRequestKey,
     Reading,

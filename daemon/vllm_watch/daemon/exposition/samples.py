@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
+from vllm_watch.daemon.capacity.ranges import EngineCapacity
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
-from vllm_watch.daemon.state.objectives import attainments
+from vllm_watch.daemon.state.latencies import attainments
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.kernel_messages import GPU_XID
 from vllm_watch_parsers.scrape import Histogram

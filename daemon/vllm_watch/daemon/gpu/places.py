@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from vllm_watch.daemon.gpu.reader_process import ReaderProcess, Said
+from vllm_watch.daemon.gpu.reader import ReaderProcess, Said
 from vllm_watch_parsers.kernel_messages import pci_address
 
 

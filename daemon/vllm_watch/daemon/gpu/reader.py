@@ -9,10 +9,14 @@ takes, and meanwhile none is started beside it.
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import threading
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -21,10 +25,10 @@ from vllm_watch.daemon.catalog.reasons import GPU, GpuReason, explain
 from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
 from vllm_watch.daemon.gpu.known_gpus import KnownGpus
 from vllm_watch.daemon.gpu.messages import FailureMessage, ReadingMessage, decode
-from vllm_watch.daemon.gpu.reader_process import ReaderProcess, Said
-from vllm_watch.daemon.sources.journalctl import RestartDelay
+from vllm_watch.daemon.reading.framing import LineFramer
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.restart_delay import RestartDelay
 
 
 log = structlog.get_logger("vllm_watch.gpu")
@@ -46,29 +50,97 @@ _ANSWER = b'{"'
 
 _MAY_HELP_SOON = frozenset[GpuReason]({"access_lost", "reader_ended"})
 
+COMMAND = (sys.executable, "-m", "vllm_watch.daemon.gpu.child")
+
+MAX_ANSWER = 1024 * 1024
+"""Longer lines are no answers: one has some kilobytes for each GPU."""
+
+MAX_LINES = 64
+"""So many lines wait to be taken; of more, these are the last. An answer is one of them: after it a child waits."""
+
+_READ_SIZE = 64 * 1024
+
 
 def has_module() -> bool:
     """Whether nvidia-ml-py is there, which the extra `gpu` brings; it is not imported."""
     return importlib.util.find_spec("pynvml") is not None
 
 
-class Child(Protocol):
-    """A running child process, as `ReaderProcess`."""
+class Said(NamedTuple):
+    """A line of the child without its end, and when it came, in seconds of the daemon's clock."""
 
-    changed: threading.Event
+    line: bytes
+    at: float
+
+
+class ReaderProcess:
+    """
+    A running child process. Raises `OSError` if it cannot be started.
+
+    It is never killed: in a call of the driver that could harm the GPU. It ends when its input does, at the latest when
+    the call that it is in returns.
+
+    Args:
+        now: Returns the time.
+        command: The whole command.
+
+    Attributes:
+        changed: Set when it said something or ended.
+    """
+
+    def __init__(self, now: Callable[[], float], command: Sequence[str] = COMMAND) -> None:
+        self._now = now
+        self._said: deque[Said] = deque(maxlen=MAX_LINES)
+        self._is_over = False
+        self.changed = threading.Event()
+        self._process = subprocess.Popen(  # noqa: S603  # Our own program; no shell.
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            cwd="/",  # Python looks for modules there first.
+            start_new_session=True,  # A terminal's Ctrl-C is for the daemon.
+        )
+        self._thread = threading.Thread(target=self._run, name="gpu-reader", daemon=True)
+        self._thread.start()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will come."""
+        return self._is_over
 
     def ask(self) -> None:
-        """Ask for a reading."""
+        """Ask for a reading of now."""
+        self.changed.clear()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # It ended, which `is_over` will tell.
+                self._process.stdin.write(b"%.3f\n" % self._now())
+                self._process.stdin.flush()
 
     def take(self) -> list[Said]:
         """Return what it said since the last time."""
+        return [self._said.popleft() for _ in range(len(self._said))]
 
     def close(self) -> None:
-        """Let it end."""
+        """Let it end, and wait a moment for that; one that is in a call that does not return is left alone."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        """Collect its lines until it ends, and wait for it, however long that takes."""
+        if self._process.stdout is not None:
+            framer = LineFramer(MAX_ANSWER)
+            with self._process.stdout as output:
+                while data := output.read(_READ_SIZE):
+                    for line in filter(None, framer.feed(data)):
+                        self._said.append(Said(line, self._now()))
+                        self.changed.set()
+        self._is_over = True
+        self.changed.set()
+        self._process.wait()
 
 
 class GpuReader:
@@ -86,15 +158,15 @@ class GpuReader:
         self,
         clock: Clock,
         *,
-        start: Callable[[Callable[[], float]], Child] = ReaderProcess,
+        start: Callable[[Callable[[], float]], ReaderProcess] = ReaderProcess,
         deadline: float = DEADLINE,
         first_deadline: float = FIRST_DEADLINE,
     ) -> None:
         self._clock = clock
         self._start_child = start
         self._deadline, self._first_deadline = deadline, first_deadline
-        self._child: Child | None = None
-        self._ending: Child | None = None
+        self._child: ReaderProcess | None = None
+        self._ending: ReaderProcess | None = None
         """One that was closed in a call: none is started before it has ended."""
         self._asked_at: float | None = None
         self._is_late = self._has_answered = self._was_read = False
@@ -139,7 +211,7 @@ class GpuReader:
         except OSError as error:
             self._fail("reader_ended", now, str(error))
 
-    def _listen(self, child: Child, now: float) -> None:
+    def _listen(self, child: ReaderProcess, now: float) -> None:
         """Ask the child if nothing is outstanding, wait a moment, and take what it said."""
         if self._asked_at is None:
             child.ask()

@@ -31,6 +31,7 @@ MAX_PROCESSES = 1024
 ONE_OF_SEVERAL = "(ApiServer_"
 """The name of a process that is one of several API servers: each prints only the requests that it had itself."""
 
+_COMPANIONS = (SpecDecoding, KvTransfers, AchievedWork, DiffusionDecoding)
 _COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
 
 
@@ -61,25 +62,11 @@ class EventFilter:
         admitted = [self._admit(event, line, at) for event in line.events]
         return tuple([event for event in admitted if event is not None])
 
-    def admit_statistics(self, event: EngineStats | SpecDecoding | KvTransfers, process: str) -> Event | None:
-        """Return what a process reports about an engine, if it is about all of the engine's requests."""
-        if type(event) is EngineStats:
-            engine = event.engine
-            if ONE_OF_SEVERAL in process and self._is_partial(process, engine):
-                return Notice("api_servers_more_than_one")
-            if engine is not None and self._engine_by_process.get(process) != engine:
-                self._remember_engine(process, engine)
-            return event
-        if self._are_partial and ONE_OF_SEVERAL in process:
-            return None
-        engine = self._engine_by_process.get(process)
-        return event._replace(engine=engine) if type(event) is KvTransfers else SpecDecoding(engine, *event[1:])
-
     def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
         """Return an event, completed by the lines before it, or `None`."""
-        if isinstance(event, EngineStats | SpecDecoding | KvTransfers):
-            return self.admit_statistics(event, line.process)
-        if isinstance(event, AchievedWork | DiffusionDecoding):
+        if isinstance(event, EngineStats):
+            return self._admit_stats(event, line.process)
+        if isinstance(event, _COMPANIONS):
             return self._admit_companion(event, line.process)
         if isinstance(event, Lifecycle):
             return self._admit_phase(event)
@@ -87,11 +74,25 @@ class EventFilter:
             return self._admit_failure(event, at, is_bare=line.is_bare)
         return event
 
-    def _admit_companion(self, event: AchievedWork | DiffusionDecoding, process: str) -> Event | None:
+    def _admit_stats(self, event: EngineStats, process: str) -> Event:
+        """Return statistics if they are about all of an engine's requests."""
+        engine = event.engine
+        if ONE_OF_SEVERAL in process and self._is_partial(process, engine):
+            return Notice("api_servers_more_than_one")
+        if engine is not None and self._engine_by_process.get(process) != engine:
+            self._remember_engine(process, engine)
+        return event
+
+    def _admit_companion(
+        self, event: SpecDecoding | KvTransfers | AchievedWork | DiffusionDecoding, process: str
+    ) -> Event | None:
         """Return what a line below one of statistics reports, with the engine of that where it names none."""
         if self._are_partial and ONE_OF_SEVERAL in process:
             return None
-        return event if event.engine is not None else event._replace(engine=self._engine_by_process.get(process))
+        if event.engine is not None:
+            return event
+        engine = self._engine_by_process.get(process)
+        return SpecDecoding(engine, *event[1:]) if type(event) is SpecDecoding else event._replace(engine=engine)
 
     def _is_partial(self, process: str, engine: str | None) -> bool:
         """Return whether a line is about a part of an engine's requests: another API server has printed it, too."""

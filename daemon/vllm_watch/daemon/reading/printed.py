@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.reading.containers import Unwrapper
+from vllm_watch.daemon.reading.framing import Unwrapper
 from vllm_watch.daemon.reading.times import NEW_YEAR_DAYS, printed_seconds
 from vllm_watch_parsers.prefix import parse_head, strip_ansi
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
+from msgspec.structs import replace
+
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.exposition.self_metrics import CheckpointStatus
 from vllm_watch.daemon.service.log_monitor import LogMonitor
@@ -63,8 +65,14 @@ class Checkpointer:
         # A log that was renamed is not to be read again under its former path.
         positions = self._unwatched.without(watched.files).beside([watched])
         # What is known last: lines that are read again may correct it, lines that are not must be in it.
-        now = known()._replace(files=positions.files, journals=positions.journals)
-        return Loaded(now._replace(kernel_cursor=self.kernel_cursor, gpus=self.gpus), "ok", read_until)
+        now = replace(
+            known(),
+            files=positions.files,
+            journals=positions.journals,
+            kernel_cursor=self.kernel_cursor,
+            gpus=self.gpus,
+        )
+        return Loaded(now, "ok", read_until)
 
     def save(self, logs: Collection[LogMonitor], known: Callable[[], Positions], *, force: bool = False) -> None:
         """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import structlog
 
 from vllm_watch.daemon.sources.checkpoint import ServerChange
-from vllm_watch.daemon.state.configuration import ConfigChange
+from vllm_watch.daemon.state.snapshot import ConfigChange
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -39,22 +39,13 @@ class Fleet:
         clock: The time.
         checkpointer: Knows how far their logs were read before.
         errors: Counts failures.
-        catch_up: Has the logs' last lines read, as far as that does not take long.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        checkpointer: Checkpointer,
-        errors: InternalErrors,
-        catch_up: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, config: Config, clock: Clock, checkpointer: Checkpointer, errors: InternalErrors) -> None:
         self.config = config
         self._clock = clock
         self._checkpointer = checkpointer
         self._errors = errors
-        self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self.is_complete: Callable[[], bool] = lambda: True
         """Whether all servers are known that are to be watched: pods are found only after the start."""
@@ -108,7 +99,6 @@ class Fleet:
 
     def snapshots(self) -> list[ServerSnapshot]:
         """Return what is known of each server now."""
-        self._catch_up()
         return self.each(lambda server: server.snapshot())
 
     def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:

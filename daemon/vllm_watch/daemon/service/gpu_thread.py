@@ -23,8 +23,8 @@ from vllm_watch.daemon.exposition.self_metrics import GpusStatus
 from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instance
-from vllm_watch.daemon.state.gpu_source import MAX_INTERVALS
-from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, KnownUse, gpus_need_driver
+from vllm_watch.daemon.state.gpu_use import MAX_INTERVALS, GpuAssignments, GpuUse, GpuUser, GpuUsers, gpus_need_driver
+from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors
 

@@ -7,8 +7,8 @@ import math
 
 from array import array
 
+from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, ServerSnapshot
-from vllm_watch.daemon.state.window import is_wide
 
 
 HISTORY_SECONDS = 3600.0

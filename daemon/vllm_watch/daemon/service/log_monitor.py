@@ -19,8 +19,7 @@ from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positi
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import running_seconds
 
@@ -73,8 +72,6 @@ class LogMonitor:
         """Whether reading went on where the earlier run has stopped, so that it missed no line; `None` until known."""
         self.was_polled = False
         """Whether a first poll has ended, or was given up because it hangs or fails."""
-        self.has_grown = False
-        """Whether the last poll found something to read."""
         self.is_overdue = False
         """Whether the running poll takes so long that it may hang; `LogThread` sets it."""
         self.has_events = False
@@ -109,7 +106,6 @@ class LogMonitor:
                 self._tailer.close()  # `close` left it to the next poll.
                 return False
             self._poll_started = running_seconds()
-            self.has_grown = False
             try:
                 return self._poll()
             finally:
@@ -156,7 +152,6 @@ class LogMonitor:
         if batches or status != self._status or goes_on != self.goes_on:
             self._status, self.goes_on = status, goes_on
             self._take(batches, status)
-        self.has_grown = bool(batches)
         self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
         if not self.is_waiting:
             self._reports.report("log", status.reason, is_up=status.is_up)

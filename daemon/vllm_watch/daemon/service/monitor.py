@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from vllm_watch.daemon.capacity.estimates import CapacityRange, measured_range
+from vllm_watch.daemon.capacity.ranges import CapacityRange, measured_range
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
 from vllm_watch.daemon.reading.log_reader import LogBatch
@@ -20,13 +20,13 @@ from vllm_watch.daemon.service.source_reports import SourceReports
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
 from vllm_watch.daemon.sources.prober import Prober, ProbeTarget
 from vllm_watch.daemon.sources.scraper import Scraper, scrape_target, tls_options
-from vllm_watch.daemon.state.configuration import ConfigChange
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.present_life import KeptFacts, RunningServer
+from vllm_watch.daemon.state.kept_facts import KeptFacts, RunningServer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.snapshot import ConfigChange, LogStatus, ServerSnapshot
 from vllm_watch.daemon.state.xid_events import ServerXids, XidEvent
 from vllm_watch.daemon.support.clock import Clock, seconds_ahead
 from vllm_watch_parsers.scrape import EngineKey

@@ -82,7 +82,7 @@ class Supervisor:
         self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
         self.checkpointer = Checkpointer(config, clock)
         self.threads = ThreadGroup(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
-        self.fleet = Fleet(config, clock, self.checkpointer, self.errors, self.threads.tail.catch_up)
+        self.fleet = Fleet(config, clock, self.checkpointer, self.errors)
         self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self.pods = PodsThread(clock, self.errors, changed=self._wake_up)
         self.fleet.is_complete = self.pods.are_watched
@@ -142,7 +142,6 @@ class Supervisor:
         self._follow_pods()
         self.fleet.log_state_changes()
         self.fleet.record_history()
-        self.threads.tail.attend()
         self.kernel_log.follow(place_of(self.fleet.config))  # Each time: a driver may be loaded later.
         self._save_positions()
         self._notify()

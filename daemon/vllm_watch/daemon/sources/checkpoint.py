@@ -11,24 +11,22 @@ reason, and logs are then read as on a first start. Where reading resumes is in 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import stat
 
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
-from vllm_watch.daemon.state.configuration import ConfigChange, FlagChange
-from vllm_watch.daemon.state.gpu_use import KnownUse
-from vllm_watch.daemon.state.present_life import KeptFacts
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange
+from vllm_watch.daemon.support.whole_file import replaced_file
 from vllm_watch_parsers.flags import is_flag_text
 
 
@@ -51,45 +49,47 @@ CHECKED_SIZE = 256
 _MAX_FLAGS = 128
 _MAX_GPUS = 256
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
-_MAX_CRC = 2**32 - 1
-_MAX_INT64 = 2**63 - 1
-_MAX_ID = 2**64 - 1
-_LIMITS = {
-    "device": _MAX_ID,
-    "inode": _MAX_ID,
-    "offset": _MAX_INT64,
-    "head_size": CHECKED_SIZE,
-    "head_crc": _MAX_CRC,
-    "marker_size": CHECKED_SIZE,
-    "marker_crc": _MAX_CRC,
-}
+
+Moment = Annotated[float, msgspec.Meta(ge=0, le=2**63)]
+"""Seconds since the epoch."""
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+CheckedSize = Annotated[int, msgspec.Meta(ge=0, le=CHECKED_SIZE)]
+Crc = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+FileNumber = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[^\0\ud800-\udc7f\udd00-\udfff]+\Z")]
+"""What can be a path, or the argument of a command: half a character encodes no byte."""
 
 
-class FilePosition(NamedTuple):
+class FilePosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, order=True):
     """
     How far a file has been read, and what identifies it.
 
     The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and stored
-    as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read, in
-    seconds since the epoch; 0 means that of the whole checkpoint.
+    as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read; 0
+    means that of the whole checkpoint.
     """
 
-    path: str
-    device: int
-    inode: int
-    offset: int
-    head_size: int
-    head_crc: int
-    marker_size: int
-    marker_crc: int
-    read_until: float = 0.0
+    path: Name
+    device: FileNumber
+    inode: FileNumber
+    offset: Size
+    head_size: CheckedSize
+    head_crc: Crc
+    marker_size: CheckedSize
+    marker_crc: Crc
+    read_until: Moment = 0.0
+
+    def dated(self, read_until: float) -> FilePosition:
+        """Return it with such a moment."""
+        return msgspec.structs.replace(self, read_until=read_until)
 
 
-class JournalPosition(NamedTuple):
+class JournalPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The journal's cursor of a unit's last line that was read."""
 
-    unit: str
-    cursor: str
+    unit: Name
+    cursor: Name
 
 
 class ServerChange(NamedTuple):
@@ -99,7 +99,7 @@ class ServerChange(NamedTuple):
     change: ConfigChange
 
 
-class Positions(NamedTuple):
+class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     How far everything has been read, the kernel's log included, what each server has changed last, which GPUs its
     processes were on, and what is known of it.
@@ -108,7 +108,7 @@ class Positions(NamedTuple):
     files: tuple[FilePosition, ...] = ()
     journals: tuple[JournalPosition, ...] = ()
     changes: tuple[ServerChange, ...] = ()
-    kernel_cursor: str | None = None
+    kernel_cursor: Name | None = None
     gpus: tuple[KnownUse, ...] = ()
     facts: tuple[KeptFacts, ...] = ()
 
@@ -135,13 +135,13 @@ class Positions(NamedTuple):
     def without(self, files: Iterable[FilePosition]) -> Positions:
         """Return those of other files, whatever their paths are."""
         ids = {(file.device, file.inode) for file in files}
-        return self._replace(files=tuple(file for file in self.files if (file.device, file.inode) not in ids))
+        files = tuple(file for file in self.files if (file.device, file.inode) not in ids)
+        return msgspec.structs.replace(self, files=files)
 
     def dated(self, read_until: float) -> Positions:
         """Return them with a moment before which all had been read; files that have their own keep it."""
-        return self._replace(
-            files=tuple(file._replace(read_until=file.read_until or read_until) for file in self.files)
-        )
+        files = tuple(file.dated(file.read_until or read_until) for file in self.files)
+        return msgspec.structs.replace(self, files=files)
 
 
 class Loaded(NamedTuple):
@@ -154,57 +154,6 @@ class Loaded(NamedTuple):
     positions: Positions
     reason: CheckpointReason
     written: float = 0.0
-
-
-# A float where an int belongs is an impossible value, not a wrong shape.
-_Number = int | float
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
-    device: _Number
-    inode: _Number
-    offset: _Number
-    head_size: _Number
-    head_crc: _Number
-    marker_size: _Number
-    marker_crc: _Number
-    read_until: _Number = 0
-
-
-class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    unit: str
-    cursor: str
-
-
-class _Flag(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"old": "from", "new": "to"}):
-    flag: str
-    old: str | None
-    new: str | None
-
-
-class _Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    server: str
-    at: _Number | None
-    changes: list[_Flag]
-
-
-class _Gpus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    server: str
-    pid: _Number
-    started: _Number
-    gpus: list[str]
-
-
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
-    written: _Number
-    files: list[_File]
-    journals: list[_Journal]
-    changes: list[_Change] = []
-    kernel_cursor: str | None = None
-    gpus: list[_Gpus] = []
-    facts: tuple[KeptFacts, ...] = ()
 
 
 class _RejectedError(Exception):
@@ -229,7 +178,6 @@ class CheckpointFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._temporary = Path(f"{path}.tmp")
         self._saved = Positions()
         self._saved_file: tuple[int, ...] | None = None
         self._first_tried_at: float | None = None
@@ -240,8 +188,7 @@ class CheckpointFile:
     def load(self, now: float) -> Loaded:
         """Return what was saved last; `now` is in seconds since the epoch."""
         try:
-            document = _document(_read(self._path))
-            return Loaded(_positions(document, now), "ok", document.written)
+            return _loaded(_read(self._path), now)
         except FileNotFoundError:
             return Loaded(Positions(), "absent")
         except OSError:
@@ -267,7 +214,9 @@ class CheckpointFile:
         if self._first_tried_at is None:
             self._first_tried_at = now
         try:
-            self._replace(_encode(positions, now if read_until is None else min(read_until, now)))
+            data = _encode(positions, now if read_until is None else min(read_until, now))
+            with replaced_file(self._path, Path(f"{self._path}.tmp"), mode=0o600) as file:
+                file.write(data)
         except OSError as error:
             self.failures += 1
             self.last_error = error.strerror or type(error).__name__
@@ -284,17 +233,6 @@ class CheckpointFile:
         """Whether these positions were saved, and the file is still the one that was written."""
         return self._saved_file is not None and positions == self._saved and _identity(self._path) == self._saved_file
 
-    def _replace(self, data: bytes) -> None:
-        self._temporary.unlink(missing_ok=True)
-        try:
-            _write_new(self._temporary, data)
-            self._temporary.replace(self._path)
-        except OSError:
-            with suppress(OSError):  # The first error says more.
-                self._temporary.unlink()
-            raise
-        _sync_directory(self._path.parent)
-
 
 def _read(path: Path) -> bytes:
     # O_NONBLOCK: opening a pipe would wait for its writer.
@@ -310,147 +248,53 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _document(data: bytes) -> _Document:
-    """Return a file's content; raises `_RejectedError` if it has not the shape of a checkpoint."""
+def _loaded(data: bytes, now: float) -> Loaded:
+    """Return a file's content; raises `_RejectedError` if it is no checkpoint."""
     # The standard library's parser, because it reads what it wrote: file names that are not UTF-8.
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
         raise _RejectedError("not_json") from None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or "version" not in content:
         raise _RejectedError("wrong_shape")
-    if content.get("version", VERSION) != VERSION:
+    if content.pop("version") != VERSION:
         raise _RejectedError("wrong_version")
     try:
-        return msgspec.convert(content, _Document)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold a lone surrogate.
+        written = msgspec.convert(content.pop("written", None), Moment)
+        positions = msgspec.convert(content, Positions)
+    except (msgspec.ValidationError, UnicodeEncodeError, OverflowError):  # A key may hold a lone surrogate.
         raise _RejectedError("wrong_shape") from None
-
-
-def _positions(document: _Document, now: float) -> Positions:
-    moments = [document.written, *(file.read_until for file in document.files)]
-    if not all(0 <= moment <= _MAX_INT64 for moment in moments):  # Nor does NaN pass.
-        raise _RejectedError("impossible_values")
-    if document.written > now + MAX_FUTURE:
+    if written > now + MAX_FUTURE:
         raise _RejectedError("from_the_future")
-    files = tuple([_file_position(file) for file in document.files])
-    journals = tuple([_journal_position(journal) for journal in document.journals])
-    changes = tuple([_server_change(change) for change in document.changes])
-    if document.kernel_cursor is not None and not _is_name(document.kernel_cursor):
+    if not (
+        all(file.marker_size <= file.offset for file in positions.files)
+        and all(_is_possible(saved.change) for saved in positions.changes)
+        and all(map(_can_be_saved, positions.gpus))
+    ):
         raise _RejectedError("impossible_values")
-    gpus = tuple(map(_known_use, document.gpus))
-    return Positions(files, journals, changes, document.kernel_cursor, gpus, document.facts)
+    return Loaded(positions, "ok", written)
 
 
-def _file_position(file: _File) -> FilePosition:
-    numbers = {name: _whole(getattr(file, name), limit) for name, limit in _LIMITS.items()}
-    if not _is_name(file.path) or numbers["marker_size"] > numbers["offset"]:
-        raise _RejectedError("impossible_values")
-    return FilePosition(file.path, **numbers, read_until=file.read_until)
+def _is_possible(change: ConfigChange) -> bool:
+    """Tell whether a change can be: its names and values become labels, as those in a log do."""
+    texts = [text for each in change.changes for text in each if text is not None]
+    return (change.at is None or change.at >= 0) and len(texts) <= 3 * _MAX_FLAGS and all(map(is_flag_text, texts))
 
 
-def _journal_position(journal: _Journal) -> JournalPosition:
-    if not (_is_name(journal.unit) and _is_name(journal.cursor)):
-        raise _RejectedError("impossible_values")
-    return JournalPosition(journal.unit, journal.cursor)
-
-
-def _server_change(change: _Change) -> ServerChange:
-    """Return a change: its names and values become labels, as those in a log do."""
-    texts = [text for each in change.changes for text in (each.flag, each.old, each.new) if text is not None]
-    is_possible = change.at is None or 0 <= change.at <= _MAX_INT64
-    if not is_possible or len(change.changes) > _MAX_FLAGS or not all(map(is_flag_text, texts)):
-        raise _RejectedError("impossible_values")
-    changes = tuple([FlagChange(each.flag, each.old, each.new) for each in change.changes])
-    return ServerChange(change.server, ConfigChange(change.at, changes))
-
-
-def _known_use(saved: _Gpus) -> KnownUse:
-    """Return the GPUs of a server: their UUIDs become labels."""
-    if not _are_gpus(saved.gpus):
-        raise _RejectedError("impossible_values")
-    start = _whole(saved.pid, _MAX_INT64), _whole(saved.started, _MAX_INT64)
-    return KnownUse(saved.server, start, frozenset(saved.gpus))
-
-
-def _are_gpus(uuids: Collection[str]) -> bool:
-    return len(uuids) <= _MAX_GPUS and all(map(_UUID.fullmatch, uuids))
-
-
-def _whole(value: float, limit: int) -> int:
-    if isinstance(value, int) and 0 <= value <= limit:
-        return value
-    raise _RejectedError("impossible_values")
-
-
-def _is_name(text: str) -> bool:
-    """Tell whether a text can be a path, or the argument of a command."""
-    try:
-        return text != "" and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # A lone surrogate that encodes no byte.
-        return False
+def _can_be_saved(use: KnownUse) -> bool:
+    """Tell whether the GPUs of a server can be: their UUIDs become labels."""
+    return min(use.start) >= 0 and len(use.gpus) <= _MAX_GPUS and all(map(_UUID.fullmatch, use.gpus))
 
 
 def _encode(positions: Positions, written: float) -> bytes:
-    document: dict[str, object] = {
-        "version": VERSION,
-        "written": written,
-        "files": [_file_document(file) for file in positions.files],
-        "journals": [journal._asdict() for journal in positions.journals],
-    }
-    if positions.changes:
-        document["changes"] = [_change_document(each) for each in positions.changes]
-    if positions.kernel_cursor is not None:
-        document["kernel_cursor"] = positions.kernel_cursor
-    gpus = [_gpus_document(each) for each in positions.gpus if _are_gpus(each.gpus)]
-    if gpus:
-        document["gpus"] = gpus
-    if positions.facts:
-        document["facts"] = msgspec.to_builtins(positions.facts)
+    saved = msgspec.structs.replace(positions, gpus=tuple(filter(_can_be_saved, positions.gpus)))
+    document = {"version": VERSION, "written": written, **msgspec.to_builtins(saved, order="deterministic")}
     return json.dumps(document).encode("ascii") + b"\n"
 
 
 def may_name(pattern: str, path: str) -> bool:
     """Tell whether a path, or a glob, may be that of a file."""
     return path == pattern or fnmatchcase(path, pattern)
-
-
-def _file_document(file: FilePosition) -> dict[str, object]:
-    fields = file._asdict()
-    if not file.read_until:
-        del fields["read_until"]
-    return fields
-
-
-def _gpus_document(known: KnownUse) -> dict[str, object]:
-    pid, started = known.start
-    return {"server": known.server, "pid": pid, "started": started, "gpus": sorted(known.gpus)}
-
-
-def _change_document(saved: ServerChange) -> dict[str, object]:
-    changes = [{"flag": flag, "from": old, "to": new} for flag, old, new in saved.change.changes]
-    return {"server": saved.server, "at": saved.change.at, "changes": changes}
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    # O_EXCL and O_NOFOLLOW: a file or link that someone else put there is not written to.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Make sure that the new name survives a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # Some file systems cannot, and need not.
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Notifications that a log may have changed, through inotify, so that it is polled at once instead of later.
+Hints that a log may have changed, through inotify, so that it is polled at once instead of at its next turn.
 
-This module handles notifications that do not come: they are lost when the kernel's queue overflows, some file systems
-send none, and they end when a watched folder is removed. So folders that were replaced are watched again, and polling
-never stops.
+Hints may be missing: they are lost when the kernel's queue overflows, some file systems send none, and they end when a
+watched folder is removed. So folders that were replaced are watched again, and polling never stops.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 import threading
 import time
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -40,9 +38,6 @@ MAX_FOLDERS = 64
 RETRY_SECONDS = 60.0
 """Seconds until a folder that could not be watched is tried again."""
 
-TOO_MANY = 100
-"""So many events wake the caller, even if none is about a log: each takes time."""
-
 _GLOB_SIGN = re.compile(r"[*?\[]")
 
 log = structlog.get_logger("vllm_watch.wake")
@@ -51,49 +46,6 @@ _CHANGES: list[type[FileSystemEvent]] = [
     FileModifiedEvent, FileCreatedEvent, FileMovedEvent, FileDeletedEvent, DirMovedEvent, DirDeletedEvent
 ]  # fmt: skip
 """The changes of a log, and of its folder; the kernel is asked for no others, such as that a file is opened."""
-
-
-class Changes(NamedTuple):
-    """The prefixes of the logs that may have changed, and how many events each folder had, whatever they concern."""
-
-    prefixes: Collection[str]
-    events: Mapping[str, int]
-
-
-class _Notifier(FileSystemEventHandler):
-    """Sets the event for changes of paths that start like a log's: a folder may be busy with other files."""
-
-    def __init__(self, wake: threading.Event) -> None:
-        self._wake = wake
-        self._lock = threading.Lock()
-        self._changed: set[str] = set()
-        self._events: Counter[str] = Counter()
-        self.prefixes: Mapping[str, Collection[str]] = {}
-        """What the logs' paths start with, by folder."""
-        self.gone: set[str] = set()
-        """Watched folders that were removed: a new one of the same name may have the same inode."""
-
-    def take(self) -> Changes | None:
-        if not self._events:
-            return None
-        with self._lock:
-            changes = Changes(self._changed, self._events)
-            self._changed, self._events = set(), Counter()
-            return changes
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
-        if event.event_type in {"deleted", "moved"} and event.is_directory:
-            self.gone.add(source)
-        folder = os.path.dirname(source)
-        prefixes = self.prefixes.get(folder, ())
-        concerned = [prefix for prefix in prefixes if source.startswith(prefix) or target.startswith(prefix)]
-        with self._lock:
-            self._events[folder] += 1
-            self._changed.update(concerned)
-            is_too_many = self._events[folder] == TOO_MANY
-        if (concerned or is_too_many) and not self._wake.is_set():
-            self._wake.set()
 
 
 class Place(NamedTuple):
@@ -107,6 +59,33 @@ class Place(NamedTuple):
     prefix: str
     folder: str
     identity: tuple[int, int] | None
+
+
+def places(paths: Iterable[str]) -> tuple[Place, ...]:
+    """Return where changes of these paths and globs are seen now; like reading, this may hang."""
+    return tuple(_place(path) for path in paths)
+
+
+class _Notifier(FileSystemEventHandler):
+    """Sets the event for changes of paths that start like a log's: a folder may be busy with other files."""
+
+    def __init__(self, wake: threading.Event) -> None:
+        self._wake = wake
+        self.prefixes: Mapping[str, Collection[str]] = {}
+        """What the logs' paths start with, by folder."""
+        self.changed: set[str] = set()
+        """The prefixes of the logs that may have changed."""
+        self.gone: set[str] = set()
+        """Watched folders that were removed: a new one of the same name may have the same inode."""
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
+        if event.event_type in {"deleted", "moved"} and event.is_directory:
+            self.gone.add(source)
+        for prefix in self.prefixes.get(os.path.dirname(source), ()):
+            if source.startswith(prefix) or target.startswith(prefix):
+                self.changed.add(prefix)
+                self._wake.set()
 
 
 class _Watched(NamedTuple):
@@ -130,11 +109,10 @@ class DirectoryWatcher:
         self._clock = clock
         self._observer: BaseObserver | None = None
         self._watches: dict[str, _Watched] = {}
-        self._resting: frozenset[str] = frozenset()
         self._failed: dict[str, float] = {}
 
     def start(self) -> None:
-        """Start the watching thread; if that fails, no notification ever comes."""
+        """Start the watching thread; if that fails, no hint ever comes."""
         try:
             observer = Observer()
             observer.start()
@@ -143,49 +121,35 @@ class DirectoryWatcher:
             return
         self._observer = observer
 
-    def take_changes(self) -> Changes | None:
-        """Return what has changed since this was asked last, `None` if nothing has."""
-        return self._handler.take()
+    def take_changed(self) -> Collection[str]:
+        """Return the prefixes of the logs that may have changed since this was asked last."""
+        changed, self._handler.changed = self._handler.changed, set()
+        return changed
 
-    def refresh(self, found: Iterable[Place], resting: Collection[str] = ()) -> Collection[str]:
-        """
-        Watch the folders of these places that exist, and again those that were replaced; stop watching all others.
-
-        Args:
-            found: The places.
-            resting: Folders that are not watched for now.
-
-        Returns:
-            The folders that are watched now and were not before.
-        """
+    def refresh(self, found: Iterable[Place]) -> None:
+        """Watch the folders of these places that exist, and again those that were replaced; stop watching others."""
         observer = self._living()
         if observer is None:
-            return ()
+            return
         found = tuple(found)
-        self._handler.prefixes = _by_folder(found)
-        first = list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS]
-        wanted = {folder: identity for folder, identity in first if folder not in resting}
-        self._resting = frozenset(folder for folder, _ in first if folder in resting)
-        for folder in self._watches.keys() - wanted.keys():
-            self._forget(observer, folder)
+        prefixes: dict[str, set[str]] = {}
+        for place in found:
+            prefixes.setdefault(place.folder, set()).add(place.prefix)
+        self._handler.prefixes = prefixes
+        wanted = dict(list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS])
         self._failed = {folder: at for folder, at in self._failed.items() if folder in wanted}
         deaf = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
-        new = []
-        for folder, identity in wanted.items():
-            known = self._watches.get(folder)
-            if known is not None:
-                if known.identity == identity and folder not in self._handler.gone and known.watch not in deaf:
-                    continue
+        for folder, (watch, identity) in list(self._watches.items()):
+            if wanted.get(folder) != identity or folder in self._handler.gone or watch in deaf:
                 self._forget(observer, folder)
-            if identity is not None and self._watch(observer, folder, identity):
-                new.append(folder)
-        return new
+        for folder, wanted_identity in wanted.items():
+            if wanted_identity is not None and folder not in self._watches:
+                self._watch(observer, folder, wanted_identity)
 
     def covers(self, found: Iterable[Place]) -> bool:
-        """Tell whether changes of all these places are notified, but for rests; without places they are not."""
+        """Tell whether changes of all these places are notified; without places they are not."""
         folders = [place.folder for place in found]
-        watched = self._watches.keys() | self._resting
-        return bool(folders) and self._living() is not None and all(folder in watched for folder in folders)
+        return bool(folders) and self._living() is not None and all(folder in self._watches for folder in folders)
 
     def stop(self) -> None:
         """End the watching thread."""
@@ -201,10 +165,10 @@ class DirectoryWatcher:
             self._watches.clear()
         return self._observer
 
-    def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> bool:
+    def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> None:
         failed_at = self._failed.get(folder)
         if failed_at is not None and self._clock() - failed_at < RETRY_SECONDS:
-            return False
+            return
         try:
             self._watches[folder] = _Watched(observer.schedule(self._handler, folder, event_filter=_CHANGES), identity)
             self._failed.pop(folder, None)
@@ -212,8 +176,6 @@ class DirectoryWatcher:
             self._failed[folder] = self._clock()
             if failed_at is None:
                 log.warning("file_events.watch_failed", folder=folder, error=str(error), effect="the log is polled")
-            return False
-        return True
 
     def _forget(self, observer: BaseObserver, folder: str) -> None:
         watch, _ = self._watches.pop(folder)
@@ -222,23 +184,6 @@ class DirectoryWatcher:
             observer.unschedule(watch)
         except (KeyError, OSError):
             return  # It went with its folder.
-
-
-def places(paths: Iterable[str]) -> tuple[Place, ...]:
-    """Return where changes of these paths and globs are seen now; like reading, this may hang."""
-    return tuple(_place(path) for path in paths)
-
-
-def is_current(place: Place) -> bool:
-    """Tell whether the folder of a place is still the one that was found; like reading, this may hang."""
-    return _identity(place.folder) == place.identity
-
-
-def _by_folder(found: Iterable[Place]) -> dict[str, set[str]]:
-    prefixes: dict[str, set[str]] = {}
-    for place in found:
-        prefixes.setdefault(place.folder, set()).add(place.prefix)
-    return prefixes
 
 
 def _place(path: str) -> Place:

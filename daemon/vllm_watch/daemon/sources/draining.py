@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.sources.log_file import LogFile
-from vllm_watch.daemon.sources.read_counts import ReadCounts
+from vllm_watch.daemon.sources.log_file import LogFile, ReadCounts
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
@@ -40,9 +39,6 @@ class DrainingFiles:
     def __init__(self, counts: ReadCounts) -> None:
         self._counts = counts
         self._files: list[_DrainingFile] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
 
     @property
     def logs(self) -> list[LogFile]:
@@ -76,17 +72,17 @@ class DrainingFiles:
             try:
                 if file.log.was_rewritten():
                     # It holds something else now, such as the next copy of the log.
-                    self._counts.truncations += 1
+                    self._counts.add(truncations=1)
                     self._close(file)
                     continue
                 data = file.log.read()
             except OSError:
-                self._counts.read_errors += 1
+                self._counts.add(read_errors=1)
                 data = b""
             if data:
                 file.grown_at = now
-                batch = file.reader.read(file.log.lines(data), ArrivalTimes(now))
-                self._counts.add(batch, len(data))
+                batch = file.reader.read(file.log.framer.feed(data), ArrivalTimes(now))
+                self._counts.add_read(batch, len(data))
                 batches.append(batch)
             elif now - file.grown_at >= ROTATE_WAIT and not (is_successor_empty and self._may_be_written(file)):
                 self._close(file)
@@ -100,7 +96,7 @@ class DrainingFiles:
 
     def _close(self, file: _DrainingFile) -> None:
         self._files.remove(file)
-        self._counts.skipped_bytes += file.log.framer.pending
+        self._counts.add(skipped_bytes=file.log.framer.pending)
         self._counts.close(file.log)
 
     def _may_be_written(self, file: _DrainingFile) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Follows one path: notices when the path names another file, and continues to read the files that it named before.
+Follows one path: reads the file that it names, and first those that it named before and that are not read to their end.
 
-This module handles a path that names no file for a while, or a file that cannot be opened: the files that are already
-open are still read.
+This module handles rotation, truncation, a path that names no file for a while, files that cannot be opened or read
+(those after them wait only for a limited time) and a backlog that is too long to read completely.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from __future__ import annotations
 import math
 import os
 
+from collections import deque
 from contextlib import suppress
+from copy import copy
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.sources.checkpoint import FilePosition
-from vllm_watch.daemon.sources.file_queue import FileQueue
-from vllm_watch.daemon.sources.log_file import LogFile
-from vllm_watch.daemon.sources.open_file import FileId, FileState
-from vllm_watch.daemon.sources.queued_file import QueuedFile
-from vllm_watch.daemon.sources.read_counts import ReadCounts
-from vllm_watch.daemon.sources.resumption import ResumePoint, Resumption
-from vllm_watch.daemon.sources.rotation import ROTATE_WAIT, RotatedFiles
-from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH, read_history, recent_start, skip_into
+from vllm_watch.daemon.sources.draining import DrainingFiles
+from vllm_watch.daemon.sources.log_file import READ_SIZE, FileId, FileState, LogFile, ReadCounts
+from vllm_watch.daemon.sources.rotation import ROTATE_WAIT, ResumePoint, RotatedFiles
+from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH, read_history, recent_start, skip_into, times_of
 
 
 MAX_READS = 32
 """Pieces read in one poll, so that nothing else waits for a backlog."""
+
+MAX_BACKLOG = 1024 * 1024 * 1024
+"""Bytes of backlog that are read: of a longer one the first part is skipped, and counted."""
+
+LIST_SECONDS = 5.0
+"""How often the folder of an empty log is listed although nothing shows a change: two writes may have the same time."""
 
 
 class FileFollower:
@@ -39,70 +43,57 @@ class FileFollower:
         reader: Reads the lines of its files.
 
     Attributes:
-        path: The path.
         read_until: A moment, in seconds since the epoch, before which all that was written had been read; the caller
             sets it.
+        position: How far the oldest unread file had been read after the last poll: everything after it is read again.
         problem: Why the path had no readable file at the last poll, if it had none.
+        is_failing: Whether the file itself could not be read at the last poll, and not only its path.
+        has_more: Whether the last poll stopped before the end of what was there.
     """
 
     def __init__(self, path: str, counts: ReadCounts, reader: LogReader) -> None:
-        self.path = path
         self.read_until = 0.0
+        self.position: FilePosition | None = None
         self.problem: OSError | None = None
+        self.is_failing = self.has_more = False
+        self._path = path
         self._counts = counts
+        self._reader = reader
+        """Reads the lines of the oldest file."""
         self._rotated = RotatedFiles(path, counts)
-        self._queue = FileQueue(path, LogFile(path), self._rotated, counts, reader)
+        self._files = deque([LogFile(path)])
+        """The files to be read, the oldest first, and last the one that the path names now."""
+        self._draining = DrainingFiles(counts)
+        self._is_after_gap = self._is_at_end = False
         self._unseen_since: float | None = None
-        self._grown_at = float("-inf")
+        self._grown_at = -math.inf
+        self._listed: tuple[FileState, float] | None = None
+        """The state of a file of which nothing was read, when copies of it were looked for last, and when that was."""
 
     @property
     def logs(self) -> list[LogFile]:
         """The files that are open, the oldest first."""
-        return self._queue.logs
+        return [*self._draining.logs, *self._files]
 
     @property
-    def file_ids(self) -> set[FileId]:
-        """The files that are open."""
-        return self._queue.file_ids
-
-    @property
-    def present_id(self) -> FileId:
+    def present(self) -> LogFile:
         """The file that the path named last."""
-        return self._queue.present.log.file_id
-
-    @property
-    def real_path(self) -> str:
-        """Where the file is that the path named last, with all links resolved."""
-        return self._queue.present.log.real_path
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the file itself could not be read at the last poll, and not only its path."""
-        return self._queue.problem is not None
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the last poll stopped before the end of what was there."""
-        return self._queue.has_more
+        return self._files[-1]
 
     @property
     def has_read_all(self) -> bool:
         """Whether the last poll read all that there was: nothing failed, and nothing is left for the next one."""
         return self.problem is None and not self.has_more
 
-    @property
-    def position(self) -> FilePosition | None:
-        """How far the oldest unread file had been read after the last poll: everything after it is read again."""
-        return self._queue.position
-
     def lag(self) -> int:
-        """Return how many bytes are not read yet, an unfinished line included."""
-        return self._queue.lag()
-
-    def is_at(self, point: ResumePoint) -> bool:
-        """Tell whether reading stopped at a point in the path's present file. Raises `OSError`."""
-        log = self._queue.present.log
-        return point.position.offset > 0 and log.is_at(point.position)
+        """Return how many bytes are not read yet, an unfinished line included; what came after a poll is not asked."""
+        if self._is_at_end:
+            return self.present.framer.pending
+        lag = 0
+        for log in self._files:
+            with suppress(OSError):
+                lag += max(log.size() - log.offset, 0) + log.framer.pending
+        return lag
 
     def start(
         self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH, since: float = math.inf
@@ -117,13 +108,15 @@ class FileFollower:
             since: When the server was watched already: without a point, a later start and what follows is for `poll`.
         """
         if point is not None:
-            return Resumption(self._queue, self._rotated, self._counts).resume(point, now, max_search)
-        log, reader = self._queue.present.log, self._queue.reader
+            batches = self._resume(point, now, max_search)
+            self._note_backlog(now)
+            return batches
+        log = self.present
         start = None if since > now else recent_start(log, since, now, max_search)
         if start is None:
-            return read_history(log, reader, log.size(), now, max_search)
-        skip_into(log, reader, start)
-        self._queue.note_backlog(now)
+            return read_history(log, self._reader, log.size(), now, max_search)
+        skip_into(log, self._reader, start)
+        self._note_backlog(now)
         return []
 
     def poll(self, now: float, max_reads: int = MAX_READS) -> list[LogBatch]:
@@ -132,12 +125,15 @@ class FileFollower:
         self._check_path(now)
         if self.has_more:
             with suppress(OSError):
-                self._queue.skip_far_behind()
-        batches = self._queue.read(now, max_reads)
-        self.problem = self._queue.problem or self.problem
+                self._skip_far_behind()
+        batches = self._read(now, max_reads)
         if batches:
             self._grown_at = now
-        self._queue.note_position()
+        log = self._files[0]
+        with suppress(OSError):  # Of a file that cannot be read now the last position stays.
+            # Nothing identifies an empty file, and its writer may not have opened it yet.
+            last = self._draining.last_named if log.offset == 0 else None
+            self.position = (last or log).position(self._path)
         return batches
 
     def is_over(self, now: float) -> bool:
@@ -160,47 +156,164 @@ class FileFollower:
             and now - self._grown_at >= ROTATE_WAIT
         )
 
-    def resume_point(self) -> ResumePoint | None:
-        """Return where to resume when the path names something again."""
-        if self.position is None:
-            return None
+    def close(self) -> ResumePoint | None:
+        """Close all files; return where to resume when the path names something again."""
         modified = 0.0
         with suppress(OSError):
-            modified = self._queue.present.log.modified()
-        return ResumePoint(self.position, modified, is_same_run=True)
+            modified = self.present.modified()
+        self._draining.close()
+        for log in self._files:
+            self._counts.close(log)
+        return None if self.position is None else ResumePoint(self.position, modified, is_same_run=True)
 
-    def close(self) -> None:
-        """Close all files."""
-        self._queue.close()
+    def _resume(self, point: ResumePoint, now: float, max_search: int) -> list[LogBatch]:
+        """Continue in the file in which reading stopped, knowing what was open there, or read what came after it."""
+        if not self.present.is_at(point.position):
+            rotated, is_found = self._rotated.since(point, self.present)
+            self._files.extendleft(reversed(rotated))
+            if not is_found:
+                return []
+        log, batches = self._files[0], list[LogBatch]()
+        if point.is_same_run:
+            skip_into(log, self._reader, point.position.offset)
+        else:
+            batches = read_history(log, self._reader, point.position.offset, now, max_search)
+        log.resume_at(point.position)
+        self._counts.add(rotations=len(self._files) - 1)
+        return batches
+
+    def _note_backlog(self, now: float) -> None:
+        """Note that what all files hold now was written before they were found, and skip what is too much of it."""
+        for log in self._files:
+            log.printed, log.printed_until = times_of(log, log.offset, now), log.size()
+        self._skip_far_behind()
+
+    def _skip_far_behind(self) -> None:
+        """Skip the first part of a backlog of more than `MAX_BACKLOG`, and count it. Raises `OSError`."""
+        too_much = self.lag() - MAX_BACKLOG
+        for log in self._files:
+            if too_much <= 0:
+                return
+            offset, line_start = log.offset, log.line_start
+            skip_into(log, self._reader, min(offset + too_much, log.size()))
+            # The line that this leads into is known from its start, and read.
+            self._counts.add(skipped_bytes=max(log.line_start - line_start, 0))
+            self._is_after_gap = True
+            too_much -= log.offset - offset
 
     def _check_path(self, now: float) -> None:
         """Compare the file that the path names now with the one it named before."""
         try:
-            status = os.stat(self.path)
-            if FileId(status.st_dev, status.st_ino) != self._queue.present.log.file_id:
-                self._queue_successors(now)
+            status = os.stat(self._path)
+            if FileId(status.st_dev, status.st_ino) != self.present.file_id:
+                self._append_successors(now)
             self._unseen_since = None
         except OSError as error:
             self.problem = error
             if self._unseen_since is None:
                 self._unseen_since = now
+            with suppress(OSError):  # Files may come and go, and be compressed, while each poll finds no name.
+                self._append_successors(now, is_there=False)
 
-    def _queue_successors(self, now: float) -> None:
-        """Queue the path's new file, and before it those that it named between two polls."""
-        new = LogFile(self.path)
-        lost = self._counts.files_lost
+    def _append_successors(self, now: float, *, is_there: bool = True) -> None:
+        """Have the path's new file read, if there is one, and first those that the path named between two polls."""
+        new = [LogFile(self._path)] if is_there else []
+        lost = self._counts.total.files_lost
         try:
-            between = self._rotated.after(self._queue.present.log, self.file_ids | {new.file_id}, now)
+            known = {log.file_id for log in (*self.logs, *new)}
+            successors = [*self._rotated.after(self.present, known, now, self.position), *new]
         except OSError:
-            new.close()
+            for log in new:
+                log.close()
             raise
-        is_after_gap = self._counts.files_lost > lost  # Which one is missing is not known.
-        successors = []
-        for each in between:
-            if self._queue.is_read_copy(each):
-                each.log.close()
-            else:
-                successors.append(QueuedFile(each.log, is_after_gap))
-        successors.append(QueuedFile(new, is_after_gap))
-        self._counts.rotations += len(successors)
-        self._queue.append(successors)
+        for log in successors:
+            log.is_after_gap = self._counts.total.files_lost > lost  # Which one is missing is not known.
+        self._counts.add(rotations=len(successors))
+        self._is_at_end = self._is_at_end and not successors
+        self._files.extend(successors)
+
+    def _read(self, now: float, max_reads: int) -> list[LogBatch]:
+        """Read what was written since the last poll, first by writers that still have an older file open."""
+        self.has_more = self.is_failing = self._is_at_end = False
+        is_successor_empty = len(self._files) == 1 and self.present.offset == 0
+        batches = self._draining.read(now, is_successor_empty=is_successor_empty)
+        while True:
+            log = self._files[0]
+            self._is_after_gap |= log.is_after_gap
+            log.is_after_gap = False
+            try:
+                max_reads = self._read_file(log, max_reads, now, batches)
+                log.failing_since = None
+            except OSError as error:
+                if not self._give_up(log, error, now):
+                    return batches
+                continue
+            if not max_reads:
+                self.has_more = True
+                return batches
+            if self._files[0] is not log:
+                continue  # A copy was found that is to be read first.
+            if len(self._files) == 1:
+                self._is_at_end = True
+                return batches
+            self._files.popleft()
+            self._draining.add(log, copy(self._reader), now)
+            if self._files[0].offset == 0:
+                self._files[0].framer.follow(log.framer)  # A container's line may continue here.
+
+    def _read_file(self, log: LogFile, reads: int, now: float, batches: list[LogBatch]) -> int:
+        """Read the oldest file to its end, or until the pieces are used up; return how many may still be read."""
+        if log.was_rewritten():
+            self._start_again(log, now)
+        elif log.offset == 0 and log is self.present:
+            self._files.extendleft(reversed(self._copies_of_unread(log, now)))
+        while reads and self._files[0] is log and (data := log.read()):
+            reads -= 1
+            batch = self._reader.read(log.framer.feed(data), log.times(now))
+            self._counts.add_read(batch, len(data))
+            batches.append(batch._replace(is_after_gap=True) if self._is_after_gap else batch)
+            self._is_after_gap = False
+            if len(data) < READ_SIZE and log is self.present:
+                break  # Its end; what comes meanwhile is for the next poll.
+        return reads
+
+    def _start_again(self, log: LogFile, now: float) -> None:
+        """Go back to the start of a file that was rewritten, and read first the copies that hold what was unread."""
+        lost = self._counts.total.files_lost
+        copies = self._rotated.copies(log, {each.file_id for each in self.logs}, self.position, now)
+        if self._counts.total.files_lost > lost:
+            for each in (*copies, log):
+                each.is_after_gap = True
+        self._counts.add(truncations=1, skipped_bytes=0 if copies else log.framer.pending)
+        log.rewind()
+        log.printed = None
+        if not copies or copies[0].offset == 0:
+            self._reader.start_file()
+        self._files.extendleft(reversed(copies))
+
+    def _copies_of_unread(self, log: LogFile, now: float) -> list[LogFile]:
+        """Open the copies of a file of which nothing was read: only they show its truncation."""
+        state = log.state()
+        if self._listed is not None and state == self._listed[0] and now < self._listed[1] + LIST_SECONDS:
+            return []
+        self._listed = None  # If listing fails it is tried again.
+        copies = self._rotated.copies(log, {each.file_id for each in self.logs}, self.position, now)
+        self._listed = state, now
+        return copies
+
+    def _give_up(self, log: LogFile, error: OSError, now: float) -> bool:
+        """Count that a file cannot be read; return whether it is given up after a while, for the files after it."""
+        self._counts.add(read_errors=1)
+        if log.failing_since is None:
+            log.failing_since = now
+        if len(self._files) > 1 and now - log.failing_since >= ROTATE_WAIT:
+            self._counts.add(files_lost=1)
+            self._files.popleft()
+            self._files[0].is_after_gap = True
+            self._counts.close(log)
+            return True
+        self.is_failing, self.problem = True, error
+        with suppress(OSError):  # Its handle on a network file system may have expired.
+            names = [each.path for each in self._rotated.all() if each.file_id == log.file_id]
+            any(log.reopen(name) for name in [self._path, *names])
+        return False

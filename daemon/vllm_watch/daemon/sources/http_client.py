@@ -2,36 +2,41 @@
 """
 Requests to one server, each within one deadline, and independent of the process's environment.
 
-This module handles servers that answer slowly, byte by byte, or never. The library `requests` prepares requests, and
-`http.client` sends them: it takes no proxies and passwords from the environment, keeps no cookies, follows no redirect,
-and costs a scrape a tenth of what an adapter of `requests` does.
+This module handles servers that answer slowly, byte by byte, never, or without end. `requests` sends them, through an
+adapter with one connection of the standard library: the extra `grafana` puts another urllib3 under requests' own one,
+and neither has a deadline for a whole answer. There are no proxies, passwords or authorities from the environment, no
+cookies, and no redirect is followed.
 """
 
 from __future__ import annotations
 
 import http.client
-import os
+import io
 import socket
 import ssl
 import threading
 import time
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import requests
 
+from requests.adapters import BaseAdapter
+from requests.structures import CaseInsensitiveDict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
+from vllm_watch import __version__
 from vllm_watch.daemon.catalog.reasons import MetricsReason, ProbeReason
-from vllm_watch.daemon.sources.alarms import ALARMS, Alarm
 from vllm_watch.daemon.support.errors import causes_of
 
 
-HTTP_1_1 = 11
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 
 NO_HTTP: Final = "no_http"
 """The reason of an answer that is no HTTP; the caller replaces it by one that says what it expected."""
@@ -47,10 +52,6 @@ _CAUSES: tuple[tuple[tuple[type[BaseException], ...], RequestReason], ...] = (
     ((ConnectionError,), "unreachable"),
     ((http.client.HTTPException,), NO_HTTP),
 )
-
-_CODING = "Content-Encoding"
-
-T = TypeVar("T")
 
 
 class TlsOptions(NamedTuple):
@@ -70,36 +71,23 @@ class RequestError(Exception):
 
 
 class Deadline:
-    """
-    Ends a request when its time is over, by shutting its socket down.
-
-    A socket's own timeout starts again with every byte. What is shut down is a duplicate of the socket: TLS takes the
-    first one over, and a duplicate's number is no one else's for as long as it is held.
-    """
+    """The end of the time for all that is sent and received together."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._alarm: Alarm | None = None
         self._end = 0.0
-        self._turn = 0
-        """Counts starts and stops: an alarm that comes late is not for what runs then."""
-        self.is_over = False
 
     def start(self, seconds: float) -> None:
         """Start the time."""
-        with self._lock:
-            self.is_over = False
-            self._end = time.monotonic() + seconds
-            self._turn += 1
-            self._alarm = ALARMS.set(seconds, partial(self._expire_in, self._turn))
+        self._end = time.monotonic() + seconds
 
-    def stop(self) -> None:
-        """Stop the time; from now on `is_over` tells whether it ran out."""
-        with self._lock:
-            self._turn += 1
-            if self._alarm is not None:
-                self._alarm.cancel()
+    def expire(self) -> None:
+        """End the time now. May be called from any thread."""
+        self._end = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._end
 
     def remaining(self) -> float:
         """Return the seconds that are left; raises `TimeoutError` if there are none."""
@@ -108,216 +96,238 @@ class Deadline:
             raise TimeoutError("the time for the whole request is over")
         return seconds
 
-    def watch(self, connection: socket.socket) -> socket.socket:
-        """Make this the socket that is shut down; return it."""
-        self.forget()
-        with self._lock:
-            self._socket = connection.dup()
-            if self.is_over:
-                _shut_down(self._socket)
-        return connection
 
-    def expire(self) -> None:
-        """End the request now. May be called from any thread."""
-        with self._lock:
-            self._end_request()
-
-    def _expire_in(self, turn: int) -> None:
-        """End the request, if it is still the one for which the time was started."""
-        with self._lock:
-            if turn == self._turn:
-                self._end_request()
-
-    def _end_request(self) -> None:
-        self.is_over = True
-        if self._socket is not None:
-            _shut_down(self._socket)
-
-    def forget(self) -> None:
-        """Close the duplicate of the socket."""
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
-
-
-class BoundedClient:
+class HttpClient:
     """
-    Requests to one server, each exchange within one deadline; `run` is for one thread at a time, `close` for any.
+    Requests to one server, over one connection; `within_time` is for one thread at a time, `close` for any.
 
     Args:
-        timeout: Seconds for all that one `run` does, whatever the server drips.
+        timeout: Seconds for all that is done in one `within_time`, whatever the server drips.
         tls: For ``https`` URLs.
     """
 
     def __init__(self, timeout: float, tls: TlsOptions) -> None:
         self._timeout = timeout
-        self._tls = tls
         self._deadline = Deadline()
         self._running = threading.Lock()
-        """Held while there is a request: only then is the connection in use."""
-        self._connection: http.client.HTTPConnection | None = None
-        self._place: tuple[str, str, int] | None = None
-        """The scheme, host and port of the connection."""
-        self._has_kept_connection = False
+        """Held while the connection is in use."""
+        self._adapter = _Adapter(self._deadline, tls)
+        self._session = _Session()
+        self._session.trust_env = False
+        self._session.headers.clear()
+        self._session.headers["User-Agent"] = f"vllm-watch/{__version__}"
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._adapter)
 
-    def run(self, ask: Callable[[], T]) -> T:
+    @contextmanager
+    def within_time(self) -> Iterator[None]:
         """
-        Return what `ask` makes of the answers to what it sends.
+        Limit the time of what is sent and received in a ``with`` block.
 
         Raises:
             RequestError: There was no good answer, or not in time.
         """
-        try:
-            with self._running:
-                return self._run(ask)
-        finally:
-            if self._deadline.is_over:  # Perhaps since it ended: who closed took it for one that is still running.
-                self.close()
+        is_good = False
+        with self._running:
+            self._deadline.start(self._timeout)
+            try:
+                yield
+                is_good = True
+            except (http.client.HTTPException, OSError, ValueError) as error:
+                raise RequestError("timeout" if self._deadline.is_over else _reason(error)) from None
+            except RequestError as error:
+                raise RequestError("timeout" if self._deadline.is_over else error.reason) from None
+            finally:
+                if not is_good or self._deadline.is_over:
+                    self._adapter.close()
 
-    def send(self, request: requests.PreparedRequest) -> http.client.HTTPResponse:
-        """Return the answer's head; its body is still to be read."""
-        if self._has_kept_connection:
-            self._has_kept_connection = False
-            with suppress(ConnectionError, http.client.HTTPException):
-                return self._send_once(request)
-            # A server may close a kept connection just when it is used again: uvicorn does after 5 s of silence.
-            self._drop_connection()
-        return self._send_once(request)
-
-    def keep(self, response: http.client.HTTPResponse) -> None:
-        """Keep the connection for the next request if the server does: the body has been read to its end."""
-        self._has_kept_connection = response.version >= HTTP_1_1 and not response.will_close
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str | None], body: bytes | None = None
+    ) -> requests.Response:
+        """Return the answer's head; its body is still to be read, and the answer to be closed."""
+        return self._session.request(method, url, headers=headers, data=body, stream=True, allow_redirects=False)
 
     def close(self) -> None:
         """End a request that is running, and close the connection."""
         self._deadline.expire()
+        self._adapter.shut_down()
         if self._running.acquire(blocking=False):  # Otherwise the request that ends now closes it.
-            self._drop_connection()
+            self._adapter.close()
             self._running.release()
 
-    def _run(self, ask: Callable[[], T]) -> T:
-        if not all(os.access(path, os.R_OK) for path in self._tls if path):
-            raise RequestError("tls_error")
-        is_good = False
-        self._deadline.start(self._timeout)
-        try:
-            made = ask()
-            is_good = True
-        except (http.client.HTTPException, OSError, ValueError) as error:
-            raise RequestError("timeout" if self._deadline.is_over else _reason(error)) from None
-        except RequestError as error:
-            raise RequestError("timeout" if self._deadline.is_over else error.reason) from None
-        finally:
-            self._deadline.stop()
-            if not is_good or self._deadline.is_over or not self._has_kept_connection:
-                self._drop_connection()
-        # A socket that was shut down looks like one that the server closed: the body may be incomplete.
-        if self._deadline.is_over:
-            raise RequestError("timeout")
-        return made
 
-    def _send_once(self, request: requests.PreparedRequest) -> http.client.HTTPResponse:
-        connection = self._connection_for(request.url or "")
-        if connection.sock is not None:
-            connection.sock.settimeout(self._deadline.remaining())
-        connection.request(request.method or "", request.path_url, request.body, request.headers)
-        return connection.getresponse()
-
-    def _connection_for(self, url: str) -> http.client.HTTPConnection:
-        parts = urlsplit(url)
-        kind = _SecureConnection if parts.scheme == "https" else _Connection
-        place = (parts.scheme, parts.hostname or "", parts.port or kind.default_port)
-        if self._connection is None or place != self._place:
-            self._drop_connection()
-            self._connection, self._place = kind(place[1], place[2], self._deadline, self._tls), place
-        return self._connection
-
-    def _drop_connection(self) -> None:
-        self._has_kept_connection = False
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._deadline.forget()
+def refuse_encoded(response: requests.Response) -> None:
+    """Raise `RequestError` if a body is compressed: that was not asked for, and it could be of any size."""
+    codings = response.headers.get("Content-Encoding", "").split(",")
+    if any(coding.strip().lower() not in {"", "identity"} for coding in codings):
+        raise RequestError("encoded")
 
 
-def is_encoded(response: http.client.HTTPResponse) -> bool:
-    """Tell whether a body is compressed, although that was not asked for."""
-    return any(coding.strip().lower() not in {"", "identity"} for coding in response.headers.get_all(_CODING, ()))
-
-
-def body_pieces(response: http.client.HTTPResponse, size: int, limit: int) -> Iterator[bytes]:
+def body_pieces(response: requests.Response, size: int, limit: int) -> Iterator[bytes]:
     """
     Yield an answer's body as it was sent, in pieces of at most `size` bytes.
 
     Raises:
         RequestError: The body is longer than `limit` bytes, does not come in time, or ends too early.
     """
+    raw = cast("http.client.HTTPResponse", response.raw)
     total = 0
     try:
-        while piece := response.read(size):
+        while piece := raw.read(size):
             total += len(piece)
             if total > limit:
                 raise RequestError("too_large")
             yield piece
     except (http.client.HTTPException, OSError) as error:
         raise RequestError("timeout" if _is_caused_by(error, (TimeoutError,)) else "incomplete") from None
-    if response.length:  # http.client tells of a chunk that is missing, and not of an end that came too early.
+    if raw.length:  # http.client tells of a chunk that is missing, and not of an end that came too early.
         raise RequestError("incomplete")
 
 
-class _Response(http.client.HTTPResponse):
-    """An answer whose chunks have no size below 0: of -1 bytes http.client would read all that comes at once."""
+class _Session(requests.Session):
+    """A session that does not even look where a redirect leads: it would read the answer's body, however long."""
 
-    def _read_next_chunk_size(self) -> int:
-        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # There is no public name for it.
-        if size < 0:
-            raise ValueError("a chunk's size is below 0")  # As for a size that is no number.
-        return size
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """There is none."""
+
+
+class _Adapter(BaseAdapter):
+    """Sends what `requests` has prepared over one connection, which is kept where the server keeps it."""
+
+    def __init__(self, deadline: Deadline, tls: TlsOptions) -> None:
+        super().__init__()
+        self._deadline = deadline
+        self._tls = tls
+        self._connection: _Connection | None = None
+        self._place: tuple[str, str] | None = None
+        """The scheme and address of the connection."""
+
+    def send(self, request: requests.PreparedRequest, *_: object, **_options: object) -> requests.Response:
+        """Return the answer to a request; its body is read from `raw`."""
+        connection = self._connection_to(request.url or "")
+        if connection.sock is not None:
+            # A server may close a kept connection just when it is used again: uvicorn does after 5 s of silence.
+            with suppress(ConnectionError, http.client.HTTPException):
+                return self._exchange(request, connection)
+            connection.close()
+        return self._exchange(request, connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def shut_down(self) -> None:
+        """End what a thread waits for."""
+        if self._connection is not None and self._connection.socket is not None:
+            with suppress(OSError):  # The server may have been faster.
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def _connection_to(self, url: str) -> _Connection:
+        parts = urlsplit(url)
+        place = parts.scheme, parts.netloc
+        if self._connection is None or self._place != place:
+            self.close()
+            tls = self._tls if parts.scheme == "https" else None
+            port = parts.port or (http.client.HTTP_PORT if tls is None else http.client.HTTPS_PORT)
+            self._connection, self._place = _Connection(parts.hostname or "", port, self._deadline, tls), place
+        return self._connection
+
+    def _exchange(self, request: requests.PreparedRequest, connection: _Connection) -> requests.Response:
+        if connection.sock is not None:
+            connection.sock.settimeout(self._deadline.remaining())
+        connection.request(request.method or "", request.path_url, request.body, request.headers)
+        raw = connection.getresponse()
+        response = requests.Response()
+        response.raw, response.request, response.url = raw, request, request.url or ""
+        response.status_code = raw.status
+        # Of a header that is there twice both values are kept: two lengths are none.
+        response.headers = CaseInsensitiveDict({name: ", ".join(raw.headers.get_all(name, ())) for name in raw.headers})
+        return response
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection whose socket a deadline shuts down."""
+    """A connection whose every wait has the time that is left."""
 
-    response_class = _Response
-
-    def __init__(self, host: str, port: int, deadline: Deadline, tls: TlsOptions) -> None:
+    def __init__(self, host: str, port: int, deadline: Deadline, tls: TlsOptions | None) -> None:
+        if tls is not None:
+            self.default_port = http.client.HTTPS_PORT
         super().__init__(host, port)
+        self.response_class = partial(_Response, deadline)  # type: ignore[assignment]  # It is only called.
         self._deadline = deadline
         self._tls = tls
+        self.socket: socket.socket | None = None
+        """The last one, also once http.client has let go of it: it does before an answer is read that is the last."""
 
     def connect(self) -> None:
         """Connect to the first of the host's addresses that accepts, all within the deadline."""
-        seconds = _time_per_address(self.host, self.port, self._deadline)
-        self.sock = self._deadline.watch(socket.create_connection((self.host, self.port), seconds))
+        context = None if self._tls is None else _tls_context(self._tls)
+        addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        # They are tried in turn, each with a timeout of its own.
+        seconds = self._deadline.remaining() / len(addresses)
+        self.sock = socket.create_connection((self.host, self.port), seconds)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.settimeout(self._deadline.remaining())
+        if context is not None:
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+        self.socket = self.sock
 
 
-class _SecureConnection(_Connection):
-    """The same over TLS."""
+class _Response(http.client.HTTPResponse):
+    """An answer each of whose pieces has the time that is left."""
 
-    default_port = http.client.HTTPS_PORT
+    def __init__(self, deadline: Deadline, connection: socket.socket, method: str | None = None) -> None:
+        super().__init__(connection, method=method)
+        self.fp = io.BufferedReader(_InTime(connection, self.fp.detach(), deadline))
+        self._connection = connection
 
-    def connect(self) -> None:
-        """Connect, and check the server's certificate."""
-        super().connect()
-        tls = self._tls
+    def close(self) -> None:
+        """Make the connection useless if there is more of the answer to come."""
+        if not self.isclosed():
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+        super().close()
+
+    def _read_next_chunk_size(self) -> int:
+        """Raise for a size below 0 as for one that is no number: of -1 bytes all that comes would be read at once."""
+        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # There is no public name for it.
+        if size < 0:
+            raise ValueError("a chunk's size is below 0")
+        return size
+
+
+class _InTime(io.RawIOBase):
+    """What comes from a socket: its own timeout would start again with every byte."""
+
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, deadline: Deadline) -> None:
+        super().__init__()
+        self._connection = connection
+        self._raw = raw
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        """Read what there is, or wait for it as long as the deadline says."""
+        self._connection.settimeout(self._deadline.remaining())
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._raw.close()
+        super().close()
+
+
+def _tls_context(tls: TlsOptions) -> ssl.SSLContext:
+    try:
         context = ssl.create_default_context(cafile=tls.ca_file or DEFAULT_CA_BUNDLE_PATH)
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file)
-        self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
-
-
-def _time_per_address(host: str, port: int, deadline: Deadline) -> float:
-    """Return the seconds for each of a host's addresses: they are tried in turn, each with a timeout of its own."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return deadline.remaining() / len(addresses)
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):  # The server may have been faster.
-        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        raise ssl.SSLError("a file for TLS cannot be read") from error
+    return context
 
 
 def _reason(error: BaseException) -> RequestReason:

@@ -6,22 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import requests
-
-from vllm_watch import __version__
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
-    BoundedClient,
+    HttpClient,
     RequestError,
     TlsOptions,
     body_pieces,
-    is_encoded,
+    refuse_encoded,
 )
 
 
 _PIECE = 256 * 1024
 _MEBIBYTE = 1024 * 1024
-_REASONS: Mapping[str, str] = {
+_SENTENCES: Mapping[str, str] = {
     "refused": "nothing listens at this address",
     "timeout": "no whole answer within {timeout:g} s",
     "unreachable": "the address cannot be reached, or the connection broke",
@@ -73,13 +70,11 @@ class HttpReader:
     ) -> None:
         self.url = url.rstrip("/")
         self._limits = limits
-        self._client = BoundedClient(limits.timeout, tls or TlsOptions())
-        self._headers = {"Accept": "application/json, text/plain", "User-Agent": f"vllm-watch/{__version__}"}
-        if authorization is not None:
-            self._headers["Authorization"] = authorization
+        self._client = HttpClient(limits.timeout, tls or TlsOptions())
+        self._headers = {"Accept": "application/json, text/plain", "Authorization": authorization}
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; a request that is running ends."""
         self._client.close()
 
     def get(self, path: str) -> tuple[int, bytes]:
@@ -89,18 +84,11 @@ class HttpReader:
         Raises:
             ValueError: There is no whole answer; the message says why.
         """
-        request = requests.Request("GET", self.url + path, headers=self._headers).prepare()
-
-        def ask() -> tuple[int, bytes]:
-            with self._client.send(request) as response:
-                if is_encoded(response):
-                    raise RequestError("encoded")
-                body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
-                self._client.keep(response)
-                return response.status, body
-
         try:
-            return self._client.run(ask)
+            with self._client.within_time(), self._client.send("GET", self.url + path, self._headers) as response:
+                refuse_encoded(response)
+                body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
+                return response.status_code, body
         except RequestError as error:
-            reason = _REASONS.get(error.reason, error.reason)
-            raise ValueError(reason.format_map(self._limits._asdict())) from None
+            sentence = _SENTENCES.get(error.reason, error.reason)
+            raise ValueError(sentence.format_map(self._limits._asdict())) from None

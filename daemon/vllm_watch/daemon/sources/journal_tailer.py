@@ -3,7 +3,7 @@
 One unit's lines from systemd's journal, through ``journalctl``: it knows the journal's formats, rights and rotations.
 
 This module handles a journal that does not know the cursor of an earlier run. Where it resumes after a cursor, the last
-lines up to it are read first, as history. One that cannot be read is handled in `journal_follower`.
+lines up to it are read first, as history. One that cannot be read is handled in `journalctl`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.sources.journal_entries import FIELDS
-from vllm_watch.daemon.sources.journal_follower import JournalFollower
-from vllm_watch.daemon.sources.journal_history import HISTORY_LINES, HistoryRun
 from vllm_watch.daemon.sources.journal_reader import JournalReader
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, HistoryRun, JournalFollower
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 class JournalTailer:

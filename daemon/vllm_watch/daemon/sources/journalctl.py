@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A running journalctl: the child process, the thread that reads its output, and the delay before it is started again.
+Running journalctl: a child process with the thread that reads its output, one that is kept running, and one that ends.
 
-This module handles a journalctl that hangs, prints too much, or ends.
+This module handles a journalctl that hangs, prints too much or never, ends, or may not read the journal. What is read
+of the journal, and what its lines mean, is for others to decide: `journal_tailer`, `kernel_log`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import subprocess
 import threading
 
 from collections.abc import Sequence
+from typing import Literal
 
 from vllm_watch.daemon.reading.framing import LineFramer
+from vllm_watch.daemon.support.restart_delay import RestartDelay
 
 
 QUEUE_SIZE = 4 * 1024 * 1024
@@ -23,9 +26,6 @@ QUEUE_SIZE = 4 * 1024 * 1024
 MAX_ENTRY = 1024 * 1024
 """Longer entries are no lines of a log: a message of `MAX_LINE` bytes takes five characters for each at most."""
 
-FIRST_DELAY = 1.0
-MAX_DELAY = 60.0
-
 _READ_SIZE = 64 * 1024
 _ERRORS_SIZE = 4096
 _CHECK_SECONDS = 0.2
@@ -33,33 +33,15 @@ _PATIENCE = 0.8
 # The last of them ends the hint that others' messages are not shown.
 _NO_PERMISSION = (b"insufficient permissions", b"Permission denied", b"turn off this notice")
 
+JournalReason = Literal["ok", "starting", "no_entries", "permission_denied", "journalctl_missing", "journal_failed"]
 
-class RestartDelay:
-    """
-    When a child is started again: after a delay that doubles with each failure in a row.
+SETTLED_AFTER = 10.0
+"""Seconds without output after which journalctl counts as having printed all that there was."""
 
-    Args:
-        first: The first delay, in seconds.
-        longest: The longest.
-    """
+HISTORY_LINES = 2000
 
-    def __init__(self, first: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
-        self._first, self._longest = first, longest
-        self._delay = first
-        self._retry_at = float("-inf")
-
-    def is_over(self, now: float) -> bool:
-        """Tell whether the child may be started."""
-        return now >= self._retry_at
-
-    def fail(self, now: float) -> None:
-        """Note that the child failed."""
-        self._retry_at = now + self._delay
-        self._delay = min(2 * self._delay, self._longest)
-
-    def reset(self) -> None:
-        """Note that the child works: the next failure is the first one."""
-        self._delay = self._first
+MAX_SECONDS = 10.0
+"""After so long the entries that were not printed are given up: new ones wait for them."""
 
 
 class Journalctl:
@@ -173,3 +155,164 @@ class Journalctl:
             self._lines += lines
             self.pending += sum(map(len, lines))
             self._changed.wait_for(lambda: self.pending < QUEUE_SIZE or self._is_closed)
+
+
+class JournalFollower:
+    """
+    Runs journalctl again and again.
+
+    Args:
+        reason: What is known of the journal before the first run.
+
+    Attributes:
+        reason: ``ok``, or why there are no lines.
+        has_more: Whether the last `take` found as many lines as may wait: the child has more.
+        has_bad_cursor: Whether the last run ended because it did not know the cursor that it was given.
+    """
+
+    def __init__(self, reason: JournalReason) -> None:
+        self.reason: JournalReason = reason
+        self.has_more = self.has_bad_cursor = False
+        self._child: Journalctl | None = None
+        self._restart_delay = RestartDelay()
+        self._started_at = float("-inf")
+        self._is_cold = self._is_settled = self._is_silent = self._is_over = False
+        self._long_lines = 0
+        """Lines that earlier children dropped for their length."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a journalctl; it may have ended since the last `judge`."""
+        return self._child is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been silent for so long that it has printed all that there was."""
+        return self._is_settled
+
+    @property
+    def pending(self) -> int | None:
+        """Bytes that wait to be taken; `None` while nothing runs."""
+        return self._child.pending if self._child is not None else None
+
+    @property
+    def long_lines(self) -> int:
+        """How many lines were dropped for their length, in all runs."""
+        return self._long_lines + (self._child.long_lines if self._child is not None else 0)
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether journalctl is to be started."""
+        return self._child is None and self._restart_delay.is_over(now)
+
+    def start(self, arguments: Sequence[str], now: float, *, is_cold: bool) -> None:
+        """
+        Start it; if that fails, note why.
+
+        Args:
+            arguments: The whole command.
+            now: The time.
+            is_cold: Whether it prints what there is at all, and not only what comes after a cursor.
+        """
+        self._is_cold = is_cold
+        self._is_settled = self.has_bad_cursor = False
+        self._started_at = now
+        try:
+            self._child = Journalctl(arguments)
+        except (FileNotFoundError, NotADirectoryError):
+            self._fail("journalctl_missing", now)
+        except PermissionError:
+            self._fail("permission_denied", now)
+        except OSError:
+            self._fail("journal_failed", now)
+
+    def take(self) -> list[bytes] | None:
+        """Return the lines that were printed since the last call, without waiting; `None` while nothing runs."""
+        self.has_more = False
+        child = self._child
+        if child is None:
+            return None
+        self._is_over = child.is_over  # Asked first: then no line comes after those taken now.
+        lines, self.has_more = child.take()
+        self._is_silent = not lines
+        return lines
+
+    def judge(self, now: float, *, has_read: bool) -> None:
+        """
+        Take a child for working once it has printed entries, or nothing for a while; until then name its failure.
+
+        Call it after each `take`.
+
+        Args:
+            now: The time.
+            has_read: Whether this run has printed an entry.
+        """
+        child = self._child
+        if child is None:
+            return
+        self._is_settled = self._is_silent and now - self._started_at >= SETTLED_AFTER
+        if has_read:
+            self.reason = "ok"
+            self._restart_delay.reset()
+        elif child.lacks_permission:
+            self.reason = "permission_denied"
+        elif self._is_settled and not child.is_over:
+            # After a cursor it is the log that is silent; without one there is no line at all.
+            self.reason = "no_entries" if self._is_cold else "ok"
+            self._restart_delay.reset()
+        if self._is_over:
+            self.has_bad_cursor = child.has_bad_cursor and not has_read
+            reason: JournalReason = "permission_denied" if child.lacks_permission else "journal_failed"
+            self.close()
+            self._fail(reason, now)
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.close()
+            self._long_lines += self._child.long_lines
+            self._child = None
+
+    def _fail(self, reason: JournalReason, now: float) -> None:
+        self.reason = reason
+        self._restart_delay.fail(now)
+
+
+class HistoryRun:
+    """
+    A run of journalctl that prints entries, the newest one first, and ends. Raises `OSError` if it cannot be started.
+
+    Args:
+        arguments: The whole command.
+        now: The time.
+
+    Attributes:
+        is_cut: Whether there may be entries before those that were printed.
+    """
+
+    def __init__(self, arguments: Sequence[str], now: float) -> None:
+        self._child = Journalctl(arguments)
+        self._give_up_at = now + MAX_SECONDS
+        self._lines: list[bytes] = []
+        self._size = 0
+        self.is_cut = True
+
+    @property
+    def lines(self) -> list[bytes]:
+        """What was printed, the oldest entry first."""
+        return self._lines[::-1]
+
+    def poll(self, now: float) -> bool:
+        """Take what was printed, without waiting; return whether no more is to be taken."""
+        is_over = self._child.is_over  # Asked first: then no line comes after those taken now.
+        lines, _ = self._child.take()
+        self._lines += lines
+        self._size += sum(map(len, lines))
+        self.is_cut = not is_over or len(self._lines) >= HISTORY_LINES
+        return is_over or self._size >= QUEUE_SIZE or now >= self._give_up_at
+
+    def close(self) -> None:
+        """End the child, in a thread of its own if it has not ended: it may hang."""
+        if self._child.is_over:
+            self._child.close()
+        else:
+            threading.Thread(target=self._child.close, name="close", daemon=True).start()

@@ -14,6 +14,7 @@ import math
 import os
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import structlog
@@ -22,14 +23,11 @@ from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.sources.checkpoint import FilePosition, may_name
 from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
-from vllm_watch.daemon.sources.log_file import LogFile
-from vllm_watch.daemon.sources.open_file import FileId, FileState, NotRegularError, file_state
-from vllm_watch.daemon.sources.read_counts import ReadCounts
-from vllm_watch.daemon.sources.resumption import ResumePoint
+from vllm_watch.daemon.sources.log_file import FileId, FileState, NotRegularError, ReadCounts, file_state
 from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
+from vllm_watch.daemon.sources.rotation import ResumePoint
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
-from vllm_watch.daemon.state.server import LogStatus
-from vllm_watch.daemon.state.snapshot import WatchMode
+from vllm_watch.daemon.state.snapshot import LogStatus, WatchMode
 
 
 log = structlog.get_logger("vllm_watch.tail")
@@ -112,9 +110,9 @@ class LogTailer:
         self._positions, self._moved = positions, dict[FileId, ResumePoint]()
         """Where files stopped being read, whatever their paths were: in an earlier run, and before `move`."""
         self._started_since = math.inf
-        self._ignored: frozenset[str] = frozenset()
-        self._selected_again: frozenset[str] = frozenset()
-        self._hidden: set[str] = set()
+        self._ignored_files = 0
+        self._passed_over: set[str] = set()
+        """Files that are there and are not followed: too many others are newer, or they cannot be read."""
         self._idle: dict[str, _Idle] = {}
         self._newest: str | None = None
         self._counts = ReadCounts()
@@ -125,7 +123,7 @@ class LogTailer:
     @property
     def watched_paths(self) -> tuple[str, ...]:
         """The path or glob, and the real paths of its files: changes of these are to be polled."""
-        real_paths = {follower.real_path for follower in self._followers.values()}
+        real_paths = {follower.present.real_path for follower in self._followers.values()}
         return (self.pattern, *(real_paths | {idle.real_path for idle in self._idle.values()}) - {self.pattern})
 
     def move(self, pattern: str, now: float) -> None:
@@ -143,7 +141,7 @@ class LogTailer:
         self.close()
         self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
         self.pattern = os.path.abspath(pattern)
-        self._ignored, self._selected_again, self._hidden = frozenset(), frozenset(), set()
+        self._ignored_files, self._passed_over = 0, set()
         self._has_polled, self._started_since = False, now - MOVE_SECONDS
 
     def poll(self, now: float) -> list[LogBatch]:
@@ -167,25 +165,28 @@ class LogTailer:
         """
         found: dict[str, FilePosition] = {}
         for path, point in self._resume_points.items():
-            found[path] = point.position._replace(read_until=point.stopped_at)
+            found[path] = point.position.dated(point.stopped_at)
         for path, idle in self._idle.items():
             found[path] = idle.point.position
         for path, follower in self._followers.items():
             position = follower.position
             if position is not None:
                 has_all = follower.has_read_all
-                found[path] = position if has_all else position._replace(read_until=follower.read_until)
+                found[path] = position if has_all else position.dated(follower.read_until)
         return tuple(found.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
         is_up, lag = bool(self._idle), 0
-        logs: list[LogFile] = []
+        counts = copy(self._counts)
         for follower in self._followers.values():
             is_up |= not follower.is_failing
             lag += follower.lag()
-            logs += follower.logs
-        tail = self._counts.with_open(logs, lag if is_up else None, len(self._ignored), self.watch_mode)
+            for each in follower.logs:
+                counts.add_framed(each)
+        tail = counts.total._replace(
+            lag=lag if is_up else None, ignored_files=self._ignored_files, watch_mode=self.watch_mode
+        )
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:
@@ -203,11 +204,11 @@ class LogTailer:
         matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
         for path in self._followers.keys() & (set(found) - set(matches[-MAX_FILES:])):
             self._forget(path)
-        self._hidden &= set(found)
         for path in self._idle.keys() - set(matches[-MAX_FILES:]):
             self._keep(path, self._idle.pop(path).point)
-        self._selected_again = self._ignored.intersection(matches[-MAX_FILES:])
-        self._ignored = frozenset(matches[:-MAX_FILES])
+        ignored = matches[:-MAX_FILES]
+        self._ignored_files = len(ignored)
+        self._passed_over = (self._passed_over & set(found)) | set(ignored)
         self._newest = matches[-1] if matches else None
         return matches[-MAX_FILES:]
 
@@ -221,14 +222,14 @@ class LogTailer:
         follower = self._followers.get(path)
         try:
             if follower is None:
-                if self._is_glob and self._is_followed_elsewhere(path):
-                    return []
                 follower, batches = self._start(path, now, number)
+                if follower is None:
+                    return []
                 follower.read_until = self._resume_points[path].stopped_at if path in self._resume_points else polled_at
         except OSError as error:
             self._note(error)
             if self._reason in _HIDDEN:
-                self._hidden.add(path)
+                self._passed_over.add(path)
             return []
         batches += follower.poll(now, max(self._max_reads // number, 1))
         if follower.has_read_all:
@@ -258,30 +259,38 @@ class LogTailer:
         if follower.is_over(now):
             self._forget(path)
         elif state is not None and path != self._newest and follower.is_idle(now, state):
-            real_path, point = follower.real_path, self._close(path)
+            real_path, point = follower.present.real_path, self._followers.pop(path).close()
             if point is not None:
                 self._idle[path] = _Idle(state, real_path, point._replace(stopped_at=polled_at))
 
-    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
-        """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
+    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower | None, list[LogBatch]]:
+        """
+        Follow a path whose file is there: what it held before the first poll, or while passed over, is history.
+
+        A match that is another one's file under a new name is not followed.
+        """
         follower = FileFollower(path, self._counts, self._make_reader())
         batches: list[LogBatch] = []
+        open_ids = {log.file_id for each in self._followers.values() for log in each.logs}
         try:
+            if follower.present.file_id in open_ids:
+                follower.close()
+                return None, []
             point = self._resume_point(path, follower)
-            if point is not None or not self._has_polled or path in self._selected_again | self._hidden:
+            if point is not None or not self._has_polled or path in self._passed_over:
                 batches = follower.start(point, now, MAX_SEARCH // number, self._started_since)
         except OSError:
             follower.close()
             raise
-        self._hidden.discard(path)
+        self._passed_over.discard(path)
         self._followers[path] = follower
         return follower, batches
 
     def _resume_point(self, path: str, follower: FileFollower) -> ResumePoint | None:
         """Return where to resume: where the path stopped being read, unless its file did under another name."""
-        point, renamed = self._resume_points.get(path), self._renamed_point(follower.present_id)
-        is_known = point is not None and follower.is_at(point)
-        return renamed if renamed is not None and not is_known and follower.is_at(renamed) else point
+        point, renamed = self._resume_points.get(path), self._renamed_point(follower.present.file_id)
+        is_known = point is not None and follower.present.is_at(point.position)
+        return renamed if renamed is not None and not is_known and follower.present.is_at(renamed.position) else point
 
     def _renamed_point(self, file_id: FileId) -> ResumePoint | None:
         """Return where a file stopped being read, under any path."""
@@ -291,12 +300,6 @@ class LogTailer:
         last = max(known, key=lambda each: each.offset, default=None)
         return None if last is None else _resume_point(last, self._stopped_at)
 
-    def _is_followed_elsewhere(self, path: str) -> bool:
-        """Tell whether a match is a file that is already open under its earlier name."""
-        status = os.stat(path)
-        file_id = FileId(status.st_dev, status.st_ino)
-        return any(file_id in follower.file_ids for follower in self._followers.values())
-
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
         """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""
         self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
@@ -304,20 +307,13 @@ class LogTailer:
             self._logged_errors.add(error.errno)
             log.warning("tail.read_error", log=self._pattern, error=str(error))
         if not is_counted and self._reason != "not_found":
-            self._counts.read_errors += 1
+            self._counts.add(read_errors=1)
 
     def _forget(self, path: str) -> None:
         """Stop following a path, and keep where its file was read to, in case it appears again."""
-        point = self._close(path)
+        point = self._followers.pop(path).close()
         if point is not None:
             self._keep(path, point)
-
-    def _close(self, path: str) -> ResumePoint | None:
-        """Close the files of a path; return where to resume."""
-        follower = self._followers.pop(path)
-        point = follower.resume_point()
-        follower.close()
-        return point
 
     def _keep(self, path: str, point: ResumePoint) -> None:
         """Keep where to resume; of too many paths, for the last ones."""
@@ -327,7 +323,7 @@ class LogTailer:
 
 
 def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
-    return ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
+    return ResumePoint(position.dated(0.0), position.read_until or stopped_at)
 
 
 def _reason(error: OSError) -> LogReason:

@@ -8,7 +8,6 @@ changes, as in a healthy idle server. Only a request shows the difference.
 
 from __future__ import annotations
 
-import http.client
 import time
 
 from collections.abc import Iterator
@@ -18,15 +17,14 @@ from urllib.parse import urlsplit
 import msgspec
 import requests
 
-from vllm_watch import __version__
 from vllm_watch.daemon.catalog.reasons import ProbeReason
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
-    BoundedClient,
+    HttpClient,
     RequestError,
     TlsOptions,
     body_pieces,
-    is_encoded,
+    refuse_encoded,
 )
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.support.clock import Clock
@@ -101,7 +99,7 @@ class Prober:
     def __init__(self, target: ProbeTarget, clock: Clock) -> None:
         self._target = target
         self._clock = clock
-        self._client = BoundedClient(target.timeout, target.tls)
+        self._client = HttpClient(target.timeout, target.tls)
         self._is_name_doubted = False
 
     def probe(self, known_model: str = "") -> ProbeResult:
@@ -116,7 +114,8 @@ class Prober:
             return ProbeResult(self._clock.now(), "key_unreadable")
         name = self._target.model or ("" if self._is_name_doubted else known_model)
         try:
-            seconds = self._client.run(lambda: self._ask(headers, name))
+            with self._client.within_time():
+                seconds = self._ask(headers, name)
         except RequestError as error:
             reason = cast("ProbeReason", "not_a_stream" if error.reason == NO_HTTP else error.reason)
             # The log may know the model by another name than clients do: the next probe asks the server for it.
@@ -129,7 +128,7 @@ class Prober:
         self._client.close()
 
     def _headers(self) -> dict[str, str] | None:
-        headers = {"Accept-Encoding": "identity", "User-Agent": f"vllm-watch/{__version__}", "Connection": "close"}
+        headers = {"Accept-Encoding": "identity", "Connection": "close"}
         if self._target.api_key_file is None:
             return headers
         key = read_token(self._target.api_key_file)
@@ -139,14 +138,9 @@ class Prober:
         """Ask for one token; return the seconds until it came, without those that finding the model's name took."""
         model = name or self._first_model(headers)
         wanted = {"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0, "stream": True}
-        request = requests.Request(
-            "POST",
-            self._target.url,
-            headers={**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM},
-            data=msgspec.json.encode(wanted),
-        ).prepare()
+        headers = {**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM}
         start = time.monotonic()
-        with self._client.send(request) as response:
+        with self._client.send("POST", self._target.url, headers, msgspec.json.encode(wanted)) as response:
             _check(response)
             if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
@@ -155,8 +149,7 @@ class Prober:
     def _first_model(self, headers: dict[str, str]) -> str:
         """Return the first name that the server lists."""
         url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
-        request = requests.Request("GET", url, headers=headers).prepare()
-        with self._client.send(request) as response:
+        with self._client.send("GET", url, headers) as response:
             _check(response)
             body = b"".join(body_pieces(response, _PIECE, MAX_MODELS))
         try:
@@ -168,17 +161,16 @@ class Prober:
         return models[0].id
 
 
-def _check(response: http.client.HTTPResponse) -> None:
-    status = response.status
+def _check(response: requests.Response) -> None:
+    status = response.status_code
     if 300 <= status < 400:
         raise RequestError("redirect")
     if status != requests.codes.ok:
         raise RequestError(_STATUS_REASONS.get(status, "http_error"))
-    if is_encoded(response):
-        raise RequestError("encoded")
+    refuse_encoded(response)
 
 
-def _first_token_at(response: http.client.HTTPResponse) -> float:
+def _first_token_at(response: requests.Response) -> float:
     """Return when the first token came, by the monotonic clock; the stream must also be complete."""
     first: float | None = None
     for data in _events(response):
@@ -191,7 +183,7 @@ def _first_token_at(response: http.client.HTTPResponse) -> float:
     raise RequestError("incomplete")
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _events(response: requests.Response) -> Iterator[bytes]:
     line = bytearray()
     # Byte by byte: a longer read would wait for bytes that come after the token.
     for byte in body_pieces(response, 1, MAX_STREAM):

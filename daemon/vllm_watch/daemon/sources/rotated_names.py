@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection
 from typing import NamedTuple
 
-from vllm_watch.daemon.sources.open_file import FileId
+from vllm_watch.daemon.sources.log_file import FileId
 
 
 GZIP = ".gz"

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The rotated files of a log: which of them came after a file that is open.
+The rotated files of a log: which of them came after a file that is open, and in which of them reading stopped.
 
-This module handles rotation: a log may be rotated several times between two polls, and while its rotated files are
-listed and opened. File times decide which file is newer only if nothing else shows it, because clocks can be set back.
+This module handles rotation by renaming and by copying: a log may be rotated several times between two polls, and while
+its rotated files are listed and opened. File times decide which file is newer only if nothing else shows it, because
+clocks can be set back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
+from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.sources.checkpoint import FilePosition
-from vllm_watch.daemon.sources.log_file import LogFile
-from vllm_watch.daemon.sources.open_file import FileId, NotRegularError
-from vllm_watch.daemon.sources.read_counts import ReadCounts
+from vllm_watch.daemon.sources.log_file import FileId, LogFile, NotRegularError, ReadCounts
 from vllm_watch.daemon.sources.rotated_names import RotatedName, rotated_names
+from vllm_watch.daemon.sources.startup_scan import skip_into
 
 
 MAX_ROTATED = 64
@@ -32,8 +33,23 @@ _TRIES = 3
 _Choice = Callable[[list[RotatedName]], list[RotatedName]]
 
 
-@dataclass(slots=True)
-class RotatedFile:
+class ResumePoint(NamedTuple):
+    """
+    Where reading a path stopped: in an earlier run of the daemon, or in this one when the path named nothing.
+
+    Attributes:
+        position: How far its file was read.
+        stopped_at: When, in seconds since the epoch.
+        is_same_run: Whether this run has read it: then what was read is known and counted. Its file was read to its
+            end before it was closed: if it is gone, nothing is lost.
+    """
+
+    position: FilePosition
+    stopped_at: float
+    is_same_run: bool = False
+
+
+class _Rotated(NamedTuple):
     """A rotated file that was found and opened."""
 
     name: RotatedName
@@ -54,7 +70,8 @@ class RotatedFiles:
         self._counts = counts
         self._has_listed = False
         self._failing_since: float | None = None
-        self._older = _OlderFiles(self.all())
+        self._older = {_key(name) for name in self.all()}
+        """Rotated files that were there when they were opened last."""
 
     def all(self) -> list[RotatedName]:
         """Return all that there are: none in a folder that could never be listed. Raises `OSError`."""
@@ -67,42 +84,95 @@ class RotatedFiles:
         self._has_listed = True
         return found
 
-    def after(self, old: LogFile, known: set[FileId], now: float) -> list[RotatedFile]:
-        """Open those that came after an open one, as `new` does."""
-        return self._open_newer(lambda found: self._choose_after(old, found, known), now)
-
-    def new(self, known: set[FileId], now: float) -> list[RotatedFile]:
+    def after(self, old: LogFile, known: set[FileId], now: float, position: FilePosition | None) -> list[LogFile]:
         """
-        Open those that were not there before; from now on all rotated files are old.
+        Open those that came after an open one, but for its copies; from now on all rotated files are old.
 
         Args:
+            old: The open file.
             known: Files that are not opened.
             now: The time.
+            position: How far the old one has been read.
 
         Raises:
             OSError: One cannot be opened now. After `ROTATE_WAIT` it is lost, and the others are opened.
         """
-        return self._open_newer(
-            lambda found: [name for name in found if name.file_id not in known and name not in self._older], now
+        opened = self._open_newer(lambda found: self._choose_after(old, found, known), now)
+        position = _position_in(old, position)
+        after = []
+        for log in _logs(opened):
+            if position is not None and self._is_at(log, position):
+                log.close()  # Copied by hand, or with ``copy`` in logrotate's configuration.
+            else:
+                after.append(log)
+        return after
+
+    def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None, now: float) -> list[LogFile]:
+        """
+        Open the copies that hold what was not read of a file before it was truncated, the oldest first.
+
+        Copies from before the one in which reading stopped are dropped; in that one it continues. The arguments and
+        errors are those of `after`.
+        """
+        opened = self._open_newer(
+            lambda found: [name for name in found if name.file_id not in known and _key(name) not in self._older], now
         )
+        logs = _logs(opened)
+        if log.line_start == 0:
+            return logs
+        position = _position_in(log, position)
+        try:
+            places = [i for i, each in enumerate(logs) if position is not None and self._is_at(each, position)]
+            if not places or position is None:
+                self._counts.add(files_lost=bool(logs))  # The first copy is gone already.
+                return logs
+            place = places[0]
+            skip_into(logs[place], LogReader(), position.offset)  # The path's own reader knows already what is open.
+            logs[place].resume_at(position)
+        except OSError:
+            _close(logs)
+            self._older -= {_key(each.name) for each in opened}
+            raise
+        _close(logs[:place])
+        return logs[place:]
 
-    def put_back(self, opened: list[RotatedFile]) -> None:
-        """Close what `new` has opened: it is new again."""
-        _close(opened)
-        for each in opened:
-            self._older.forget(each.name)
+    def since(self, point: ResumePoint, present: LogFile) -> tuple[list[LogFile], bool]:
+        """Open those that came after a point, the oldest first; return also whether reading stopped in the first."""
+        position, stopped_at = point.position, point.stopped_at
+        opened, _ = self._open(lambda found: [name for name in found if name.file_id != present.file_id][-MAX_ROTATED:])
+        # Of a file of which nothing was read only the inode is known, and inodes are reused.
+        same = [each for each in opened if self._is_at(each.log, position)]
+        if same:
+            is_numbered = same[0].name.number > 0
+            # If numbered and dated rotations coexist, one scheme is a leftover of an old logrotate configuration:
+            # those are compared by their times.
+            wanted = [
+                each
+                for each in opened[opened.index(same[0]) + 1 :]
+                if each not in same
+                and (bool(each.name.number) == is_numbered or each.name.modified >= stopped_at - TIMES_MAY_LAG)
+            ]
+            wanted.insert(0, same[0])
+        else:
+            wanted = [each for each in opened if each.name.modified >= stopped_at - TIMES_MAY_LAG]
+        _close(each.log for each in opened if each not in wanted)
+        if not same and (not point.is_same_run or _has_inode_of(present, position)):
+            self._count_missing(position, _logs(opened), present)
+        return _logs(wanted), bool(same)
 
-    def last(self, known: set[FileId]) -> list[RotatedFile]:
-        """Open the last `MAX_ROTATED` without the known ones; what cannot be opened is lost."""
-        opened, _ = self._open(lambda found: [name for name in found if name.file_id not in known][-MAX_ROTATED:])
-        return opened
+    def _count_missing(self, position: FilePosition, opened: list[LogFile], present: LogFile) -> None:
+        """Count a file that is gone. The same inode is the same file, rewritten, or that of a later one."""
+        if _has_inode_of(present, position):
+            self._counts.add(truncations=position.offset > 0)
+        elif position.offset > 0 or not any(_has_inode_of(each, position) for each in opened):
+            self._counts.add(files_lost=1)
 
-    def is_at(self, file: RotatedFile, position: FilePosition) -> bool:
+    def _is_at(self, log: LogFile, position: FilePosition) -> bool:
         """Tell whether a file is that of a position; one that cannot be read is not, and is counted."""
         try:
-            return file.log.is_at(position)
+            return log.is_at(position)
         except OSError:
-            self._counts.read_errors += 1
+            self._counts.add(read_errors=1)
             return False
 
     def _choose_after(self, old: LogFile, found: list[RotatedName], known: set[FileId]) -> list[RotatedName]:
@@ -116,10 +186,10 @@ class RotatedFiles:
             for index, name in enumerate(found)
             if name.file_id not in known
             # Numbered files are ordered by number. Others are identified by inode and path, since inodes are reused.
-            and (index > (place or 0) if first_number and name.number else name not in self._older)
+            and (index > (place or 0) if first_number and name.number else _key(name) not in self._older)
         ]
 
-    def _open_newer(self, choose: _Choice, now: float) -> list[RotatedFile]:
+    def _open_newer(self, choose: _Choice, now: float) -> list[_Rotated]:
         """Open those that are chosen, or none as long as one fails that may be readable soon."""
         may_wait = self._failing_since is None or now - self._failing_since < ROTATE_WAIT
         try:
@@ -129,29 +199,29 @@ class RotatedFiles:
                 self._failing_since = now
             raise
         self._failing_since = None
-        self._older = _OlderFiles(found)
+        self._older = {_key(name) for name in found}
         return opened
 
-    def _open(self, choose: _Choice, *, may_wait: bool = False) -> tuple[list[RotatedFile], list[RotatedName]]:
+    def _open(self, choose: _Choice, *, may_wait: bool = False) -> tuple[list[_Rotated], list[RotatedName]]:
         """Open those that are chosen of all rotated files, which may be renamed meanwhile; return also all names."""
         tries = _TRIES
         while True:
             tries -= 1
             found = self.all()
             chosen = choose(found)
-            opened: list[RotatedFile] = []
+            opened: list[_Rotated] = []
             try:
                 for name in chosen:
                     log = self._open_one(name, may_wait=may_wait)
-                    opened += [] if log is None else [RotatedFile(name, log)]
+                    opened += [] if log is None else [_Rotated(name, log)]
             except OSError:
-                _close(opened)
+                _close(_logs(opened))
                 raise
             missing = len(chosen) - len(opened)
             if not missing or not tries:
-                self._counts.files_lost += missing
+                self._counts.add(files_lost=missing)
                 return opened, found
-            _close(opened)
+            _close(_logs(opened))
 
     def _open_one(self, name: RotatedName, *, may_wait: bool) -> LogFile | None:
         """
@@ -167,7 +237,7 @@ class RotatedFiles:
         except OSError as error:
             if may_wait and not isinstance(error, PermissionError | NotRegularError):
                 raise
-            self._counts.read_errors += 1
+            self._counts.add(read_errors=1)
             return None
         if log.file_id == name.file_id:
             return log
@@ -175,22 +245,13 @@ class RotatedFiles:
         return None
 
 
-class _OlderFiles:
-    """Rotated files that were there at some moment."""
-
-    def __init__(self, found: Iterable[RotatedName]) -> None:
-        self._keys = {_key(name) for name in found}
-
-    def forget(self, name: RotatedName) -> None:
-        self._keys.discard(_key(name))
-
-    def __contains__(self, name: RotatedName) -> bool:
-        return _key(name) in self._keys
+def _logs(opened: Sequence[_Rotated]) -> list[LogFile]:
+    return [each.log for each in opened]
 
 
-def _close(files: Iterable[RotatedFile]) -> None:
-    for file in files:
-        file.log.close()
+def _close(logs: Iterable[LogFile]) -> None:
+    for log in logs:
+        log.close()
 
 
 def _key(name: RotatedName) -> tuple[FileId, str | float]:
@@ -198,23 +259,11 @@ def _key(name: RotatedName) -> tuple[FileId, str | float]:
     return (name.file_id, name.modified if name.number else name.path)
 
 
-def and_newer(first: RotatedFile, opened: list[RotatedFile], stopped_at: float) -> list[RotatedFile]:
-    """
-    Return a rotated file and those that came after it.
+def _has_inode_of(log: LogFile, position: FilePosition) -> bool:
+    """Tell whether a file has the inode of a position: it is that file, or got its inode later."""
+    return FileId(position.device, position.inode) == log.file_id
 
-    Args:
-        first: The file.
-        opened: All, in order.
-        stopped_at: When the first one was read last, in seconds since the epoch.
-    """
-    is_numbered = first.name.number > 0
-    return [
-        first,
-        *(
-            each
-            for each in opened[opened.index(first) + 1 :]
-            # If numbered and dated rotations coexist, one scheme is a leftover of an old logrotate configuration:
-            # those are compared by their times.
-            if bool(each.name.number) == is_numbered or each.name.modified >= stopped_at - TIMES_MAY_LAG
-        ),
-    ]
+
+def _position_in(log: LogFile, position: FilePosition | None) -> FilePosition | None:
+    """Return the position if it is in this file, and not at its start."""
+    return position if position and position.offset > 0 and _has_inode_of(log, position) else None

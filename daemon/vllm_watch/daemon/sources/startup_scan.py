@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
+from vllm_watch.daemon.reading.printed import count_new_years, last_printed, parts_to_read
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes, PrintedTimes
 from vllm_watch.daemon.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
@@ -25,9 +25,6 @@ from vllm_watch_parsers.events import Lifecycle
 TAIL = 256 * 1024
 START = 256 * 1024
 MAX_SEARCH = 256 * 1024 * 1024
-
-MAX_LOOK_BACK = 16 * 1024 * 1024
-"""Bytes searched for the last printed time: an idle server, probed and scraped, takes a week to write them."""
 
 MAX_AFTER_LAST = 8 * 1024
 """
@@ -42,7 +39,6 @@ MAX_MISTAKES = 256
 """Places that may look like a server's start and be none: untrusted text."""
 
 _BLOCK = 4 * 1024 * 1024
-_TIME_BLOCK = 256 * 1024
 # The first words of a start: up to 0.14, with a custom log, and the logo since 0.15.
 _START_MARKS = (b"vLLM API server version ", b"vLLM server version ", b"\xe2\x96\x88  version ")
 _ANY_MARK = re.compile(b"|".join(re.escape(mark) for mark in _START_MARKS))
@@ -80,7 +76,7 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
             data = log.read(min(READ_SIZE, stretch.end - log.offset))
             if not data:
                 break
-            batch = reader.read(log.lines(data), times)._replace(is_after_gap=is_after_gap)
+            batch = reader.read(log.framer.feed(data), times)._replace(is_after_gap=is_after_gap)
             batches.append(batch._replace(is_history=True))
             is_after_gap = False
         is_after_gap = True
@@ -134,7 +130,8 @@ def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
         now: The time.
     """
     size = log.size()
-    last = _last_printed(log, size)
+    begin = max(size - TAIL, 0)
+    last = last_printed(log.read_at(begin, size - begin))
     new_years = count_new_years(log.read_at(offset, part) for offset, part in parts_to_read(start, size))
     is_recent = bool(last.time) and last.size_after <= MAX_AFTER_LAST
     return PrintedTimes(last.time, min(log.modified(), now), new_years=new_years, is_last_recent=is_recent)
@@ -157,18 +154,7 @@ def skip_into(log: LogFile, reader: LogReader, offset: int) -> None:
         data = log.read(min(READ_SIZE, offset - log.offset))
         if not data:
             return
-        reader.skip_lines(log.lines(data))
-
-
-def _last_printed(log: LogFile, size: int) -> LastPrinted:
-    """Search for the last printed time, block by block from the end."""
-    stop = size
-    while True:
-        begin = max(stop - _TIME_BLOCK, 0)
-        found = last_printed(log.read_at(begin, stop - begin))
-        if found.time or begin == 0 or size - begin >= MAX_LOOK_BACK:
-            return found._replace(size_after=size - stop + found.size_after)
-        stop = begin + _LEAD
+        reader.skip_lines(log.framer.feed(data))
 
 
 def _find_last_start(log: LogFile, size: int, max_search: int) -> int | None:
@@ -193,7 +179,7 @@ def _start_at(log: LogFile, at: int, times: LineTimes) -> LogBatch | None:
     """Return the lines there, the start first, if a server started there: untrusted text may say so too."""
     reader = LogReader()
     skip_into(log, reader, at)
-    batch = reader.read(log.lines(log.read(_MAX_START_LINE)), times)
+    batch = reader.read(log.framer.feed(log.read(_MAX_START_LINE)), times)
     starts = tuple(
         timed for timed in batch.events if isinstance(timed.event, Lifecycle) and timed.event.phase == "starting"
     )

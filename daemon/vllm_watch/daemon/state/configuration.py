@@ -13,27 +13,66 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
-from vllm_watch.daemon.state.config_labels import config_labels
-from vllm_watch.daemon.state.facts import Text
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS, FLAGS_OF_FACTS
+from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
+from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.events import StartupDetail, StartupFact
-from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
-from vllm_watch_parsers.numbers import number
+from vllm_watch_parsers.fields import number
+from vllm_watch_parsers.flags import PARALLEL_SIZES, CommandFacts, Flags
 
 
-FlagSource = Literal["log", "metrics", "command line"]
-"""Where a flag's value is from; each is an origin of the catalog."""
+# A value comes from the log, /metrics or a command line: what is not spelt as vLLM spells its choices is no label.
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)
+_SWITCHED = {"True": "true", "False": "false"}
+_SPELT = {label: value for value, label in _SWITCHED.items()}
+_NO_DRAFTS, _NO_CHOICE = "none", "auto"
+_NO_FLAGS = (_NO_DRAFTS, _NO_CHOICE)
+_SPEC_METHOD = "spec_method"
+_KV_CACHE_DTYPE = "kv_cache_dtype"
+_V0_DRAFT_MODEL = "speculative-model"
+_V0_NGRAM = "[ngram]"
 
-Place = Literal["engine", "lines", "metrics", "arguments", "command line"]
-"""Where flags stand: in three kinds of lines of the log, in /metrics, on the command line."""
+
+def config_labels(flags: Mapping[str, str], *, is_resolved: bool) -> Mapping[str, str]:
+    """
+    Return the labels' values in the order of the labels; one is empty where it is not known.
+
+    Args:
+        flags: The flags that are known.
+        is_resolved: Whether what vLLM made of all its flags is known.
+    """
+    found = {
+        label: next((flags[name] for name in names if name in flags), "") for label, names in CONFIG_LABELS.items()
+    }
+    found[_SPEC_METHOD] = found[_SPEC_METHOD] or _spec_method(flags, is_resolved=is_resolved)
+    if is_resolved:  # Every release prints the type, and no flag is that without a choice.
+        found[_KV_CACHE_DTYPE] = found[_KV_CACHE_DTYPE] or _NO_CHOICE
+    return {label: _SWITCHED.get(value, value) if _VALUE.match(value) else "" for label, value in found.items()}
+
+
+def flags_of_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the flags that the labels of a `server_config_info` have, by name; of several for one label the first."""
+    known = {flags[0]: labels.get(label, "") for label, flags in CONFIG_LABELS.items()}
+    return {flag: _SPELT.get(value, value) for flag, value in known.items() if value and value not in _NO_FLAGS}
+
+
+def are_all_known(labels: Mapping[str, str]) -> bool:
+    """Return whether it shows in the labels that what vLLM made of all flags was known."""
+    return labels.get(_KV_CACHE_DTYPE) == _NO_CHOICE
+
+
+def _spec_method(flags: Mapping[str, str], *, is_resolved: bool) -> str:
+    """Return how tokens are drafted where the method is not among the flags: before 0.8, or not at all."""
+    draft = flags.get(_V0_DRAFT_MODEL)
+    if draft is not None:
+        return "ngram" if draft == _V0_NGRAM else "draft_model"
+    return _NO_DRAFTS if is_resolved and not any("speculative" in flag for flag in flags) else ""
+
 
 _PREFERENCE: tuple[tuple[Place, FlagSource], ...] = (
     ("engine", "log"),
@@ -50,67 +89,6 @@ _VERSION = "version"
 _GENERATION = "engine-generation"
 
 
-class FlagValue(NamedTuple):
-    """A flag's value as text, and where it is from."""
-
-    value: str
-    source: FlagSource
-
-
-class FlagChange(NamedTuple):
-    """
-    A flag with its values before and after; `None` where it was not set.
-
-    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
-    """
-
-    flag: str
-    old: str | None
-    new: str | None
-
-
-class ConfigChange(NamedTuple):
-    """
-    What the last start with other flags or another version has changed, by the flags' names.
-
-    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
-    """
-
-    at: float | None
-    changes: tuple[FlagChange, ...]
-
-    def later(self, seconds: float) -> ConfigChange:
-        """Return the same change so many seconds later."""
-        return self if self.at is None else self._replace(at=self.at + seconds)
-
-    @property
-    def text(self) -> str:
-        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
-        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
-
-
-NOT_SET = "(not set)"
-"""What stands in words for a flag without a value."""
-
-
-class Configuration(NamedTuple):
-    """
-    What is known of a server's flags.
-
-    `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
-    model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
-    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
-    known.
-    `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
-    """
-
-    flags: Mapping[str, FlagValue] = MappingProxyType({})
-    digest: str | None = None
-    change: ConfigChange | None = None
-    facts: Mapping[str, float] = MappingProxyType({})
-    labels: Mapping[str, str] = MappingProxyType({})
-
-
 _MOST: Mapping[str, float] = {
     "max_model_len_tokens": 1_000_000_000_000,
     "max_running_requests": 1_000_000_000,
@@ -125,13 +103,6 @@ _MOST: Mapping[str, float] = {
 """The most that each fact can be; what the log says beside the flags (`state/facts.py`) goes before these."""
 
 
-class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The flags that one source has of a start, by place, and the names beside them, as a checkpoint keeps them."""
-
-    names: Annotated[dict[Text, Text], msgspec.Meta(max_length=8)] = {}
-    places: dict[Place, Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]] = {}
-
-
 class _Said(NamedTuple):
     """What a place has said, at which start, and which version the server had then."""
 
@@ -141,7 +112,7 @@ class _Said(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """The values of a flag before and now, and the start that the former is of."""
+    """The value of a flag that was said at an earlier start, and its present one."""
 
     start: int
     old: str | None
@@ -153,7 +124,7 @@ class SourceFlags:
     The flags that one source has, start by start.
 
     Args:
-        places: The places of this source, of which the last one decides.
+        places: The places of this source; the last one decides.
     """
 
     def __init__(self, *places: Place) -> None:
@@ -231,17 +202,15 @@ class SourceFlags:
     @property
     def change(self) -> ConfigChange | None:
         """What the last start that changed anything has changed."""
-        found = dict(self._compared_names())
+        found = {
+            name: _Compared(former.start, former.flags[name], value)
+            for name, value in self._names.items()
+            if (former := self._former_names.get(name)) is not None
+        }
         for place in self._places:
             found.update(self._compared_flags(place, found))
         changes = tuple(FlagChange(flag, old, new) for flag, (_, old, new) in sorted(found.items()) if old != new)
         return ConfigChange(self._started_at, changes) if changes else self._change
-
-    def _compared_names(self) -> Iterator[tuple[str, _Compared]]:
-        for name, value in self._names.items():
-            former = self._former_names.get(name)
-            if former is not None:
-                yield name, _Compared(former.start, former.flags[name], value)
 
     def _compared_flags(self, place: Place, decided: Mapping[str, _Compared]) -> Iterator[tuple[str, _Compared]]:
         """Yield flags of a place, also equal ones, unless others have decided that were said at a later start."""
@@ -271,9 +240,10 @@ class FlagHistory:
         self._command = SourceFlags("command line")
         self._sources: Mapping[FlagSource, SourceFlags] = {
             "log": self._log,
-            "metrics": self._metrics,
             "command line": self._command,
+            "metrics": self._metrics,
         }
+        """Each source, the one with the most flags first."""
         self._restored: ConfigChange | None = None
         self._whole_change: ConfigChange | None = None
         """The last change of a start that is over."""
@@ -368,20 +338,15 @@ class FlagHistory:
             values = {flag: known.value for flag, known in flags.items()}
             labels = config_labels(values, is_resolved=self._log.has("engine"))
             facts = _facts({flag: known.value for flag, known in self._certain().items()})
-            self._known = Configuration(flags, self._digest(), self._last_change(), facts, labels)
+            digest = next((source.digest() for source in self._sources.values() if source.is_known), None)
+            self._known = Configuration(flags, digest, self._last_change(), facts, labels)
         return self._known
-
-    def _digest(self) -> str | None:
-        return next((each.digest() for each in self._by_completeness() if each.is_known), None)
 
     def _last_change(self) -> ConfigChange | None:
         """Return what the source with the most flags has had differently: a source is compared with itself."""
-        found = next((each.change for each in self._by_completeness() if each.was_known), None)
+        found = next((source.change for source in self._sources.values() if source.was_known), None)
         known = [change for change in (self._restored, found) if change is not None]
         return max(known, key=lambda change: math.inf if change.at is None else change.at, default=None)
-
-    def _by_completeness(self) -> tuple[SourceFlags, ...]:
-        return self._log, self._command, self._metrics
 
     def _certain(self) -> dict[str, FlagValue]:
         """Return the flags of the places that have them right."""

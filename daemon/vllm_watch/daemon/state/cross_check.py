@@ -9,7 +9,7 @@ different moments. If many differ, the log or /metrics is another server's, or s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import SourceName
@@ -18,7 +18,7 @@ from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.engine_state import is_end_contradicted
 from vllm_watch.daemon.state.precedence import GaugeSides
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.snapshot import Comparison, Reading
+from vllm_watch.daemon.state.snapshot import Comparison
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
 
@@ -32,14 +32,16 @@ SHOWN_QUANTITIES = (
     "prefix_cache_hit_ratio",
     "spec_decode_mean_acceptance_length",
 )
-"""The quantities of which the readings of both sources are shown beside each other."""
+"""The quantities whose readings by both sources are shown beside each other."""
+
+_SIDES: tuple[SourceName, SourceName] = ("log", "metrics")
 
 
 WINDOW_SECONDS = 300.0
 """Lines older than this are forgotten."""
 
 LASTING_LINES = 6
-"""So many lines that differ make a lasting disagreement, and fewer that were compared make no agreement either."""
+"""This many lines that differ make a lasting disagreement; if fewer were compared, there is no agreement either."""
 
 LASTING_SHARE = 1 / 3
 """The share of lines that differ: a forged line between every two true ones is half of them."""
@@ -77,27 +79,18 @@ class _Line(NamedTuple):
     values: Mapping[str, float]
 
 
-class _Verdict(NamedTuple):
-    """A line's time, and for each quantity that could be compared whether it differs."""
-
-    at: float
-    differs: Mapping[str, bool]
-
-
 def _sum_of(engines: Iterable[EngineReading]) -> EngineReading:
     """Return what a line that sums over several engines is compared with: sums, and the mean of the shares."""
     every = list(engines)
-    gauges = {name: sum(values) for name in _GAUGES if len(values := _values(every, name)) == len(every)}
+    gauges = _sums([engine.gauges for engine in every], _GAUGES)
     if "kv_cache_usage_ratio" in gauges:
         gauges["kv_cache_usage_ratio"] /= len(every)
-    generated = [engine.counters.get("generation_tokens") for engine in every]
-    known = [count for count in generated if count is not None]
-    counters = {"generation_tokens": sum(known)} if len(known) == len(every) else {}
-    return EngineReading(gauges, counters, {}, {}, ())
+    return EngineReading(gauges, _sums([engine.counters for engine in every], ("generation_tokens",)), {}, {}, ())
 
 
-def _values(engines: Iterable[EngineReading], name: str) -> list[float]:
-    return [engine.gauges[name] for engine in engines if name in engine.gauges]
+def _sums(engines: Sequence[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
+    """Return the sums of the values that every engine has."""
+    return {name: sum(values[name] for values in engines) for name in names if all(name in each for each in engines)}
 
 
 class EngineCrossCheck:
@@ -106,7 +99,8 @@ class EngineCrossCheck:
     def __init__(self) -> None:
         self._scrapes: deque[_Scrape] = deque(maxlen=MAX_POINTS)
         self._lines: deque[_Line] = deque(maxlen=MAX_POINTS)
-        self._verdicts: deque[_Verdict] = deque(maxlen=MAX_POINTS)
+        self._verdicts: deque[tuple[float, Mapping[str, bool]]] = deque(maxlen=MAX_POINTS)
+        """The time of each line, and for each quantity that could be compared whether it differs."""
 
     def add_line(self, at: float, interval: float, stats: EngineStats) -> None:
         """Take in a line of statistics and the seconds that its rates are over."""
@@ -116,7 +110,7 @@ class EngineCrossCheck:
 
     def add_silence(self, at: float, interval: float, stats: EngineStats) -> None:
         """Take in that the log of an idle engine is still silent: what its last line reports holds."""
-        last = self._lines[-1].at if self._lines else self._verdicts[-1].at if self._verdicts else None
+        last = self._lines[-1].at if self._lines else self._verdicts[-1][0] if self._verdicts else None
         if last is None or at - last >= interval:
             self.add_line(at, interval, stats)
 
@@ -127,18 +121,18 @@ class EngineCrossCheck:
         self._scrapes.append(_Scrape(at, generated, values))
         while self._lines and self._lines[0].at + AROUND_SECONDS <= at:
             line = self._lines.popleft()
-            self._verdicts.append(_Verdict(line.at, self._compare(line)))
+            self._verdicts.append((line.at, self._compare(line)))
         oldest = self._lines[0].start if self._lines else at - WINDOW_SECONDS
         while self._scrapes and self._scrapes[0].at < min(oldest, at - WINDOW_SECONDS) - AROUND_SECONDS:
             self._scrapes.popleft()
 
     def disagreements(self, now: float) -> dict[str, bool]:
         """Return for each quantity whether the sources disagree; one that was rarely compared is left out."""
-        while self._verdicts and now - self._verdicts[0].at > WINDOW_SECONDS:
+        while self._verdicts and now - self._verdicts[0][0] > WINDOW_SECONDS:
             self._verdicts.popleft()
         found = {}
         for name in QUANTITIES:
-            verdicts = [verdict.differs[name] for verdict in self._verdicts if name in verdict.differs]
+            verdicts = [differs[name] for _, differs in self._verdicts if name in differs]
             if len(verdicts) >= LASTING_LINES:
                 differing = sum(verdicts)
                 found[name] = differing >= LASTING_LINES and differing >= len(verdicts) * LASTING_SHARE
@@ -229,15 +223,10 @@ class CrossCheck:
 
 def comparisons(engines: Mapping[EngineKey, GaugeSides]) -> tuple[Comparison, ...]:
     """Return what each source reports about the quantities that are shown side by side, whether or not it decides."""
-    found = []
-    for key, sides in engines.items():
-        by_source: tuple[tuple[SourceName, Mapping[str, Reading | None]], ...] = (
-            ("log", sides.log),
-            ("metrics", sides.metrics),
-        )
-        for source, gauges in by_source:
-            for quantity in SHOWN_QUANTITIES if gauges else ():
-                reading = gauges.get(quantity)
-                if reading is not None:
-                    found.append(Comparison(key, source, quantity, reading))
-    return tuple(found)
+    return tuple(
+        Comparison(key, source, quantity, reading)
+        for key, sides in engines.items()
+        for source, gauges in zip(_SIDES, sides, strict=True)
+        for quantity in SHOWN_QUANTITIES
+        if (reading := gauges.get(quantity)) is not None
+    )

@@ -1,19 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last statistics of one engine in the log, and whether it made progress."""
+"""What the log reports of one engine: how its lines become readings, and whether it makes progress."""
 
 from __future__ import annotations
 
 import math
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
+from types import MappingProxyType
+from typing import NamedTuple
 
-from vllm_watch.daemon.state.companion_lines import Companion, CompanionLine, companion
 from vllm_watch.daemon.state.lasting_queue import LastingQueue
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
+from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.step_times import StepTimes, logged_step
-from vllm_watch_parsers.events import AGGREGATED, EngineStats, KvTransfers, SpecDecoding
-from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.events import (
+    AGGREGATED,
+    AchievedWork,
+    DiffusionDecoding,
+    EngineStats,
+    KvTransfers,
+    SpecDecoding,
+)
+from vllm_watch_parsers.kv_transfer import FETCHING, KV_FETCH_STAGES, KvKey
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
+
+
+CompanionLine = AchievedWork | DiffusionDecoding
+
+_RATES: dict[type[CompanionLine], dict[str, str]] = {
+    AchievedWork: {
+        "achieved_flops_per_second": "flops_per_second",
+        "achieved_memory_bytes_per_second": "memory_bytes_per_second",
+    },
+    DiffusionDecoding: {"diffusion_committed_tokens_per_second": "committed_tokens_per_second"},
+}
+"""The series that are rates, and the fields of the line that have them."""
+
+_MEANS: dict[type[CompanionLine], dict[str, str]] = {
+    AchievedWork: {},
+    DiffusionDecoding: {"diffusion_tokens_per_step": "tokens_per_denoising_step"},
+}
+"""The series that no pause dilutes."""
+
+
+class Companion(NamedTuple):
+    """
+    The last line of one kind that vLLM prints below the statistics: when it was printed, and its values by series.
+
+    vLLM divides what such a line counts by the time since the last one, and prints none while there is nothing to
+    count. So the first after a pause, or after the start, is diluted by it: only a line that follows one of the
+    interval before is about its own interval.
+    """
+
+    at: float
+    values: Mapping[str, float] = MappingProxyType({})
+
+
+def companion(line: CompanionLine, at: float, before: Companion | None, interval_start: float) -> Companion:
+    """
+    Return what a line says of its interval.
+
+    Args:
+        line: The line.
+        at: When it was printed.
+        before: The one of its kind before it.
+        interval_start: When the engine printed its last statistics but one.
+    """
+    follows = before is not None and before.at >= interval_start
+    shown = {**_MEANS[type(line)], **(_RATES[type(line)] if follows else {})}
+    values = {name: getattr(line, field) for name, field in shown.items()}
+    return Companion(at, {name: value for name, value in values.items() if value is not None})
 
 
 DEFAULT_INTERVAL = 10.0
@@ -23,10 +81,41 @@ MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
 
 _KEPT = 5
-"""Of so many lines it is kept how long they are apart, and what they are over."""
+"""How many lines it remembers the distances of, and the seconds that they are over."""
 
 _DILUTED_FACTOR = 1.5
 _SEVERAL = 2
+
+_HELD_WHILE_IDLE = (
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "requests_running",
+    "requests_waiting",
+    "requests_deferred",
+    "requests_swapped",
+    "kv_cache_usage_ratio",
+    "cpu_kv_cache_usage_ratio",
+)
+"""What the silence of an idle engine implies."""
+_LOGGED = (
+    *_HELD_WHILE_IDLE,
+    "prefix_cache_hit_ratio",
+    "cpu_prefix_cache_hit_ratio",
+    "external_prefix_cache_hit_ratio",
+    "mm_cache_hit_ratio",
+)
+"""The fields of a statistics line that are series of the same names."""
+
+_LOGGED_DRAFTS = {
+    "spec_decode_mean_acceptance_length": "mean_acceptance_length",
+    "spec_decode_acceptance_ratio": "acceptance_ratio",
+    "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
+    "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
+    "spec_decode_system_efficiency_ratio": "system_efficiency",
+}
+_of_idle: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_HELD_WHILE_IDLE)
+_of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGGED)
+_of_drafts: Callable[[SpecDecoding], tuple[float | None, ...]] = attrgetter(*_LOGGED_DRAFTS.values())
 
 
 @dataclass(slots=True)
@@ -142,6 +231,54 @@ class EngineLog:
         """Whether the line is the one after which a hanging engine prints nothing: work, and no token."""
         return self._has_to_compute and not self.moves
 
+    def gauges(self, now: float, *, keeps_stale: bool, ahead: float) -> dict[str, Reading]:
+        """
+        Return the gauges by the last lines: fresh ones, and those that the silence of an idle engine implies.
+
+        Args:
+            now: The moment.
+            keeps_stale: Whether nothing is dropped for its age.
+            ahead: How many seconds the wall clock is ahead of the lines' times: readings have the wall clock's.
+        """
+        is_fresh, at = self.is_fresh(now) or keeps_stale, self.stats_at + ahead
+        readings: dict[str, Reading] = {}
+        if is_fresh:
+            readings = _readings(_LOGGED, _of_stats(self.stats), at)
+        elif self.ended_idle():
+            readings = _readings(_HELD_WHILE_IDLE, _of_idle(self.stats), at)
+        # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
+        if self.spec is not None and self._is_about_present(self.spec_at, now, keeps_stale=keeps_stale):
+            readings.update(_readings(_LOGGED_DRAFTS, _of_drafts(self.spec), self.spec_at + ahead))
+        for line in self.companions.values():
+            if self._is_about_present(line.at, now, keeps_stale=keeps_stale):
+                readings.update({name: Reading(value, line.at + ahead, "log") for name, value in line.values.items()})
+        return readings
+
+    def position_acceptance(self, now: float, *, keeps_stale: bool, ahead: float) -> tuple[Reading | None, ...]:
+        """Return the share of drafts accepted at each position, `None` at one that the line prints as ``nan``."""
+        if self.spec is None or not self._is_about_present(self.spec_at, now, keeps_stale=keeps_stale):
+            return ()
+        ratios = self.spec.position_acceptance_ratio or ()
+        if all(ratio is None for ratio in ratios):
+            return ()
+        return tuple(None if ratio is None else Reading(ratio, self.spec_at + ahead, "log") for ratio in ratios)
+
+    def kv_readings(self, now: float, *, keeps_stale: bool, ahead: float) -> dict[KvKey, Reading]:
+        """Return what its KV connectors do by the last lines: an idle engine's connectors print nothing."""
+        if not keeps_stale and not self.is_fresh(now):
+            return {}
+        readings = {
+            KvKey(FETCHING, (stage,)): Reading(float(count), self.stats_at + ahead, "log")
+            for stage, count in zip(KV_FETCH_STAGES, self.stats.kv_fetch or (), strict=False)
+        }
+        if self._is_about_present(self.kv_at, now, keeps_stale=keeps_stale):
+            readings.update({series: Reading(value, self.kv_at + ahead, "log") for series, value in self.kv_gauges})
+        return readings
+
+    def _is_about_present(self, at: float, now: float, *, keeps_stale: bool) -> bool:
+        """Return whether a line below the statistics belongs to the last ones, and those are fresh."""
+        return keeps_stale or (self.is_fresh(now) and at >= self.stats_at)
+
     @property
     def _has_to_compute(self) -> bool:
         """Whether there is something to compute: a request that waits for something remote does not count."""
@@ -178,6 +315,12 @@ class EngineLog:
             accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
             drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
         )
+
+
+def _readings(names: Iterable[str], values: Iterable[float | None], at: float) -> dict[str, Reading]:
+    """Return the values that a line has, by series."""
+    pairs = zip(names, values, strict=True)
+    return {name: Reading(float(value), at, "log") for name, value in pairs if value is not None}
 
 
 def _seconds_covered(spec: SpecDecoding) -> float | None:

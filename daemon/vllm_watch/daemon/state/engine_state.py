@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The state of an engine by each source, and of a server that is not up. When an engine is stalled is in `stall`.
+The state of an engine by each source, and of a server that is not up, with the cause of a bad one.
+
+When an engine is stalled, and why, is in `stall`.
 
 starting: the server loads. idle: no request runs or waits, and none did in the last seconds. serving: there is work,
 or was in the last seconds. saturated: serving, and for some seconds requests have waited for capacity. stalled: there
@@ -12,15 +14,124 @@ The last seconds are 10, or the time between two readings if that is longer: tho
 
 from __future__ import annotations
 
+import math
+
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT, Stretch
+from vllm_watch.daemon.catalog.causes import DownCause, SaturationCause
 from vllm_watch.daemon.catalog.reasons import StallReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
+from vllm_watch.daemon.state.server_sources import ServerSources
+from vllm_watch.daemon.state.sleep_reports import is_still_asleep, later
+from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.stall import stall_in_log, stall_in_scrapes
+from vllm_watch_parsers.events import FailureKind
 from vllm_watch_parsers.scrape import EngineKey
+
+
+_CRASHES: Mapping[DownCause, frozenset[FailureKind]] = {
+    "out_of_memory": frozenset({"out_of_memory", "gpu_memory_too_small", "kv_cache_too_small"}),
+    "worker_failed": frozenset(
+        {
+            "worker_died", "nccl_error", "execution_timeout", "gpu_ecc", "gpu_nvlink", "gpu_lost",
+            "cuda_illegal_access", "cuda_launch_failure",
+        }
+    ),
+    "engine_died": frozenset({"engine_dead"}),
+}  # fmt: skip
+"""The failures that a crash is put down to: the first of these causes that the log reports."""
+
+
+def why_saturated(
+    stretch: Stretch | None, gauges: Mapping[str, Reading], facts: Mapping[str, float]
+) -> SaturationCause | None:
+    """
+    Return what the requests of a saturated engine wait for.
+
+    Args:
+        stretch: The time in which requests have waited, if it was seen: its means do not swing.
+        gauges: The present values, which are used where it was not.
+        facts: The engine's limits.
+    """
+    load = {name: reading.value for name, reading in gauges.items()}
+    running, usage = load.get("requests_running"), load.get("kv_cache_usage_ratio")
+    if stretch is not None:
+        running, usage = stretch.running, stretch.kv_cache_usage
+    seats = facts.get("max_running_requests")
+    is_batch_full = None if running is None or not seats else running >= AT_LIMIT * seats
+    is_cache_full = None if usage is None else usage >= KV_AT_LIMIT
+    if is_cache_full:
+        return "both_full" if is_batch_full else "kv_cache_full"
+    if is_cache_full is None or is_batch_full is None:
+        return None
+    return "batch_full" if is_batch_full else "neither_full"
+
+
+def why_down(log: LogSource | None, scrape: ScrapeSource | None) -> DownCause | None:
+    """Return how a server that is down has ended: by the failures of its end, not by those of an earlier time."""
+    if log is None or log.life.phase is None:
+        return None if scrape is None or scrape.reading is not None else "never_answered"
+    life = log.life
+    end = life.phase_at if life.has_ended else scrape.refused_since if scrape is not None else None
+    failures = life.failures_near(end) if end is not None else frozenset()
+    for cause, kinds in _CRASHES.items():
+        if failures & kinds:
+            return cause
+    if life.has_ended:
+        return "stopped"
+    return "killed" if life.phase == "ready" else None
+
+
+def is_any_sleeping(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> bool:
+    """Return whether any engine was put to sleep or paused, by the last reports, however old they are."""
+    return any(is_sleeping(sources, key, sources.scrape, now) for key in keys)
+
+
+def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | None, now: float) -> bool:
+    """
+    Return whether the log or the given scrapes report that an engine was put to sleep or paused.
+
+    Tokens in either source end it, and so does a scrape that says awake after one that did not. Where a log that
+    prints each pause has printed none, the counts of calls in /metrics, which have no order, prove none either.
+    """
+    log = sources.readable_log
+    engine = sources.engine_log(key) if log is not None else None
+    served = engine.served if engine is not None else None
+    logged = None if log is None or _was_started_after(scrape, log.sleep.since) else log.sleep.since
+    woke_at, slept_until = log.sleep.woke_at if log is not None else -math.inf, -math.inf
+    scraped: list[float | None] = []
+    progress = scrape.progress.get(key) if scrape is not None else None
+    if progress is not None:
+        tokens, slept_until = progress.served, progress.slept_until
+        if tokens is None or progress.asleep_since is None or tokens.start < progress.asleep_since:
+            scraped.append(progress.asleep_since)
+        served = later(served, tokens)
+    if scrape is not None and (log is None or not log.sleep.prints_pauses or log.sleep.since is not None):
+        scraped.append(scrape.sleep.since)
+    reports = [logged, *(since for since in scraped if since is not None and since > woke_at)]
+    return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
+
+
+def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey) -> float:
+    """
+    Return when an engine last woke up, or somebody stopped working on it, or ``-inf``.
+
+    No progress before that proves nothing.
+    """
+    ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
+    progress = scrape.progress.get(key) if scrape is not None else None
+    ends += [] if scrape is None else [scrape.operations.until]
+    ends += [] if progress is None else [progress.woke_at]
+    return max(ends, default=-math.inf)
+
+
+def _was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
+    return scrape is not None and moment is not None and scrape.process.was_started_after(moment)
 
 
 DOUBT_SECONDS = 30.0
@@ -33,20 +144,20 @@ an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and l
 UNSEEN_SECONDS = 120.0
 """
 A server whose log has no line of its yet may have been started just now: it listens last, and its log's first line
-comes after its imports. So long after the first refused connection it is down. Without a log no source will ever say
+comes after its imports. This long after the first refused connection it is down. Without a log no source will ever say
 that it starts: where nothing listens it is down, whether or not it was ever seen.
 """
 LISTEN_SECONDS = 10.0
-"""A server listens at the latest so long after the line that it is ready."""
+"""A server listens at most this long after the line that it is ready."""
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for this long without a line of statistics prints none."""
 
 
 class Judgement(NamedTuple):
-    """An engine's state, and if it is stalled, the reason."""
+    """An engine's state, and if it is stalled, the cause."""
 
     state: EngineState
-    stall_reason: StallReason | None = None
+    cause: StallReason | None = None
 
 
 UNKNOWN = Judgement("unknown")
@@ -163,9 +274,9 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
     if running + waiting == 0:
         # The state is of the same seconds as the rates: where tokens came in them the engine has served.
         return Judgement("idle" if scrape.window.is_span(at - progress.worked_at) else "serving")
-    reason = stall_in_scrapes(progress, running, at, stall_after, woke_at)
-    if reason is not None:
-        return Judgement("stalled", reason)
+    cause = stall_in_scrapes(progress, running, at, stall_after, woke_at)
+    if cause is not None:
+        return Judgement("stalled", cause)
     return Judgement("saturated" if progress.queue.lasts else "serving")
 
 
@@ -186,9 +297,9 @@ def state_from_log(
         return Judgement(_state_without_statistics(log, now))
     if engine.ended_idle():
         return Judgement("idle")
-    reason = stall_in_log(engine, now, stall_after, woke_at)
-    if reason is not None:
-        return Judgement("stalled", reason)
+    cause = stall_in_log(engine, now, stall_after, woke_at)
+    if cause is not None:
+        return Judgement("stalled", cause)
     if not engine.is_fresh(now):
         return UNKNOWN
     return Judgement("saturated" if engine.queue.lasts else "serving")

@@ -3,16 +3,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from vllm_watch.daemon.catalog.event_texts import FileChange
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
-from vllm_watch.daemon.state.recent_events import EVENT_SECONDS, RecentEvents
-from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.snapshot import ServerEvent, StateSince, TailCounts
+from vllm_watch.daemon.reading.log_reader import TimedEvent
+from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StateSince, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
+
+
+EVENT_SECONDS = 3600.0
+"""How long an event is shown."""
+
+MAX_EVENTS = 50
+"""How many events of a server are kept, the last ones."""
+
+_COUNTED = frozenset({"failure", "xid"})
+"""Events of these kinds that repeat without another in between are one, which is counted."""
+
+
+class RecentEvents:
+    """Takes in events, about in order of time."""
+
+    def __init__(self) -> None:
+        self._events: list[ServerEvent] = []  # Mostly empty, and there are three of each server: a deque has 700 bytes.
+
+    def add(self, event: ServerEvent) -> None:
+        """Take in an event; a failure like the one before it is counted with that."""
+        last = self._events[-1] if self._events else None
+        if last is not None and event.kind in _COUNTED and _is_same(last, event):
+            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + event.times)
+        else:
+            self._events.append(event)
+            del self._events[:-MAX_EVENTS]
+
+    def of_hour(self, now: float) -> list[ServerEvent]:
+        """Return those of the hour before `now`."""
+        return [event for event in self._events if event.at >= now - EVENT_SECONDS]
+
+
+def _is_same(one: ServerEvent, other: ServerEvent) -> bool:
+    return (one.kind, one.what, one.engine, one.gpu) == (other.kind, other.what, other.engine, other.gpu)
 
 
 _FILE_COUNTS: Mapping[FileChange, str] = {
@@ -24,29 +57,21 @@ _FILE_COUNTS: Mapping[FileChange, str] = {
 
 
 class EventHistory:
-    """
-    Takes in what happens to one server, about in order of time.
+    """Takes in what happens to one server, about in order of time."""
 
-    Args:
-        sources: What reports it.
-    """
-
-    def __init__(self, sources: ServerSources) -> None:
-        self._sources = sources
+    def __init__(self) -> None:
         self._events = RecentEvents()
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
         self._tail: TailCounts | None = None
 
     def note_restart(self, at: float) -> None:
-        """Take in a start that /metrics shows, unless the log shows starts."""
-        if self._sources.readable_log is None:
-            self._events.add(ServerEvent(at, "start"))
+        """Take in a start that only /metrics shows."""
+        self._events.add(ServerEvent(at, "start"))
 
-    def note_log(self, *, is_dated: bool = True) -> None:
-        """Take in the starts and failures that the log has reported, if their times are known."""
-        reported = self._sources.log.life.take_news() if self._sources.log else []
-        for at, event in reported if is_dated else ():
+    def note_log(self, news: Iterable[TimedEvent]) -> None:
+        """Take in the starts and failures that the log has reported."""
+        for at, event in news:
             if isinstance(event, Failure):
                 self._events.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
             elif isinstance(event, Lifecycle) and event.phase == "starting":
@@ -67,26 +92,32 @@ class EventHistory:
         if len(self._states) > len(states):
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
 
-    def since(self, engine: str) -> StateSince | None:
-        """Return since when an engine's last state lasts, at the wall clock's time; `None` of one without a state."""
-        known = self._states.get(engine)
-        return None if known is None else known._replace(at=known.at + self._sources.ahead)
+    def since(self, engine: str, ahead: float) -> StateSince | None:
+        """Return since when an engine's last state lasts, as so much later; `None` of one without a state."""
+        since = self._states.get(engine)
+        return None if since is None else since._replace(at=since.at + ahead)
 
-    def until(self, now: float) -> tuple[ServerEvent, ...]:
-        """Return what happened in the hour before `now`, oldest first, at the wall clock's times."""
-        self.note_log()  # The failures that no shutdown has explained in time.
-        self._note_files(now)
-        change, ahead = self._sources.flags.whole_change, self._sources.ahead
-        found = [*self._events.of_hour(now), *self._sources.gpu.events.of_hour(now)]
+    def until(
+        self, now: float, change: ConfigChange | None, of_gpus: RecentEvents, ahead: float
+    ) -> tuple[ServerEvent, ...]:
+        """
+        Return what happened in the hour before `now`, oldest first.
+
+        Args:
+            now: The moment.
+            change: The last change of flags.
+            of_gpus: What happened to the server's GPUs.
+            ahead: How many seconds the wall clock, which times are shown by, is ahead of the clock of the events.
+        """
+        events = [*self._events.of_hour(now), *of_gpus.of_hour(now)]
         if change is not None and change.at is not None and change.at >= now - EVENT_SECONDS:
-            found.append(ServerEvent(change.at, "flags", change.text))
-        found.sort(key=attrgetter("at"))
-        return tuple([event._replace(at=event.at + ahead) for event in found] if ahead else found)
+            events.append(ServerEvent(change.at, "flags", change.text))
+        events.sort(key=attrgetter("at"))
+        return tuple(event._replace(at=event.at + ahead) for event in events)
 
-    def _note_files(self, now: float) -> None:
+    def note_files(self, now: float, tail: TailCounts) -> None:
         """Take in what has become of the log's files; what came before the first call is no change."""
-        before, self._tail = self._tail, self._sources.log_status.tail
-        tail = self._tail
+        before, self._tail = self._tail, tail
         if before is None or before == tail:
             return
         for what, field in _FILE_COUNTS.items():

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -42,16 +42,14 @@ class EngineFacts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
     def learn(self, fact: StartupFact) -> None:
         """Take in one line."""
-        for name in _LEAST:
-            setattr(self, name, _least(getattr(self, name), getattr(fact, name)))
-        for name in _GREATEST:
-            setattr(self, name, _greatest(getattr(self, name), getattr(fact, name)))
+        for name, deciding in _DECIDING.items():
+            values = [value for value in (getattr(self, name), getattr(fact, name)) if value is not None]
+            setattr(self, name, deciding(values, default=None))
 
     def completed_by(self, other: EngineFacts) -> EngineFacts:
         """Return these with those of another engine that they lack."""
-        known = {name: getattr(self, name) for name in (*_LEAST, *_GREATEST)}
-        lacking = {name: getattr(other, name) for name, value in known.items() if value is None}
-        return EngineFacts(**{**known, **lacking})
+        values = {name: getattr(self, name) for name in _DECIDING}
+        return EngineFacts(**{name: getattr(other, name) if value is None else value for name, value in values.items()})
 
     @property
     def startup_seconds(self) -> dict[str, float]:
@@ -66,15 +64,11 @@ class EngineFacts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
         return {phase: seconds for phase, seconds in phases.items() if seconds is not None}
 
 
-_LEAST = ("kv_cache_tokens", "max_concurrency", "kv_cache_memory_gib")
-_GREATEST = (
-    "model_load_gib",
-    "model_load_seconds",
-    "weights_load_seconds",
-    "compile_seconds",
-    "graph_capture_seconds",
-    "engine_init_seconds",
-)
+_DECIDING: dict[str, Callable[..., Any]] = {
+    name: min if name in {"kv_cache_tokens", "max_concurrency", "kv_cache_memory_gib"} else max
+    for name in EngineFacts.__struct_fields__
+}
+"""Which of several values of a fact counts."""
 
 
 class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -122,7 +116,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
             self._learn_of_engine(StartupFact(engine=detail.engine, compile_seconds=detail.compile_seconds))
 
     def _learn_of_engine(self, fact: StartupFact) -> None:
-        if any(getattr(fact, name) is not None for name in (*_LEAST, *_GREATEST)):
+        if any(getattr(fact, name) is not None for name in _DECIDING):
             engine = fact.engine or DEFAULT_ENGINE
             if engine in self.engines or len(self.engines) < MAX_ENGINES:
                 self.engines.setdefault(engine, EngineFacts()).learn(fact)
@@ -172,16 +166,13 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         every = list(self.engines.values())
         if not every or (self.data_parallel_size or len(every)) != len(every):
             return None
-        known = {
-            name: max((value for facts in every if (value := getattr(facts, name)) is not None), default=None)
-            for name in _GREATEST
+        values = {name: [getattr(facts, name) for facts in every] for name in _DECIDING}
+        facts = {
+            name: _DECIDING[name]((value for value in of_engines if value is not None), default=None)
+            for name, of_engines in values.items()
         }
-        return EngineFacts(
-            _total([facts.kv_cache_tokens for facts in every]),
-            _total([facts.max_concurrency for facts in every]),
-            min((size for facts in every if (size := facts.kv_cache_memory_gib) is not None), default=None),
-            **known,
-        )
+        totals = {name: _total(values[name]) for name in ("kv_cache_tokens", "max_concurrency")}
+        return EngineFacts(**{**facts, **totals})
 
     def capacity_tokens(self, engine: str) -> int | None:
         """Return an engine's KV cache in tokens: as printed, or V0's blocks by their size."""
@@ -194,6 +185,23 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         if size is None and facts is not None and facts.max_concurrency and self.max_model_len:
             size = round(facts.max_concurrency * self.max_model_len / self.num_gpu_blocks)
         return self.num_gpu_blocks * size if size else None
+
+    def by_series(self, engine: str) -> dict[str, float | None]:
+        """Return what an engine was started with, by series; `None` where the log does not have it."""
+        reported = self.of_engine(engine) or EngineFacts()
+        return {
+            "kv_cache_capacity_tokens": self.capacity_tokens(engine),
+            "max_concurrency": reported.max_concurrency,
+            "model_load_seconds": reported.model_load_seconds,
+            "model_weights_bytes": _bytes(reported.model_load_gib),
+            "kv_cache_bytes": _bytes(reported.kv_cache_memory_gib),
+            "max_running_requests": self.max_num_seqs,
+            "max_model_len_tokens": self.max_model_len,
+            "num_speculative_tokens": self.num_speculative_tokens,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+            "api_servers": self.api_server_count,
+        }
 
 
 _FIRST_COUNTS = (
@@ -209,14 +217,10 @@ _FIRST_COUNTS = (
 )
 
 
+def _bytes(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * 2**30)
+
+
 def _total(sizes: Sequence[Size | None]) -> Size | None:
     known = [size for size in sizes if size is not None]
     return sum(known, start=known[0] * 0) if known and len(known) == len(sizes) else None
-
-
-def _least(left: Size | None, right: Size | None) -> Size | None:
-    return min((value for value in (left, right) if value is not None), default=None)
-
-
-def _greatest(left: Size | None, right: Size | None) -> Size | None:
-    return max((value for value in (left, right) if value is not None), default=None)

@@ -11,8 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
+from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance
+from vllm_watch.daemon.state.kept_facts import KnownUse
+from vllm_watch.daemon.state.snapshot import ServerEvent
 
 
 UUIDS = ("GPU-", "MIG-", "AMD-")
@@ -67,21 +71,6 @@ class GpuUse(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
 
 
-class KnownUse(NamedTuple):
-    """
-    The GPUs that a server's processes were on.
-
-    Args:
-        server: Its name.
-        start: Tells in which start of it, as in `GpuUser`.
-        gpus: Their UUIDs.
-    """
-
-    server: str
-    start: tuple[int, int]
-    gpus: frozenset[str]
-
-
 class GpuAssignments:
     """
     Knows which server uses which GPU, from reading to reading. Not thread-safe.
@@ -122,14 +111,27 @@ class GpuAssignments:
         for user in users:
             self._note_processes(user, of_process)
         used = {user.name: self._gpus_of(user) for user in users}
-        joined = _joined(gpus, used, users)
-        shown = {user.name: _server_gpus(user, used[user.name], joined) for user in users}
-        at = now if report is None else report.at
+        readings = {gpu.gpu: gpu for gpu in gpus}
+        counts = Counter(gpu for of_server in used.values() for gpu in of_server)
+        other_memory = _other_memory(gpus, used, users)
         self._was_read |= bool(gpus)
-        return {
-            user.name: GpuUse(at, _reason(user, shown[user.name], report, was_read=self._was_read), shown[user.name])
-            for user in users
-        }
+        uses = {}
+        for user in users:
+            unread = sorted(used[user.name] - readings.keys())
+            of_server = tuple(
+                ServerGpu(
+                    gpu=gpu,
+                    how="config" if user.gpus else "pid",
+                    is_shared=counts[gpu] > 1,
+                    memory=_memory(user, readings.get(gpu)),
+                    reading=readings.get(gpu),
+                    other_memory=other_memory.get(gpu),
+                )
+                for gpu in (*(gpu for gpu in readings if gpu in used[user.name]), *unread)
+            )
+            reason = _reason(user, of_server, report, was_read=self._was_read)
+            uses[user.name] = GpuUse(now if report is None else report.at, reason, of_server)
+        return uses
 
     def _named_by(self, user: GpuUser, gpus: Sequence[GpuReading]) -> Mapping[str, str]:
         """
@@ -166,50 +168,25 @@ class GpuAssignments:
         return frozenset() if known is None else known.gpus
 
 
-class _Joined(NamedTuple):
-    """The GPUs in the order of their numbers, the memory that processes of no server have, and how many servers."""
-
-    readings: Mapping[str, GpuReading]
-    places: Mapping[str, int]
-    other_memory: Mapping[str, float | None]
-    servers: Mapping[str, int]
-
-
-def _joined(gpus: Sequence[GpuReading], used: Mapping[str, Collection[str]], users: Sequence[GpuUser]) -> _Joined:
+def _other_memory(
+    gpus: Sequence[GpuReading], used: Mapping[str, frozenset[str]], users: Sequence[GpuUser]
+) -> dict[str, float | None]:
     """
-    Return what is known of all GPUs; `used` are those of each server, by name.
+    Return the memory that processes of no server have on each GPU.
 
     A process may be that of a server whose processes are not known: of one that runs here on any GPU, of one that may
     run here by another address on those that its configuration names.
     """
     hidden = [user for user in users if user.pids is None]
-    are_known = not any(user.is_here for user in hidden)
+    if any(user.is_here for user in hidden):
+        return {}
     hiding = frozenset[str]().union(*(used[user.name] for user in hidden))
-    known = frozenset[int]().union(*(user.pids or () for user in users))
-    return _Joined(
-        readings={gpu.gpu: gpu for gpu in gpus},
-        places={gpu.gpu: place for place, gpu in enumerate(gpus)},
-        other_memory={
-            gpu.gpu: _other_memory(gpu, known) if are_known and gpu.gpu not in hiding else None for gpu in gpus
-        },
-        servers=Counter(gpu for of_server in used.values() for gpu in of_server),
-    )
-
-
-def _server_gpus(user: GpuUser, used: Collection[str], joined: _Joined) -> tuple[ServerGpu, ...]:
-    """Return a server's GPUs in their order; those that cannot be read are the last ones."""
-    ordered = sorted(used, key=lambda gpu: (joined.places.get(gpu, len(joined.places)), gpu))
-    return tuple(
-        ServerGpu(
-            gpu=gpu,
-            how="config" if user.gpus else "pid",
-            is_shared=joined.servers[gpu] > 1,
-            memory=_memory(user, joined.readings.get(gpu)),
-            reading=joined.readings.get(gpu),
-            other_memory=joined.other_memory.get(gpu),
-        )
-        for gpu in ordered
-    )
+    pids = frozenset[int]().union(*(user.pids or () for user in users))
+    return {
+        gpu.gpu: _sum([process.memory for process in gpu.processes if process.pid not in pids])
+        for gpu in gpus
+        if gpu.gpu not in hiding and gpu.processes is not None
+    }
 
 
 def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
@@ -217,13 +194,6 @@ def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
     if reading is None or reading.processes is None or user.pids is None:
         return None
     return _sum([process.memory for process in reading.processes if process.pid in user.pids])
-
-
-def _other_memory(reading: GpuReading, known: Collection[int]) -> float | None:
-    """Return the memory that processes have but for those of servers; any may be that of one that is not known."""
-    if reading.processes is None:
-        return None
-    return _sum([process.memory for process in reading.processes if process.pid not in known])
 
 
 def _reason(user: GpuUser, gpus: Sequence[ServerGpu], report: GpuReport | None, *, was_read: bool) -> GpuReason | None:
@@ -284,3 +254,91 @@ def _sum(memories: Sequence[float | None]) -> float | None:
     """Return the sum of what is known, `None` if anything is not."""
     known = [memory for memory in memories if memory is not None]
     return sum(known) if len(known) == len(memories) else None
+
+
+MAX_INTERVALS = 3.0
+"""For how many intervals a reading is current."""
+
+_THROTTLED = "gpu_throttled_seconds_total"
+
+
+class GpuSource:
+    """
+    The GPUs of one server by what the driver said last, for as long as that is current.
+
+    It also knows how much of the time since the reading before their clocks were lowered, and which were lost.
+    """
+
+    def __init__(self) -> None:
+        self._use: GpuUse | None = None
+        self._expires_at = 0.0
+        self._states: dict[str, tuple[GpuState, str]] = {}
+        """The last state of each GPU, and where it is."""
+        self.events = RecentEvents()
+        """The GPUs that were lost or came back."""
+        self.read_at: float | None = None
+        """When any of them was read last."""
+
+    def apply(self, use: GpuUse, interval: float) -> None:
+        """Take in what a reading says; the next one is due after the interval, in seconds."""
+        self._use, self._expires_at = _with_throttling(use, self._use), use.at + MAX_INTERVALS * interval
+        if use.reason == "ok":
+            self.read_at = use.at
+        if use.reason in {"ok", "no_gpus"}:
+            self._note_states(use)
+
+    def reason(self, now: float) -> GpuReason | None:
+        """Return ``ok`` or why they are not read; `None` without such a source."""
+        if self._use is None:
+            return None
+        return "call_hangs" if self._is_stale(now) else self._use.reason
+
+    def gpus(self, now: float) -> tuple[ServerGpu, ...]:
+        """Return the GPUs with what is current."""
+        if self._use is None:
+            return ()
+        if not self._is_stale(now):
+            return self._use.gpus
+        return tuple(ServerGpu(each.gpu, each.how, each.is_shared, None, None) for each in self._use.gpus)
+
+    def _note_states(self, use: GpuUse) -> None:
+        """Note the GPUs whose state has changed; one that the driver does not show any more is lost."""
+        before, self._states = self._states, {}
+        for each in use.gpus:
+            was = before.get(each.gpu)
+            if each.reading is not None:
+                state, place = each.reading.state, each.reading.pci_bus_id
+            elif was is not None:
+                state, place = "lost", was[1]
+            else:
+                continue
+            self._states[each.gpu] = state, place
+            if was is not None and was[0] != state:
+                self.events.add(ServerEvent(use.at, "gpu", state, gpu=place))
+
+    def _is_stale(self, now: float) -> bool:
+        return self._use is not None and self._use.reason == "ok" and now > self._expires_at
+
+
+def _with_throttling(use: GpuUse, before: GpuUse | None) -> GpuUse:
+    """Return what a reading says together with how much of the time since the one before clocks were lowered."""
+    if before is None:
+        return use
+    if use.at <= before.at:  # The same reading again.
+        known = {each.gpu: each.throttled for each in before.gpus}
+        return use._replace(gpus=tuple(each._replace(throttled=known.get(each.gpu)) for each in use.gpus))
+    readings = {each.gpu: each.reading for each in before.gpus}
+    seconds = use.at - before.at
+    gpus = (each._replace(throttled=_throttling(each.reading, readings.get(each.gpu), seconds)) for each in use.gpus)
+    return use._replace(gpus=tuple(gpus))
+
+
+def _throttling(now: GpuReading | None, before: GpuReading | None, seconds: float) -> Mapping[str, float] | None:
+    """Return each reason's part of the time; nothing if no counter is known twice, or one has begun again."""
+    if now is None or before is None:
+        return None
+    both = [key for key in now.values if key[0] == _THROTTLED and key in before.values]
+    grown = {reason: now.values[name, reason] - before.values[name, reason] for name, reason in both}
+    if not grown or min(grown.values()) < 0:
+        return None
+    return {reason: min(more / seconds, 1.0) for reason, more in grown.items()}

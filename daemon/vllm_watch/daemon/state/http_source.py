@@ -9,15 +9,41 @@ starts, /metrics when it ends. So requests are counted by one of them, never by 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
 
-from vllm_watch.daemon.state.http_labels import http_request_key
-from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.snapshot import HttpRequestKey
 from vllm_watch_parsers.scrape import MetricsReading
 
 
+OTHER = "other"
+ANY_OTHER = HttpRequestKey(OTHER, OTHER, OTHER)
+
+# Labels are from closed lists: no text of a client becomes one.
+HANDLERS = frozenset(
+    {
+        "/classify", "/cohere/v2/embed", "/detokenize", "/health", "/inference/v1/generate", "/invocations",
+        "/is_sleeping", "/load", "/metrics", "/pause", "/ping", "/pooling", "/ready", "/rerank",
+        "/reset_prefix_cache", "/resume", "/score", "/server_info", "/sleep", "/tokenize",
+        "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/chat/completions", "/v1/completions",
+        "/v1/embeddings", "/v1/load_lora_adapter", "/v1/messages", "/v1/messages/count_tokens", "/v1/models",
+        "/v1/realtime", "/v1/rerank", "/v1/responses", "/v1/score", "/v1/unload_lora_adapter", "/v2/rerank",
+        "/version", "/wake_up",
+    }
+)  # fmt: skip
+
+METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+_CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})
+
+
+def http_request_key(method: str, path: str, code: str) -> HttpRequestKey:
+    """Return the labels for one request; `code` is a status of three digits or a class such as ``2xx``."""
+    handler = path if path in HANDLERS else OTHER
+    return HttpRequestKey(method if method in METHODS else OTHER, handler, code if code in _CODES else OTHER)
+
+
 PROVING_REQUESTS = 5
-"""So many requests that /metrics counts, and none of them in the log, prove that the log has no access lines."""
+"""If /metrics counts this many requests and the log none of them, the log has no access lines."""
 
 LATE_SECONDS = 15.0
 """An access line is read at most this long after /metrics has counted its request."""
@@ -72,10 +98,12 @@ class HttpSource:
             self.is_metrics = at - self._enough_at >= LATE_SECONDS
         self._before = count
 
-    def count(self, log: LogSource | None, reading: MetricsReading | None) -> dict[HttpRequestKey, float]:
-        """Return how many requests were answered, by the source that counts them."""
-        if log is not None and not self.is_metrics:
-            return dict(log.totals.requests)
+    def count(
+        self, logged: Mapping[HttpRequestKey, int] | None, reading: MetricsReading | None
+    ) -> dict[HttpRequestKey, float]:
+        """Return how many requests were answered, by the source that counts them; `logged` is `None` without a log."""
+        if logged is not None and not self.is_metrics:
+            return dict(logged)
         counted: Counter[HttpRequestKey] = Counter()
         for request, count in (reading.http_requests if reading else {}).items():
             counted[http_request_key(request.method, request.handler, request.status)] += int(count)

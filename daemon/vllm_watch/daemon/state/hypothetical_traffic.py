@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.engine_log import DEFAULT_INTERVAL
 from vllm_watch.daemon.state.log_source import LogSource
+from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.step_times import MIN_MEASURED
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
-from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineReading, Histogram, MetricsReading
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineReading, Histogram
 
 
 _SECONDS = 15.0
@@ -19,17 +20,31 @@ _SECONDS = 15.0
 _MORE = 1000.0
 
 
-def moments_with_traffic(now: float) -> tuple[float, ...]:
-    """Return when scrapes are made up: as many as the time of a step takes."""
-    return tuple(now + _SECONDS * number for number in range(1, MIN_MEASURED + 1))
+def add_traffic(sources: ServerSources, now: float, *, has_statistics: bool) -> float:
+    """
+    Let a server's sources report some traffic after now, and return when it ends.
+
+    Nothing is made up for a source that cannot be read. Values are kept whatever their age.
+
+    Args:
+        sources: The sources.
+        now: The moment.
+        has_statistics: Whether the log will ever have statistics.
+    """
+    sources.settings = sources.settings._replace(keeps_stale=True)
+    log, scrape = sources.log, sources.scrape
+    for number in range(1, MIN_MEASURED + 1):  # As many scrapes as the time of a step takes.
+        if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+            reading = scrape.last.reading
+            engines = {key: _engine_with_traffic(engine) for key, engine in reading.engines.items()}
+            scrape.apply(scrape.last._replace(at=now + _SECONDS * number, reading=reading._replace(engines=engines)))
+    end = now + _SECONDS * MIN_MEASURED
+    if log is not None and sources.log_status.is_up and has_statistics:
+        log.apply(_lines_with_traffic(log, end))
+    return end
 
 
-def scrape_with_traffic(reading: MetricsReading) -> MetricsReading:
-    """Return the same reading after some traffic: what is in it has grown, what is not is still absent."""
-    return reading._replace(engines={key: _engine_with_traffic(engine) for key, engine in reading.engines.items()})
-
-
-def lines_with_traffic(log: LogSource, at: float) -> LogBatch:
+def _lines_with_traffic(log: LogSource, at: float) -> LogBatch:
     """Return a log's statistics until then: the quantities of every release, and drafts if the server makes some."""
     events: list[TimedEvent] = []
     for number in range(MIN_MEASURED, -1, -1):

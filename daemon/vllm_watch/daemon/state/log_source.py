@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import math
 
+from collections import Counter
+
 from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog, name_of
 from vllm_watch.daemon.state.facts import Facts
-from vllm_watch.daemon.state.http_labels import http_request_key
-from vllm_watch.daemon.state.log_totals import LogTotals
+from vllm_watch.daemon.state.http_source import ANY_OTHER, http_request_key
 from vllm_watch.daemon.state.server_life import ServerLife
 from vllm_watch.daemon.state.sleep_reports import LoggedSleep, sleep_calls
-from vllm_watch.daemon.state.snapshot import LogCounts
+from vllm_watch.daemon.state.snapshot import HttpRequestKey, LogCounts, Reading
 from vllm_watch_parsers.events import (
     ADAPTER_CHANGES,
     FAILURE_KINDS,
     AchievedWork,
     AdapterChange,
+    AdapterChangeKind,
     DiffusionDecoding,
     EngineStats,
     Event,
@@ -32,12 +34,116 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
+MAX_UNKNOWN_FIELDS = 20
+MAX_REQUEST_KEYS = 512
+
 _OK = 200
 _RELEASE_WITHOUT_HIT_RATIO = "0.7.3"
+
+_COUNTERS = (
+    "spec_decode_draft_tokens_total",
+    "spec_decode_accepted_tokens_total",
+    "spec_decode_emitted_tokens_total",
+    "preemptions_total",
+    "diffusion_committed_tokens_total",
+    "diffusion_denoising_steps_total",
+    "diffusion_canvas_positions_total",
+)
+"""
+The series that are sums of what lines print as whole counts.
+
+Preemptions are the Rust front end's: the Python logger resets its own before it prints them.
+"""
+
+
+class LogTotals:
+    """Adds up what the lines of one log report."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[HttpRequestKey] = Counter()
+        self.out_of_range: Counter[str] = Counter()
+        """Values out of range, by quantity."""
+        self.unparsed = 0
+        """Lines of statistics that could not be parsed."""
+        self.unknown_fields: Counter[str] = Counter()
+        self.continuation_lines = self.rejected_lines = 0
+        self.dropped = 0
+        """Names that were over a limit."""
+        self._counts: dict[str, Counter[str]] = {}
+        """What each engine has counted, by series."""
+        self._kv: dict[str, dict[KvKey, float]] = {}
+        """What each engine's KV connectors have moved."""
+        self.adapter_changes: Counter[AdapterChangeKind] = Counter()
+        """LoRA adapters that were loaded and removed."""
+
+    def add_request(self, key: HttpRequestKey, count: int) -> None:
+        """Count requests of one kind."""
+        if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
+            self.requests[key] += count
+        else:
+            self.requests[ANY_OTHER] += count
+            self.dropped += 1
+
+    def add_unknown_fields(self, names: tuple[str, ...]) -> None:
+        """Count the fields of a line that no table has."""
+        for name in names:
+            if name in self.unknown_fields or len(self.unknown_fields) < MAX_UNKNOWN_FIELDS:
+                self.unknown_fields[name] += 1
+            else:
+                self.dropped += 1
+
+    def add_preemptions(self, engine: str, stats: EngineStats) -> None:
+        """Count the preemptions of an interval, which only the Rust front end prints."""
+        if stats.is_rust:
+            self._counts_of(engine)["preemptions_total"] += stats.preemptions or 0
+
+    def add_drafts(self, engine: str, spec: SpecDecoding) -> None:
+        """Count accepted and drafted tokens: V1 prints those of the interval, V0 all since its start."""
+        counts = self._counts_of(engine)
+        if spec.accepted_tokens_cumulative is not None and spec.drafted_tokens_cumulative is not None:
+            counts["spec_decode_accepted_tokens_total"] = spec.accepted_tokens_cumulative
+            counts["spec_decode_draft_tokens_total"] = spec.drafted_tokens_cumulative
+            if spec.emitted_tokens_cumulative is not None:
+                counts["spec_decode_emitted_tokens_total"] = spec.emitted_tokens_cumulative
+        elif spec.accepted_tokens is not None and spec.drafted_tokens is not None:
+            counts["spec_decode_accepted_tokens_total"] += spec.accepted_tokens
+            counts["spec_decode_draft_tokens_total"] += spec.drafted_tokens
+
+    def add_diffusion(self, engine: str, line: DiffusionDecoding) -> None:
+        """Count what a diffusion model did in an interval."""
+        self.add_unknown_fields(line.unknown_fields)
+        counts = self._counts_of(engine)
+        counts["diffusion_committed_tokens_total"] += line.committed_tokens or 0
+        counts["diffusion_denoising_steps_total"] += line.denoising_steps or 0
+        counts["diffusion_canvas_positions_total"] += line.canvas_positions or 0
+
+    def add_transfers(self, engine: str, transfers: KvTransfers) -> None:
+        """Count what KV connectors have moved in an interval."""
+        self.add_unknown_fields(transfers.unknown_fields)
+        if engine in self._kv or len(self._kv) < MAX_ENGINES:
+            moved = self._kv.setdefault(engine, {})
+            for key, value in transfers.counts:
+                moved[key] = moved.get(key, 0.0) + value
+
+    def counters(self, engine: str, at: float) -> dict[str, Reading]:
+        """Return what an engine has counted, by series."""
+        counts = self._counts.get(engine, Counter())
+        return {name: Reading(counts[name], at, "log") for name in _COUNTERS if name in counts}
+
+    def kv_counters(self, engine: str, at: float) -> dict[KvKey, Reading]:
+        """Return what an engine's KV connectors have moved."""
+        return {key: Reading(moved, at, "log") for key, moved in self._kv.get(engine, {}).items()}
+
+    def _counts_of(self, engine: str) -> Counter[str]:
+        """Return what is counted of an engine; of engines over the limit nothing is kept."""
+        if engine not in self._counts and len(self._counts) >= MAX_ENGINES:
+            return Counter()
+        return self._counts.setdefault(engine, Counter())
 
 
 class LogSource:
@@ -61,7 +167,7 @@ class LogSource:
         self.last_news_at: float | None = None
         """When it last had a line other than that processes wait for each other: those repeat in a start that hangs."""
         self.foreign_lines: int | None = 0
-        """How many lines were read of which none has the form of vLLM's; `None` once one has."""
+        """How many lines were read while none had the form of vLLM's; `None` once one has."""
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         """When the first request was answered; ``-inf`` if lines were skipped that may have reported it."""
@@ -134,7 +240,7 @@ class LogSource:
             self.last_news_at = batch.end
 
     def _apply_lines(self, batch: LogBatch) -> None:
-        called = sleep_calls(batch)
+        called = sleep_calls(batch.requests)
         if called:
             self.sleep.apply_calls_before(batch.end, called)
         self._apply_requests(batch)
@@ -229,12 +335,11 @@ class LogSource:
         self.totals.add_drafts(name, spec)
 
     def _apply_transfers(self, at: float, transfers: KvTransfers) -> None:
-        self.totals.add_unknown_fields(transfers.unknown_fields)
         name = transfers.engine or self._nameless
         engine = self.engines.get(name)
         if engine is not None:
             engine.add_transfers(at, transfers)
-        self.totals.kv.add(name, transfers)
+        self.totals.add_transfers(name, transfers)
 
     def _apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
         self.life.apply_phase(at, event, is_dated=is_dated)

@@ -9,28 +9,34 @@ now (a hit ratio without queries), no value is shown. All counters come from one
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import SourceName
-from vllm_watch.daemon.state.engine_state import UNKNOWN, Judgement, state_from_log, state_from_scrape
-from vllm_watch.daemon.state.engine_values import (
-    gauges_of_log,
-    gauges_of_scrape,
-    positions_of_log,
-    positions_of_scrape,
-    step_times_of_log,
-    step_times_of_scrape,
+from vllm_watch.daemon.state.engine_state import (
+    UNKNOWN,
+    Judgement,
+    is_sleeping,
+    state_from_log,
+    state_from_scrape,
+    woken_at,
 )
+from vllm_watch.daemon.state.engine_values import gauges_of_scrape, kv_gauges_of_scrape, positions_of_scrape
+from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.sleeping import is_sleeping, woken_at
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
-from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
 _TIMED_OUT = "timeout"
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_FIRST_WITHOUT_CACHED = (0, 16)
 
 
 def deciding_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
@@ -43,6 +49,20 @@ def shown_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
     """Return the scrapes if they are recent enough to show, even if attempts have failed since."""
     scrape = sources.scrape
     return scrape if scrape is not None and (scrape.is_recent(now) or sources.settings.keeps_stale) else None
+
+
+def counted_scrape(sources: ServerSources) -> ScrapeSource | None:
+    """
+    Return the scrapes that counters are taken from: also the last ones of a server that is gone.
+
+    Prometheus reads them later than the daemon; what was counted just before the end would be lost otherwise. They
+    last until the next life has been scraped, or is ready and has not been scraped yet.
+    """
+    scrape, log = sources.scrape, sources.log
+    if scrape is None or scrape.read_at is None:
+        return None
+    has_next = log is not None and log.life.phase == "ready" and (log.life.started_at or 0.0) > scrape.read_at
+    return None if has_next else scrape
 
 
 def missing_metrics(sources: ServerSources, now: float) -> dict[str, bool]:
@@ -93,11 +113,12 @@ class GaugeSides(NamedTuple):
 def gauge_sides(sources: ServerSources, key: EngineKey, now: float) -> GaugeSides:
     """Return an engine's gauges by each source."""
     log, engine, scrape = sources.log, sources.engine_log(key), shown_scrape(sources, now)
-    stale, ahead = sources.settings.keeps_stale, sources.ahead
-    return GaugeSides(
-        gauges_of_log(log, engine, now, keeps_stale=stale, ahead=ahead) if log is not None and engine else {},
-        {} if scrape is None else gauges_of_scrape(scrape, key, ahead=ahead),
-    )
+    logged: dict[str, Reading] = {}
+    if log is not None and engine is not None:
+        logged = engine.gauges(now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+        if log.hides_prefix_hit_ratio:
+            logged.pop("prefix_cache_hit_ratio", None)
+    return GaugeSides(logged, {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead))
 
 
 def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float) -> dict[str, Reading]:
@@ -106,7 +127,23 @@ def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float
     if not chosen or deciding_scrape(sources, now) is not None:
         chosen.update(sides.metrics)
     chosen["last_token_timestamp_seconds"] = _last_token(sources, key)
+    achieved, peak = chosen.get("achieved_flops_per_second"), sources.settings.peak_flops
+    if achieved is not None and peak is not None:
+        chosen["flops_utilization_ratio"] = achieved._replace(value=achieved.value / peak)
     return {name: reading for name, reading in chosen.items() if reading is not None}
+
+
+def excludes_cached(sources: ServerSources, key: EngineKey, rate: Reading | None) -> bool | None:
+    """Return whether a rate of prompt tokens is without cached ones, `None` if that is not known."""
+    if rate is None:
+        return None
+    if rate.source == "log":
+        release = _RELEASE.match(sources.version or "")
+        return (int(release[1]), int(release[2])) >= _FIRST_WITHOUT_CACHED if release else None
+    newest = sources.scrape.window.newest_of(key) if sources.scrape else None
+    return newest is not None and not newest.engine.counters.keys().isdisjoint(
+        {"prompt_tokens_computed", "prompt_tokens_cached"}
+    )
 
 
 def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
@@ -128,18 +165,48 @@ def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> t
     engine = sources.engine_log(key)
     if engine is None:
         return ()
-    return positions_of_log(engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+    return engine.position_acceptance(now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
 
 
 def step_times(sources: ServerSources, key: EngineKey, now: float) -> Mapping[StepClass, StepTime]:
     """Return the times of an engine's decode steps: by /metrics if it is shown, else by the log."""
-    scrape = shown_scrape(sources, now)
-    if scrape is not None:
-        return step_times_of_scrape(scrape, key, ahead=sources.ahead)
-    engine = sources.engine_log(key)
+    scrape, engine = shown_scrape(sources, now), sources.engine_log(key)
+    measured, at = (scrape.step_times.get(key), scrape.read_at) if scrape else (None, None)
+    if scrape is None and engine is not None and (sources.settings.keeps_stale or engine.is_fresh(now)):
+        measured, at = engine.step_times, engine.stats_at
+    times = measured.recent(at) if measured is not None and at is not None else {}
+    return {of_class: time._replace(at=time.at + sources.ahead) for of_class, time in times.items()}
+
+
+def kv_gauges(sources: ServerSources, key: EngineKey, now: float) -> Mapping[KvKey, Reading]:
+    """
+    Return what an engine's KV connectors do now: by /metrics if it decides, else by the log where it has it.
+
+    The log's line names no engine: it belongs to the statistics line before it, as the line on drafts does.
+    """
+    scrape, engine = shown_scrape(sources, now), sources.engine_log(key)
+    if scrape is not None and (engine is None or deciding_scrape(sources, now) is not None):
+        return kv_gauges_of_scrape(scrape, key, ahead=sources.ahead)
     if engine is None:
         return {}
-    return step_times_of_log(engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+    return engine.kv_readings(now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+
+
+def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
+    """Return what an engine was started with, by the log where it has it, else by /metrics or the flags."""
+    known: dict[str, float | None] = {**sources.flags.facts}
+    log, scrape = sources.log, counted_scrape(sources)
+    reading = scrape.reading if scrape else None
+    if reading is not None:
+        known["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(key.engine)
+        known["max_concurrency"] = reading.max_concurrency.get(key.engine)
+    if log is not None:
+        logged = log.facts.by_series(key.engine)
+        known.update({name: value for name, value in logged.items() if value is not None})
+        is_alone = log.facts.is_believed_alone() and (reading is None or len(reading.engines) < 2)
+        if "data_parallel_size" not in known and is_alone:
+            known["data_parallel_size"] = 1
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def start_time(sources: ServerSources) -> Reading | None:
@@ -149,3 +216,51 @@ def start_time(sources: ServerSources) -> Reading | None:
     if start is not None and (logged is None or start.at >= logged):
         return Reading(start.reported, start.at + sources.ahead, "metrics")
     return None if logged is None else Reading(logged + sources.ahead, logged + sources.ahead, "log")
+
+
+class EngineNames:
+    """Names the engines of one server, and keeps the last names while all sources are silent."""
+
+    def __init__(self, sources: ServerSources) -> None:
+        self._sources = sources
+        self.last: tuple[EngineKey, ...] = ()
+        """The engines of the last snapshot."""
+        self._name_in_log = self._name_in_metrics = ""
+        """What the log and /metrics have called the same model."""
+
+    def current(self, now: float) -> tuple[EngineKey, ...]:
+        """Return the engines that are known; at least one."""
+        log, scrape = self._sources.log, shown_scrape(self._sources, now)
+        if scrape is not None and scrape.reading is not None and scrape.reading.engines:
+            return tuple(scrape.reading.engines)
+        if log is not None and log.engines:
+            lone = log.facts.lone_engine or AGGREGATED
+            names = {lone if engine == AGGREGATED else engine for engine in log.engines}
+            return tuple(EngineKey(self._model_name(log), engine) for engine in sorted(names))
+        if self.last:
+            return self.last
+        model_name = self._model_name(log) if log else self._sources.command.model_name
+        return (EngineKey(model_name, DEFAULT_ENGINE),)
+
+    def note_scrape(self, reading: MetricsReading) -> None:
+        """Keep what /metrics calls the model that the log names."""
+        if self._sources.log is not None and reading.engines:
+            self._name_in_log = self._sources.log.facts.model_name
+            self._name_in_metrics = next(iter(reading.engines)).model_name
+
+    def forget_engines(self) -> None:
+        """Take in that the server was started again, perhaps with other engines."""
+        self.last = ()
+
+    def _model_name(self, log: LogSource) -> str:
+        """
+        Return the model's name where there is no scrape.
+
+        If the log names the model of the last scrape, it is the name in that scrape: the one that clients use, where
+        the log often has only the path.
+        """
+        logged = log.facts.model_name
+        if logged and logged == self._name_in_log:
+            return self._name_in_metrics
+        last = self.last[0].model_name if self.last else ""
+        return logged or last or self._sources.command.model_name

@@ -14,53 +14,17 @@ from __future__ import annotations
 
 import math
 
-from typing import Annotated, NamedTuple
-
 import msgspec
 
-from vllm_watch.daemon.state.command_line import CommandLine
-from vllm_watch.daemon.state.configuration import FlagSource, KeptFlags
 from vllm_watch.daemon.state.facts import Facts
-from vllm_watch.daemon.state.server_process import is_same_start
+from vllm_watch.daemon.state.kept_facts import CommandLine, KeptFacts, KeptFlags, RunningServer, ServerProcess
+from vllm_watch.daemon.state.scrape_source import is_same_start
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.state.snapshot import FlagSource
+from vllm_watch_parsers.flags import CommandFacts
 
 
 SOURCES: tuple[FlagSource, ...] = ("log", "metrics", "command line")
-
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class ServerProcess(NamedTuple):
-    """A server's process: its number, and when it was started, in clock ticks since the boot."""
-
-    pid: _Number
-    started: _Number
-
-
-class RunningServer(NamedTuple):
-    """A server's process on this machine, what its command line says, and the file that it writes its log into now."""
-
-    process: ServerProcess
-    command: CommandFacts
-    log: str | None = None
-
-
-class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """
-    What is known of a server's present life, as a checkpoint keeps it, and what identifies that life.
-
-    `log` names the log that it was read in, `process_start` is the start as /metrics reports it, in seconds since the
-    epoch, and `process` the process on this machine.
-    """
-
-    server: str
-    log: str | None = None
-    process_start: Annotated[float, msgspec.Meta(ge=0, le=2**63)] | None = None
-    process: ServerProcess | None = None
-    facts: Facts | None = None
-    flags: KeptFlags = KeptFlags()
-    command: CommandLine = CommandLine()
 
 
 class PresentLife:

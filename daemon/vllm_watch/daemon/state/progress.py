@@ -19,11 +19,8 @@ from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch_parsers.scrape import EngineReading
 
 
-FIRST_TOKEN_SECONDS = 300.0
-"""The first requests after a start may take this long: kernels are compiled for them."""
-
 SCRAPES_UNTIL_STILL = 3
-"""So many scrapes must be equal before an engine makes no progress: two may be moments of two requests."""
+"""An engine makes no progress once this many scrapes are equal: two may be moments of two requests."""
 
 _GAVE_UP = "abort"
 _ASKED = ("prefix_cache_queries", "external_prefix_cache_queries", "mm_cache_queries", "preemptions")
@@ -94,7 +91,7 @@ class EngineProgress:
     worked_at: float = -math.inf
     queue: LastingQueue = field(default_factory=LastingQueue)
     equal_scrapes: int = 1
-    """So many scrapes were equal."""
+    """How many scrapes in a row were equal."""
     works_since: float | None = None
     before_work: Progress | None = None
     """The last scrape without work."""

@@ -12,36 +12,30 @@ import math
 
 from collections.abc import Mapping
 
-from vllm_watch.daemon.capacity.estimates import CapacityRange
+from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import Stretch
+from vllm_watch.daemon.capacity.tracker import engine_capacity
 from vllm_watch.daemon.catalog.causes import Cause
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.cause import why_down, why_saturated
-from vllm_watch.daemon.state.configuration import ConfigChange, Configuration
 from vllm_watch.daemon.state.cross_check import CrossCheck, comparisons
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity, engine_capacity
-from vllm_watch.daemon.state.engine_names import EngineNames
-from vllm_watch.daemon.state.engine_state import Judgement, server_state
-from vllm_watch.daemon.state.engine_values import (
-    Latencies,
-    excludes_cached,
-    facts_of,
-    flops_utilization,
-    latencies_of,
-    startup_seconds_of,
-)
+from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.http_source import HttpSource
-from vllm_watch.daemon.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
-from vllm_watch.daemon.state.kv_values import kv_gauges
+from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
+from vllm_watch.daemon.state.latencies import Latencies, latencies_of
 from vllm_watch.daemon.state.precedence import (
+    EngineNames,
     GaugeSides,
+    counted_scrape,
     deciding_scrape,
     engine_state,
+    excludes_cached,
+    facts,
     gauge_sides,
     gauges,
+    kv_gauges,
     missing_metrics,
     position_acceptance,
     shown_scrape,
@@ -51,17 +45,23 @@ from vllm_watch.daemon.state.precedence import (
 from vllm_watch.daemon.state.present_life import PresentLife
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server_sources import LogStatus, ServerSettings, ServerSources
-from vllm_watch.daemon.state.server_values import server_values
-from vllm_watch.daemon.state.sleeping import is_any_sleeping
-from vllm_watch.daemon.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
+from vllm_watch.daemon.state.server_sources import ServerSettings, ServerSources
+from vllm_watch.daemon.state.snapshot import (
+    ConfigChange,
+    Configuration,
+    EngineSnapshot,
+    LogStatus,
+    ProbeSnapshot,
+    ServerEvent,
+    ServerSnapshot,
+)
 from vllm_watch.daemon.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
 from vllm_watch.daemon.state.totals import (
     admission_rejections,
-    counted_scrape,
     engine_totals,
     former_totals,
     label_values_dropped,
+    server_values,
     values_out_of_range,
 )
 from vllm_watch_parsers.scrape import EngineKey
@@ -79,7 +79,7 @@ class ServerState:
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
-        self._events = EventHistory(self._sources)
+        self._events = EventHistory()
         self._was_away = False
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
@@ -117,7 +117,8 @@ class ServerState:
         starts, facts = log.life.starts, log.facts
         log.apply(batch)
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
-        self._events.note_log(is_dated=not batch.is_undated)
+        news = log.life.take_news()
+        self._events.note_log(() if batch.is_undated else news)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -143,7 +144,8 @@ class ServerState:
         if result.reading is not None:
             self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
         if scrape.restarts != restarts:
-            self._events.note_restart(scrape.process.started_by(result.at))
+            if sources.readable_log is None:
+                self._events.note_restart(scrape.process.started_by(result.at))
             self._http_source.start_life()
             self._cross_check.forget()
             if sources.probe is not None:
@@ -209,7 +211,9 @@ class ServerState:
             comparisons=comparisons(sides),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
             start_time=start_time(sources),  # One by the server's own clock stays.
-            http_requests=self._http_source.count(log, scrape.reading if scrape else None),
+            http_requests=self._http_source.count(
+                log.totals.requests if log else None, scrape.reading if scrape else None
+            ),
             admission_rejections=admission_rejections(sources),
             missing_metrics=missing_metrics(sources, now),
             values_out_of_range=values_out_of_range(sources),
@@ -221,7 +225,7 @@ class ServerState:
             probe=None if is_sleeping else _probe(self._sources, now),
             slo=settings.slo,
             labels=settings.labels,
-            events=self._events.until(now),
+            events=self._recent_events(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
             of_server=server_values(sources, now),
@@ -231,20 +235,10 @@ class ServerState:
         """
         Return what there will be to see once there is traffic: what sources have not shown stays absent.
 
-        Nothing is made up for a source that cannot be read. The state is of no use afterwards.
+        The state is of no use afterwards.
         """
-        sources = self._sources
-        will_have_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
-        sources.settings = self.settings._replace(keeps_stale=True)
-        moments = moments_with_traffic(now)
-        later = moments[-1]
-        log, scrape = sources.log, sources.scrape
-        for moment in moments:
-            if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
-                scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
-        if log is not None and sources.log_status.is_up and will_have_statistics:
-            log.apply(lines_with_traffic(log, later))
-        return self.snapshot(later)
+        has_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
+        return self.snapshot(add_traffic(self._sources, now, has_statistics=has_statistics))
 
     def _configuration(self, now: float) -> Configuration:
         sources = self._sources
@@ -255,7 +249,8 @@ class ServerState:
         whole = server_state(self._sources.log, self._sources.scrape, now)
         engines = [self._engine(key, of_key, whole, now) for key, of_key in sides.items()]
         self._events.note_states(now, {engine.key: engine.state for engine in engines})
-        return tuple([engine._replace(state_since=self._events.since(engine.key.engine)) for engine in engines])
+        ahead = self._sources.ahead
+        return tuple(engine._replace(state_since=self._events.since(engine.key.engine, ahead)) for engine in engines)
 
     def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""
@@ -265,42 +260,46 @@ class ServerState:
         shown = shown_scrape(sources, now) if is_present else None
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
-        present.update(flops_utilization(present, self.settings.peak_flops))
-        prompt_rate = present.get("prompt_tokens_per_second")
-        facts = facts_of(log, counted_scrape(sources), sources.flags.facts, key.engine)
-        cause: Cause | None = judged.stall_reason
+        of_start = facts(sources, key)
+        started = log.facts.of_engine(key.engine) if log else None
+        cause: Cause | None = judged.cause
         if judged.state == "saturated":
-            cause = why_saturated(_waiting(sources, key, now), present, facts)
+            cause = why_saturated(_waiting(sources, key, now), present, of_start)
         elif judged.state == "down":
             cause = why_down(log, sources.scrape)
         return EngineSnapshot(
             key=key,
             state=judged.state,
             gauges=present,
-            prompt_excludes_cached=excludes_cached(prompt_rate, sources.scrape, key, sources.version),
+            prompt_excludes_cached=excludes_cached(sources, key, present.get("prompt_tokens_per_second")),
             position_acceptance=position_acceptance(sources, key, now) if is_present else (),
             totals=engine_totals(sources, key),
             quantiles=latencies.quantiles,
             means=latencies.means,
             first_bounds=latencies.first_bounds,
             quantile_bounds=latencies.quantile_bounds,
-            facts=facts,
-            startup_seconds=startup_seconds_of(log, key.engine),
+            facts=of_start,
+            startup_seconds=started.startup_seconds if started else {},
             disagreements=self._cross_check.disagreements(key, now),
             step_times=step_times(sources, key, now) if is_present else {},
             cause=cause,
-            capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
+            capacity=_capacity(sources, key, of_start, len(self._names.last)) if is_present else EngineCapacity(),
             kv=kv_gauges(sources, key, now) if is_present else {},
         )
+
+    def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:
+        """Return what happened in the last hour, at the wall clock's times."""
+        sources = self._sources
+        if sources.log is not None:
+            self._events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
+        self._events.note_files(now, sources.log_status.tail)
+        return self._events.until(now, sources.flags.whole_change, sources.gpu.events, sources.ahead)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
 
     def _is_sleeping(self, now: float) -> bool:
         return is_any_sleeping(self._sources, self._names.current(now), now)
-
-
-__all__ = ["LogStatus", "ServerSettings", "ServerState"]
 
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:

@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.estimates import CapacityRange
+from vllm_watch.daemon.capacity.ranges import CapacityRange
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
-from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
-from vllm_watch.daemon.state.gpu_source import GpuSource
+from vllm_watch.daemon.state.gpu_use import GpuSource
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
-from vllm_watch.daemon.state.snapshot import TailCounts
-from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -52,14 +51,6 @@ class ServerSettings(NamedTuple):
     capacity: CapacityRange | None = None
     cost_per_hour: float | None = None
     peak_flops: float | None = None
-
-
-class LogStatus(NamedTuple):
-    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
-
-    is_up: bool
-    reason: LogReason
-    tail: TailCounts
 
 
 class ServerSources:
@@ -110,6 +101,3 @@ class ServerSources:
     def engine_log(self, key: EngineKey) -> EngineLog | None:
         """Return what the log has reported about an engine."""
         return self.log.engines.get(self.name_in_log(key)) if self.log else None
-
-
-__all__ = ["LogStatus", "ServerSettings", "ServerSources"]

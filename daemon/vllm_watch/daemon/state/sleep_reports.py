@@ -2,6 +2,8 @@
 """
 What each source reports about sleep: an operator puts a server to sleep (``/sleep``) or pauses it (``/pause``).
 
+`Operations` are other work that stops an engine's tokens: weights that a trainer updates, a sleep, a waking up.
+
 The server then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the
 line that ends the sleep may be lost, and some releases do not reset ``engine_sleep_state``. So new tokens end a
 reported sleep: a sleeping engine computes no tokens, except for requests that it started before the sleep.
@@ -11,13 +13,12 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.http_labels import PAUSING, WAKE_UP
-from vllm_watch_parsers.events import MEMORY_TAGS, SleepKind, SleepOrPause
+from vllm_watch_parsers.events import MEMORY_TAGS, AccessRequest, SleepKind, SleepOrPause
 from vllm_watch_parsers.scrape import MetricsReading
+from vllm_watch_parsers.server_families import IN_FLIGHT
 
 
 DRAIN_SECONDS = 120.0
@@ -25,6 +26,12 @@ DRAIN_SECONDS = 120.0
 
 MOVING_SECONDS = 30.0
 """An engine that finishes its running requests is serving until this long after its last token."""
+
+PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
+"""Handlers by which an operator pauses and resumes an engine."""
+
+WAKE_UP = "/wake_up"
+"""The handler by which an operator wakes an engine up; that also ends a pause."""
 
 _OK = 200
 _PAUSE, _RESUME = PAUSING
@@ -167,11 +174,11 @@ def is_still_asleep(since: float, tokens: TokenSpan | None, now: float) -> bool:
     return tokens.start < since or now - tokens.at > MOVING_SECONDS
 
 
-def sleep_calls(batch: LogBatch) -> set[str]:
+def sleep_calls(requests: Iterable[AccessRequest]) -> set[str]:
     """Return which handlers that pause, resume or wake an engine up were called, and answered that it is done."""
     return {
         request.path
-        for request in batch.requests
+        for request in requests
         if request.path in _HANDLERS and request.method == "POST" and request.status == _OK
     }
 
@@ -180,3 +187,29 @@ def _calls(reading: MetricsReading, handler: str) -> float:
     """Return how often an operation was called and done."""
     done = ("POST", handler, "2xx")
     return sum(count for request, count in reading.http_requests.items() if request == done)
+
+
+MAX_SECONDS = 600.0
+"""An operation that is in flight for longer hangs, and excuses nothing."""
+
+
+class Operations:
+    """Takes in which operations are in flight, scrape by scrape."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self.until = -math.inf
+        """When one was last in flight that does not hang: no progress before that proves nothing."""
+
+    def apply_scrape(self, at: float, reading: MetricsReading) -> None:
+        """Take in a scrape."""
+        if not any(value for series, value in reading.server_values.items() if series.name in IN_FLIGHT):
+            self._since = None
+            return
+        self._since = at if self._since is None else self._since
+        if at - self._since <= MAX_SECONDS:
+            self.until = at
+
+    def forget(self) -> None:
+        """Take in that the server was started again."""
+        self._since, self.until = None, -math.inf

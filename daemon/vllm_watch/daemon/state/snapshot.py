@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.daemon.capacity.ranges import EngineCapacity
 from vllm_watch.daemon.catalog.causes import Cause, common
 from vllm_watch.daemon.catalog.event_texts import EventKind
-from vllm_watch.daemon.catalog.reasons import SourceName
+from vllm_watch.daemon.catalog.reasons import LogReason, SourceName
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.state.configuration import Configuration
-from vllm_watch.daemon.state.engine_capacity import EngineCapacity
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
@@ -25,6 +24,10 @@ from vllm_watch_parsers.server_families import ServerSeries
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 
 WatchMode = Literal["events", "poll"]
+
+
+FlagSource = Literal["log", "metrics", "command line"]
+"""Where a flag's value is from; each is an origin of the catalog."""
 
 
 class Reading(NamedTuple):
@@ -187,6 +190,14 @@ class TailCounts(NamedTuple):
     watch_mode: WatchMode | None = None
 
 
+class LogStatus(NamedTuple):
+    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
+
+    is_up: bool
+    reason: LogReason
+    tail: TailCounts
+
+
 class FailureTimes(NamedTuple):
     """When failures of one kind were reported first and last, in seconds since the epoch."""
 
@@ -234,6 +245,67 @@ class ServerEvent(NamedTuple):
     engine: str | None = None
     times: int = 1
     gpu: str | None = None
+
+
+class FlagValue(NamedTuple):
+    """A flag's value as text, and where it is from."""
+
+    value: str
+    source: FlagSource
+
+
+class FlagChange(NamedTuple):
+    """
+    A flag with its values before and after; `None` where it was not set.
+
+    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
+    """
+
+    flag: str
+    old: str | None
+    new: str | None
+
+
+class ConfigChange(NamedTuple):
+    """
+    What the last start with other flags or another version has changed, by the flags' names.
+
+    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
+    """
+
+    at: float | None
+    changes: tuple[FlagChange, ...]
+
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change, some seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
+    @property
+    def text(self) -> str:
+        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
+        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
+
+
+NOT_SET = "(not set)"
+"""What stands in words for a flag without a value."""
+
+
+class Configuration(NamedTuple):
+    """
+    What is known of a server's flags.
+
+    `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
+    model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
+    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
+    known.
+    `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
+    """
+
+    flags: Mapping[str, FlagValue] = MappingProxyType({})
+    digest: str | None = None
+    change: ConfigChange | None = None
+    facts: Mapping[str, float] = MappingProxyType({})
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 class ServerSnapshot(NamedTuple):

@@ -13,7 +13,7 @@ from vllm_watch.daemon.state.snapshot import SourceSnapshot
 
 
 MANY_FOREIGN_LINES = 1000
-"""A log that grows and is not vLLM's has so many lines sooner or later; what prints before a server has fewer."""
+"""A log that is not vLLM's reaches this many lines sooner or later; what prints before a server has fewer."""
 
 WITHOUT_STATISTICS: frozenset[LogReason] = frozenset({"stats_disabled", "api_servers_more_than_one", "not_vllm"})
 """Reasons why a log will never have statistics, however much traffic there is."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from vllm_watch.daemon.catalog.reasons import StallReason
 from vllm_watch.daemon.state.engine_log import EngineLog
-from vllm_watch.daemon.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
+from vllm_watch.daemon.state.progress import EngineProgress
+from vllm_watch.daemon.state.server_life import FIRST_TOKEN_SECONDS
 
 
 FIRST_STEP_FACTOR = 4.0

@@ -22,10 +22,10 @@ MIN_MEASURED = 3
 """The median of fewer measurements is only chance."""
 
 MAX_MEASURED = 64
-"""So many measurements of a class are kept: scrapes every 5 s make 60 of them."""
+"""How many measurements of a class are kept: scrapes every 5 s make 60 of them."""
 
 MAX_CLASSES = 32
-"""So many classes of an engine are kept: those that were measured last."""
+"""How many classes of an engine are kept: those that were measured last."""
 
 _SMALL_BATCH = 4
 _SHORT_CONTEXT = 1024
@@ -33,10 +33,10 @@ _SMALL_PROMPT = 16
 """Where the least range of each ends, in requests and in tokens; that of a batch of one is its own."""
 
 _LEAST_SHARE = 4096
-"""The least share of the KV cache is one part of so many."""
+"""The least share of the KV cache is one part in 4096."""
 
 _HALVED_PROMPTS = 64
-"""Above so many prompt tokens a range is half as wide as it is for requests and for contexts."""
+"""With more prompt tokens a range is half as wide as it is for requests and for contexts."""
 
 _TOLERANCE = 0.1
 """Two numbers that differ by no larger part count as the same."""
@@ -48,7 +48,7 @@ _MAX_GAP = 60.0
 """Seconds between two scrapes: in a longer time too much else may have happened."""
 
 _MAX_LATE = 1.5
-"""A line's interval began with the line before, if that came no longer ago than so many intervals."""
+"""A line's interval began with the line before if that came at most this many intervals ago."""
 
 
 class StepClass(NamedTuple):
@@ -68,7 +68,7 @@ class StepClass(NamedTuple):
 
 
 class StepTime(NamedTuple):
-    """The median time of a decode step in seconds, of so many measurements, and when the last of them ended."""
+    """The median time of a decode step in seconds, of how many measurements, and when the last of them ended."""
 
     seconds: float
     measured: int
@@ -97,26 +97,25 @@ def scraped_step(
         new: The engine in the second.
         kv_cache_tokens: The size of the KV cache in tokens, if it is known.
     """
-    steps = _observed(old, new, "iteration_tokens")
-    if steps is None or steps.observations < _MIN_STEPS or seconds > _MAX_GAP:
+    steps, _ = _observed(old, new, "iteration_tokens") or (0.0, 0.0)
+    if steps < _MIN_STEPS or seconds > _MAX_GAP:
         return None
     waits = _observed(old, new, "inter_token_latency_seconds")
     starts = _observed(old, new, "time_to_first_token_seconds")
     generated, prompt = _grown(old, new, "generation_tokens"), _prompt_tokens(old, new)
     if waits is None or starts is None or generated is None or prompt is None:
         return None
-    if not waits.observations or _grown(old, new, "preemptions"):
+    (waited, wait_seconds), (started, _) = waits, starts
+    if not waited or _grown(old, new, "preemptions"):
         return None  # A preempted request waits, which is no step.
     # Of the outputs of a step each request has one token that is no draft; its first output ends no decoding.
     outputs = generated - (_grown(old, new, "accepted_tokens") or 0.0)
-    if not _is_same(outputs - starts.observations, waits.observations):
+    if not _is_same(outputs - started, waited):
         return None
-    decoded, context = outputs / steps.observations, _context(old, new)
-    if context is None or not (starts.observations or _is_steady(old, new, decoded)):
+    decoded, context = outputs / steps, _context(old, new)
+    if context is None or not (started or _is_steady(old, new, decoded)):
         return None
-    return Measured(
-        _class_of(decoded, context, kv_cache_tokens, prompt / steps.observations), waits.sum / waits.observations
-    )
+    return Measured(_class_of(decoded, context, kv_cache_tokens, prompt / steps), wait_seconds / waited)
 
 
 def logged_step(
@@ -143,7 +142,7 @@ def logged_step(
 
 
 def _class_of(decoded: float, context: float, kv_cache_tokens: int | None, prompt: float) -> StepClass:
-    """Return the class of steps with so many requests, each with a share of the KV cache, and so many prompt tokens."""
+    """Return the class of steps by their requests, the share of the KV cache of each, and their prompt tokens."""
     requests = round(decoded)
     return StepClass(
         "1" if requests <= 1 else _doubling(requests, 2, _SMALL_BATCH),
@@ -205,17 +204,12 @@ def _running(reading: EngineReading) -> float:
     return reading.gauges.get("requests_running", 0.0)
 
 
-class _Observed(NamedTuple):
-    observations: float
-    sum: float
-
-
-def _observed(old: EngineReading, new: EngineReading, histogram: str) -> _Observed | None:
-    """Return what a histogram observed between two scrapes."""
+def _observed(old: EngineReading, new: EngineReading, histogram: str) -> tuple[float, float] | None:
+    """Return how many values a histogram observed between two scrapes, and their sum."""
     before, after = old.histograms.get(histogram), new.histograms.get(histogram)
     if before is None or after is None:
         return None
-    return _Observed(after.counts[-1] - before.counts[-1], after.sum - before.sum)
+    return after.counts[-1] - before.counts[-1], after.sum - before.sum
 
 
 def _grown(old: EngineReading, new: EngineReading, counter: str) -> float | None:
@@ -229,53 +223,32 @@ def _prompt_tokens(old: EngineReading, new: EngineReading) -> float | None:
     return _grown(old, new, "prompt_tokens") if computed is None else computed
 
 
-class _Recent:
-    """The measurements of one class in the last minutes, each with its time; their median is worked out once."""
-
-    def __init__(self) -> None:
-        self._measured: deque[tuple[float, float]] = deque(maxlen=MAX_MEASURED)
-        self._time: StepTime | None = None
-
-    def add(self, at: float, seconds: float) -> None:
-        self._measured.append((at, seconds))
-        self._time = None
-
-    def time(self, now: float) -> StepTime | None:
-        """Return the time of a step; `now` is never earlier than before."""
-        measured = self._measured
-        while measured and now - measured[0][0] >= STEP_TIME_SECONDS:
-            measured.popleft()
-            self._time = None
-        if self._time is None and len(measured) >= MIN_MEASURED:
-            ordered = sorted([seconds for _, seconds in measured])
-            middle = (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
-            self._time = StepTime(middle, len(ordered), measured[-1][0])
-        return self._time
-
-
 class StepTimes:
     """What was measured of one engine in the last minutes, by class."""
 
     def __init__(self) -> None:
-        self._recent: dict[StepClass, _Recent] = {}
+        self._measured: dict[StepClass, deque[tuple[float, float]]] = {}
+        """When a step of each class was measured, and its seconds; the class that was measured last is the last."""
 
     def add(self, at: float, measured: Measured | None) -> None:
         """Take in a period that ended now; `None` is one in which nothing was measured."""
         if measured is None:
             return
-        known = self._recent.pop(measured.step_class, None)
-        if known is None:
-            known = _Recent()
-            if len(self._recent) >= MAX_CLASSES:
-                del self._recent[next(iter(self._recent))]
-        known.add(at, measured.seconds)
-        self._recent[measured.step_class] = known  # The last one is that which was measured last.
+        of_class = self._measured.pop(measured.step_class, None)
+        if of_class is None:
+            of_class = deque(maxlen=MAX_MEASURED)
+            if len(self._measured) >= MAX_CLASSES:
+                del self._measured[next(iter(self._measured))]
+        of_class.append((at, measured.seconds))
+        self._measured[measured.step_class] = of_class
 
     def recent(self, now: float) -> Mapping[StepClass, StepTime]:
-        """Return the time of a step by class, of those with enough measurements; `now` is never earlier than before."""
-        found = {}
-        for of_class, known in self._recent.items():
-            time = known.time(now)
-            if time is not None:
-                found[of_class] = time
-        return found
+        """Return the median time of a step by class, of those with enough measurements in the last minutes."""
+        times = {}
+        for step_class, measured in self._measured.items():
+            recent = [(at, seconds) for at, seconds in measured if now - at < STEP_TIME_SECONDS]
+            if len(recent) >= MIN_MEASURED:
+                ordered = sorted(seconds for _, seconds in recent)
+                middle = (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
+                times[step_class] = StepTime(middle, len(ordered), recent[-1][0])
+        return times

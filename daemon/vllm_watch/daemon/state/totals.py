@@ -7,57 +7,81 @@ If /metrics is configured, only /metrics is used, even while it cannot be read. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
-from vllm_watch.daemon.state.engine_values import (
-    counters_by_label,
-    counters_of_log,
-    counters_of_scrape,
-    finished_of,
-    histograms_of,
-    prompt_tokens_of,
-)
-from vllm_watch.daemon.state.kv_values import kv_counters, pushed
-from vllm_watch.daemon.state.scrape_source import ScrapeSource
+from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.state.engine_state import server_state
+from vllm_watch.daemon.state.latencies import histograms_of
+from vllm_watch.daemon.state.precedence import counted_scrape, shown_scrape
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.snapshot import EngineTotals, Reading
+from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
+from vllm_watch.daemon.state.window import TimedEngine
+from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
 from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.server_families import ServerSeries
 
 
-def counted_scrape(sources: ServerSources) -> ScrapeSource | None:
-    """
-    Return the scrapes that counters are taken from: also the last ones of a server that is gone.
+_COUNTERS = {
+    "prompt_tokens": "prompt_tokens_total",
+    "generation_tokens": "generation_tokens_total",
+    "preemptions": "preemptions_total",
+    "drafts": "spec_decode_drafts_total",
+    "drafted_tokens": "spec_decode_draft_tokens_total",
+    "accepted_tokens": "spec_decode_accepted_tokens_total",
+    "corrupted_requests": "corrupted_requests_total",
+    "committed_tokens": "diffusion_committed_tokens_total",
+    "denoising_steps": "diffusion_denoising_steps_total",
+    "canvas_positions": "diffusion_canvas_positions_total",
+}
 
-    Prometheus reads them later than the daemon; what was counted just before the end would be lost otherwise. They
-    last until the next life has been scraped, or is ready and has not been scraped yet.
-    """
-    scrape, log = sources.scrape, sources.log
-    if scrape is None or scrape.read_at is None:
-        return None
-    has_next = log is not None and log.life.phase == "ready" and (log.life.started_at or 0.0) > scrape.read_at
-    return None if has_next else scrape
+_BY_LABEL = {
+    **{name: ("prompt_tokens_cached_by_source_total", source) for source, name in CACHE_SOURCES.items()},
+    **{name: ("watermark_requests_total", status) for status, name in WATERMARKED.items()},
+}
+"""Counters that are series of one name, with the values of its last label."""
+
+_CONNECTOR_FLAG = "kv-transfer-config.kv_connector"
+_PUSHES = "NixlPushConnector"
+_PULLED, _PUSHED = ("nixl", "in"), ("nixl", "out")
 
 
 def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
-    ahead, name = sources.ahead, sources.name_in_log(key)
-    if sources.scrape is None:
-        logged = counters_of_log(sources.log, name, ahead=ahead) if sources.log else {}
-        moved = kv_counters(sources.log, None, key, name, ahead=ahead)
-        return EngineTotals(key, logged, {}, {}, {}, pushed(moved, sources.flags))
-    scrape = counted_scrape(sources)
-    if scrape is None:
-        return EngineTotals(key, {}, {}, {}, {})
-    return EngineTotals(
-        key,
-        counters_of_scrape(scrape, key, ahead=ahead),
-        finished_of(scrape, key, ahead=ahead),
-        prompt_tokens_of(scrape, key, ahead=ahead),
-        histograms_of(scrape, key, sources.version, ahead=ahead),
-        pushed(kv_counters(None, scrape, key, name, ahead=ahead), sources.flags),
-        counters_by_label(scrape, key, ahead=ahead),
+    totals = EngineTotals(key, {}, {}, {}, {})
+    scrape, log = counted_scrape(sources), sources.log
+    newest = scrape.window.newest_of(key) if scrape else None
+    if scrape is not None and newest is not None:
+        histograms = histograms_of(scrape, key, sources.version, ahead=sources.ahead)
+        totals = _scraped(totals, newest, histograms, newest.at + sources.ahead)
+    elif sources.scrape is None and log is not None and log.last_line_at is not None:
+        at, name = log.last_line_at + sources.ahead, sources.name_in_log(key)
+        totals = totals._replace(counters=log.totals.counters(name, at), kv=log.totals.kv_counters(name, at))
+    if totals.kv and sources.flags.value(_CONNECTOR_FLAG) == _PUSHES:
+        return totals._replace(kv=_pushed(totals.kv))
+    return totals
+
+
+def _scraped(
+    totals: EngineTotals, newest: TimedEngine, histograms: Mapping[str, HistogramReading], at: float
+) -> EngineTotals:
+    """Return an engine's counts as vLLM has them; the sources of prompt tokens are not known before 0.16."""
+    engine = newest.engine
+    counters = {name: Reading(count, at, "metrics") for name, count in engine.counters.items()}
+    return totals._replace(
+        counters={series: counters[name] for name, series in _COUNTERS.items() if name in counters},
+        requests_finished={reason: Reading(count, at, "metrics") for reason, count in engine.requests_finished.items()},
+        prompt_tokens={source: counters[name] for source, name in PROMPT_SOURCES.items() if name in counters},
+        histograms=histograms,
+        kv={series: Reading(count, at, "metrics") for series, count in engine.kv.counters.items()},
+        by_label={place: counters[name] for name, place in _BY_LABEL.items() if name in counters},
     )
+
+
+def _pushed(counters: Mapping[KvKey, Reading]) -> Mapping[KvKey, Reading]:
+    """Return counters with the direction of NIXL's transfers where it sends: its other connectors read."""
+    return {KvKey(key.series, _PUSHED) if key.labels == _PULLED else key: reading for key, reading in counters.items()}
 
 
 def former_totals(sources: ServerSources, present: Iterable[EngineKey]) -> tuple[EngineTotals, ...]:
@@ -95,3 +119,28 @@ def label_values_dropped(sources: ServerSources) -> dict[SourceName, int]:
     if sources.scrape is not None:
         counts["metrics"] = sources.scrape.dropped
     return counts
+
+
+def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, Reading | HistogramReading]:
+    """Return them: gauges only while they are recent and the server is there, all others like those of its engines."""
+    counted = counted_scrape(sources)
+    newest = counted.window.newest if counted else None
+    if newest is None:
+        return {}
+    at, reading = newest.at + sources.ahead, newest.reading
+    has_gauges = _has_gauges(sources, now)
+    values = {
+        series: Reading(value, at, "metrics")
+        for series, value in reading.server_values.items()
+        if has_gauges or SERIES[series.name].type == "counter"
+    }
+    histograms = {series: HistogramReading(histogram, at) for series, histogram in reading.server_histograms.items()}
+    return {**values, **histograms}
+
+
+def _has_gauges(sources: ServerSources, now: float) -> bool:
+    """Return whether the last scrape is about the present of a server that is there."""
+    if sources.settings.keeps_stale:
+        return True
+    is_gone = server_state(sources.log, sources.scrape, now) in {"down", "starting"}
+    return shown_scrape(sources, now) is not None and not is_gone

@@ -8,9 +8,6 @@ server's start. The increase of a counter over a short window means the same as 
 
 from __future__ import annotations
 
-import math
-
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import sub
@@ -29,7 +26,7 @@ MAX_INTERVALS = 3
 """If scrapes come less often than every 20 s, each is compared with those up to this many intervals before."""
 
 MAX_READINGS = 256
-"""So many scrapes are kept even if the clock does not move: one a second makes a quarter of them in a minute."""
+"""The most scrapes that are kept, even if the clock does not move: one a second makes a quarter of them in a minute."""
 
 _JITTER = 0.9
 
@@ -51,7 +48,7 @@ _HISTOGRAMS = frozenset(STAGES.values())
 
 
 def lasts(seconds: float, least: float = MIN_SECONDS) -> bool:
-    """Return whether a period is so long: scrapes of every 5 s come a few milliseconds early, and 9.99 s is 10 s."""
+    """Return whether a period is long enough: scrapes every 5 s come a few milliseconds early, and 9.99 s is 10 s."""
     return seconds >= least * _JITTER
 
 
@@ -220,47 +217,3 @@ def _earlier(timed: TimedReading) -> EarlierReading:
         for key, engine in timed.reading.engines.items()
     }
     return EarlierReading(timed.at, engines)
-
-
-COARSE_FACTOR = 2.0
-"""From this factor between its bounds on an estimate within a bucket is only roughly right."""
-
-WIDE_FACTOR = 4.0
-"""From this factor on a bucket is too wide to estimate within it: nobody may have waited so long."""
-
-
-def is_wide(bounds: tuple[float, float | None]) -> bool:
-    """Return whether all that is known of a quantile is that it is above the lower of these bounds of its bucket."""
-    low, high = bounds
-    return high is None or high >= WIDE_FACTOR * low
-
-
-def coarse_bounds(histogram: Histogram, quantile: float) -> tuple[float, float] | None:
-    """
-    Return the bounds of the bucket that a quantile lies in, if that is a coarse one.
-
-    The upper one may be infinite. Of the first bucket nothing is returned: it has no lower bound.
-    """
-    place = bisect_left(histogram.counts, quantile * histogram.observations)
-    if not 0 < place < len(histogram.bounds):
-        return None
-    low, high = histogram.bounds[place - 1], histogram.bounds[place]
-    return (low, high) if high >= COARSE_FACTOR * low else None
-
-
-def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
-    """
-    Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.
-
-    In the first bucket there is nothing to interpolate from: the result is `None`. A quantile in the infinite bucket is
-    the highest finite bound: it is at least that.
-    """
-    rank = quantile * histogram.observations
-    if histogram.counts[0] >= rank:
-        return None
-    bounds, counts = histogram.bounds, histogram.counts
-    place = bisect_left(counts, rank)  # More than the bucket before has: the first one has less.
-    if math.isinf(bounds[place]):
-        return bounds[place - 1]
-    low_bound, low_count = bounds[place - 1], counts[place - 1]
-    return low_bound + (bounds[place] - low_bound) * (rank - low_count) / (counts[place] - low_count)

@@ -8,11 +8,12 @@ One error prints up to hundreds of lines of the same code: those of one GPU with
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
+from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
-from vllm_watch.daemon.state.recent_events import RecentEvents
 from vllm_watch.daemon.state.snapshot import ServerEvent
 from vllm_watch_parsers.kernel_messages import SWITCH_CODES, GpuError, GpuUuid, KernelMessages, pci_address
 
@@ -92,12 +93,13 @@ class KernelLogStatus(NamedTuple):
     totals: tuple[XidTotal, ...]
 
 
-class _Known:
+@dataclass(slots=True)
+class _Code:
     """One code of one GPU: `since` is when its present event began."""
 
-    def __init__(self, at: float, *, counts: bool) -> None:
-        self.since = self.last_at = at
-        self.count = int(counts)
+    since: float
+    last_at: float
+    events: int = 0
 
 
 class XidEvents:
@@ -106,7 +108,7 @@ class XidEvents:
     def __init__(self) -> None:
         self._messages = KernelMessages()
         self._uuids: dict[str, str] = {}
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._codes: dict[tuple[str, str], _Code] = {}
 
     def apply(self, line: KernelLine) -> XidEvent | None:
         """Take in a message; return the error that it reports, if it counts."""
@@ -151,9 +153,11 @@ class XidEvents:
         return self._uuids.get(pci, "")
 
     def totals(self) -> tuple[XidTotal, ...]:
-        """Return what is known of each code of each GPU; one of which only history is known has no event."""
-        known = self._known.items()
-        return tuple([XidTotal(self.uuid(pci), pci, code, each.count, each.last_at) for (pci, code), each in known])
+        """Return what is known of each code of each GPU; one that only occurs in history has no event."""
+        return tuple(
+            XidTotal(self.uuid(pci), pci, code, total.events, total.last_at)
+            for (pci, code), total in self._codes.items()
+        )
 
     def _has_place(self, gpu: ServerGpu) -> bool:
         return bool(_place(gpu)) or gpu.gpu in self._uuids.values()
@@ -164,25 +168,19 @@ class XidEvents:
 
     def _is_news(self, error: GpuError, line: KernelLine) -> bool:
         """Take in an error; return whether it is an event that counts."""
-        known = self._known.get((error.pci, error.code))
-        if known is not None and _is_in_burst(known, line.at):
-            known.last_at = max(known.last_at, line.at)
+        total = self._codes.get((error.pci, error.code))
+        if total is not None and _is_in_burst(total, line.at):
+            total.last_at = max(total.last_at, line.at)
             return False
-        if not error.pci and self._is_named_by_another(error, line.at):
+        of_code = [total for (_, code), total in self._codes.items() if code == error.code]
+        if not error.pci and any(_is_in_burst(total, line.at) for total in of_code):
+            return False  # A line without a place repeats one that has just named the GPU.
+        if total is None and len(self._codes) >= MAX_TOTALS:
             return False
-        counts = not line.is_history
-        if known is not None:
-            known.since, known.last_at = line.at, max(known.last_at, line.at)
-            known.count += counts
-        elif len(self._known) < MAX_TOTALS:
-            self._known[error.pci, error.code] = _Known(line.at, counts=counts)
-        else:
-            return False
-        return counts
-
-    def _is_named_by_another(self, error: GpuError, at: float) -> bool:
-        """Return whether a line without a place repeats one that has just named the GPU."""
-        return any(code == error.code and _is_in_burst(each, at) for (_, code), each in self._known.items())
+        total = self._codes.setdefault((error.pci, error.code), _Code(line.at, line.at))
+        total.since, total.last_at = line.at, max(total.last_at, line.at)
+        total.events += not line.is_history
+        return not line.is_history
 
 
 class ServerXids:
@@ -216,5 +214,5 @@ def _place(gpu: ServerGpu) -> str:
     return "" if gpu.reading is None else pci_address(gpu.reading.pci_bus_id)
 
 
-def _is_in_burst(known: _Known, at: float) -> bool:
-    return 0.0 <= at - known.since < BURST_SECONDS
+def _is_in_burst(total: _Code, at: float) -> bool:
+    return 0.0 <= at - total.since < BURST_SECONDS

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The ratio of two configurations, from one value of each run.
+The ratio of two configurations, and whether it differs from 1: from values of runs, or from blocks of two single runs.
 
 Values of runs vary by a factor, not by an amount, so the test is Student's t on their logarithms, and the estimate the
 ratio of the geometric means. The two sides may vary differently and have different numbers of runs (Welch 1947, with
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple, TypeVar
 
 from vllm_watch.daemon.statistics.student_t import t_quantile, t_tail
+from vllm_watch.daemon.statistics.trend import autocorrelation
 
 
 CONFIDENCE = 0.95
@@ -86,7 +89,7 @@ def detectable_ratio(error: float, degrees: float, confidence: float = CONFIDENC
 
 def detectable_difference(cv: float, runs: int, confidence: float = CONFIDENCE, power: float = POWER) -> float:
     """
-    Return the smallest relative difference that so many runs a side find.
+    Return the smallest relative difference that a number of runs on each side finds.
 
     Args:
         cv: Coefficient of variation between runs of one configuration.
@@ -126,3 +129,116 @@ def _of_logarithms(values: Sequence[float]) -> tuple[float, ...]:
 def _exp(value: float) -> float:
     """Return e to this power; two runs can be so far apart that a bound of their interval is beyond all numbers."""
     return math.exp(value) if value < 700 else math.inf
+
+
+MIN_BLOCKS = 8
+"""Of fewer blocks it is hardly known how they vary, and how much neighbours resemble each other."""
+FLOOR_FACTOR = 3.0
+
+
+class BlockInterval(NamedTuple):
+    """An estimate and its bounds, as ratios of b to a; `half` is half the width of its logarithm."""
+
+    ratio: float
+    low: float
+    high: float
+    half: float
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return self.low > 1 or self.high < 1
+
+
+def block_interval(
+    a: Sequence[float], b: Sequence[float], cv_between_runs: float, confidence: float = 0.95
+) -> BlockInterval | None:
+    """
+    Return the ratio of b's mean to a's, from the blocks of each run's steady window.
+
+    Blocks tell how a value varies within a run, not between runs. So the interval is widened by a floor, the stated
+    variation between runs: its half-width is √(half-width of the blocks² + (3 · CV between runs)²).
+
+    Args:
+        a: Means of the blocks of one run.
+        b: Those of the other.
+        cv_between_runs: The coefficient of variation between runs of one configuration, which blocks cannot tell.
+        confidence: Of the blocks' part of the interval.
+
+    Returns:
+        `None` if a side has fewer than eight blocks, or a mean that is not positive.
+    """
+    if min(len(a), len(b)) < MIN_BLOCKS or min(fmean(a), fmean(b)) <= 0:
+        return None
+    (error_a, degrees_a), (error_b, degrees_b) = _relative_error(a), _relative_error(b)
+    blocks = 0.0
+    if error_a + error_b > 0:
+        degrees = (error_a + error_b) ** 2 / (error_a**2 / degrees_a + error_b**2 / degrees_b)
+        blocks = t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(error_a + error_b)
+    half = math.hypot(blocks, FLOOR_FACTOR * cv_between_runs)
+    ratio = fmean(b) / fmean(a)
+    return BlockInterval(ratio, ratio * math.exp(-half), ratio * math.exp(half), half)
+
+
+def _relative_error(values: Sequence[float]) -> tuple[float, int]:
+    """Return the square of the mean's relative standard error, and its degrees of freedom."""
+    mean, count = fmean(values), len(values)
+    square = math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count / mean**2
+    # Blocks that resemble their neighbours are worth fewer; of few blocks the autocorrelation comes out too low.
+    rho = min(max((count * autocorrelation(values) + 1) / (count - 4), 0.0), 0.9)
+    return square * (1 + rho) / (1 - rho), count - 1
+
+
+MIN_VALUES = 5
+"""With this many values on each side the smallest possible p, 2 in 252, is below 1 %."""
+MAX_DIVISIONS = 200_000
+
+_ROUNDING = 1e-12
+
+
+def permutation_p(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """
+    Do the exact permutation test: a cross-check of Student's t that assumes no distribution.
+
+    If the sides do not differ, each division of all values into two sides is as likely as the one that was observed.
+    Return the share of divisions whose logarithms' means are at least so far apart as those observed, two-sided.
+
+    `None` if a side has fewer than five values, or one that is not positive, or if there are too many divisions.
+    """
+    if min(len(a), len(b)) < MIN_VALUES or min(*a, *b) <= 0:
+        return None
+    divisions = math.comb(len(a) + len(b), len(a))
+    if divisions > MAX_DIVISIONS:
+        return None
+    logarithms = [math.log(each) for each in (*a, *b)]
+    expected = math.fsum(logarithms) * len(a) / len(logarithms)
+    observed = abs(math.fsum(logarithms[: len(a)]) - expected) - _ROUNDING
+    extreme = sum(abs(sum(chosen) - expected) >= observed for chosen in combinations(logarithms, len(a)))
+    return extreme / divisions
+
+
+_Name = TypeVar("_Name")
+
+
+def holm_adjusted(p_values: Mapping[_Name, float], weights: Mapping[_Name, float]) -> dict[_Name, float]:
+    """
+    Correct the p of several tests (Holm 1979): the chance of any false one stays that of a single test.
+
+    Tests have weights. What matters most may have a larger part of that chance, and so needs a smaller difference.
+    Return each p as what is to be compared with the limit of a single test.
+
+    Args:
+        p_values: By name, of the tests that could be done.
+        weights: By name, of all tests that were planned. Those that could not be done count as well: the family is
+            fixed beforehand.
+
+    Raises:
+        KeyError: A test was not planned.
+    """
+    adjusted: dict[_Name, float] = {}
+    left, highest = sum(weights.values()), 0.0
+    for name, p in sorted(p_values.items(), key=lambda each: each[1] / weights[each[0]]):
+        highest = max(highest, min(p * left / weights[name], 1.0))
+        adjusted[name] = highest
+        left -= weights[name]
+    return adjusted

@@ -9,8 +9,9 @@ It is chosen by precision and never by what its values are. In this order:
    requests; never more than half. Time to first token does not decide, it varies ten times as much.
 3. What rises or falls has no mean: the Mann-Kendall test, corrected for autocorrelation, finds a trend, and one of
    less than 5 % from end to end is ignored.
-4. The window must be long enough: 60 s, five times the P99 latency, and so long that the mean of what is measured is
-   known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments only.
+4. The window must be long enough: 60 s, five times the P99 latency, and as long as it takes until the mean of what
+   is measured is known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments
+   only.
 
 A window that fails 3 or 4 is returned with its problem: a reader wants to see it, and why its values say little.
 """
@@ -24,16 +25,41 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
-from vllm_watch.daemon.statistics.autocorrelation import effective_count
-from vllm_watch.daemon.statistics.mser import GROUP, mser_cut
-from vllm_watch.daemon.statistics.trend import mann_kendall
+from vllm_watch.daemon.statistics.trend import effective_count, mann_kendall
+
+
+GROUP = 5
+
+
+def mser_cut(values: Sequence[float], group: int = GROUP) -> int | None:
+    """
+    Return how many values to leave out at the beginning, by MSER-5 (White 1997; White, Cobb and Spratt 2000).
+
+    The values are averaged in groups; the cut is where the standard error of the mean of the rest is least.
+
+    `None` if the best cut would leave out half or more: the series has not settled. Short series take smaller groups.
+    """
+    means = [fmean(values[at : at + group]) for at in range(0, len(values) - group + 1, group)]
+    if not means:
+        return None
+    best, least = 0, math.inf
+    count, total, square = 0, 0.0, 0.0
+    centre = fmean(means)  # Squares of large numbers with small differences would lose their digits.
+    for place in range(len(means) - 1, -1, -1):
+        value = means[place] - centre
+        count, total, square = count + 1, total + value, square + value * value
+        error = max(square - total * total / count, 0.0) / (count * count)
+        # The last few groups agree by chance; and of equally good cuts the earliest leaves the most.
+        if count >= max(len(means) // 4, 2) and error <= least * (1 + 1e-9):
+            best, least = place, error
+    return None if len(means) > 1 and best * 2 >= len(means) else best * group
 
 
 METHOD = "MSER-5 on time per output token and running requests while requests are issued, no trend above 5 %"
 
 MIN_SECONDS = 60.0
 LATENCIES = 5
-"""The window has at least so many times the P99 latency of a request."""
+"""The window has at least this many times the P99 latency of a request."""
 MIN_VALUES = 10
 IGNORED_DRIFT = 0.05
 PRECISION = 0.05

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 _STEPS = 200
@@ -122,3 +122,37 @@ def _r_squared(points: Sequence[tuple[float, float]], alpha: float, beta: float)
     mean = math.fsum(x for _, x in points) / len(points)
     total = math.fsum((x - mean) ** 2 for _, x in points)
     return 1 - _error(points, alpha, beta) / total if total > 0 else 0.0
+
+
+GOOD = 0.05
+ACCEPTABLE = 0.15
+
+
+class LittleCheck(NamedTuple):
+    """`deviation` is how much the measured number is above that of the law, relative to it."""
+
+    expected: float
+    deviation: float
+    grade: Literal["good", "acceptable", "doubtful"]
+
+
+def check_littles_law(inside: float, rate: float, seconds: float) -> LittleCheck | None:
+    """
+    Compare the mean number of requests inside with Little's law; `None` if nothing was inside.
+
+    In a steady state it is their rate times their mean time inside. Both sides are measured apart: a large difference
+    means that one measurement is wrong, or that the state was not steady.
+
+    Args:
+        inside: Mean number of requests, running and waiting.
+        rate: Requests that leave in a second.
+        seconds: Mean time that a request was inside.
+    """
+    expected = rate * seconds
+    if expected <= 0:
+        return None
+    deviation = inside / expected - 1
+    grade: Literal["good", "acceptable", "doubtful"] = "doubtful"
+    if abs(deviation) <= ACCEPTABLE:
+        grade = "good" if abs(deviation) <= GOOD else "acceptable"
+    return LittleCheck(expected, deviation, grade)

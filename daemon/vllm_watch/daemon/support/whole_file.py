@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -40,9 +41,48 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             return
         target = path.resolve()  # A link stays one.
         beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-        with cleaned_up(lambda: beside.unlink(missing_ok=True)):
-            with beside.open("wb") as file:
-                yield file
-            beside.replace(target)
+        with cleaned_up(lambda: beside.unlink(missing_ok=True)), replaced_file(target, beside) as file:
+            yield file
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replaced_file(path: Path, beside: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """
+    Yield a file to write, which replaces another if the block ends without an exception, also if the power goes.
+
+    Args:
+        path: The file that is replaced.
+        beside: Where it stands until it is complete.
+        mode: Its mode, but for the umask.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    beside.unlink(missing_ok=True)
+    try:
+        # O_EXCL and O_NOFOLLOW: a file or link that someone else put there is not written to.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(beside, flags, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):  # The first error says more.
+            beside.unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make sure that the new name survives a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # Some file systems cannot, and need not.
+            raise
+    finally:
+        os.close(descriptor)

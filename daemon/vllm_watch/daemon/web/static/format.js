@@ -23,7 +23,7 @@ export const number = known((value) => formats[digitsFor(Math.abs(value))].forma
 
 export const count = known((value) => formats[0].format(value));
 
-// As `top` and `once` write it (loadtest/number_texts.py), and so is what is `shortened`.
+// As `top` and `once` write it (catalog/number_texts.py), and so is what is `shortened`.
 export const percent = known((value) => `${share(value)} %`);
 
 // The same without the sign, where the head has it.

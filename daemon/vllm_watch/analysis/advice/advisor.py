@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All sources of `advise` together: configurations, what the rules say of each, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Observed, Silence
+from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
+from vllm_watch.analysis.advice.checks import Range, argument, check_commands, compare_command
+from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, judge
+from vllm_watch.analysis.advice.kv_cache_rules import notes
+from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
+from vllm_watch.analysis.comparison.comparison_model import Row, Side, Verdict
+from vllm_watch.analysis.loadtest.load_test import Report, Run
+from vllm_watch.analysis.loadtest.server_history import ServerHistory
+from vllm_watch.daemon.catalog.metric_titles import titled
+from vllm_watch.daemon.catalog.number_texts import signed, significant
+from vllm_watch.daemon.catalog.series import PREFIX
+from vllm_watch_parsers.scrape import Histogram
+
+
+FLAGS = frozenset(rule.flag for rule in RULES)
+"""The flags on which there is advice."""
+
+_DRAFTS = "speculative-config"
+
+_PREFIX_CACHING = "enable-prefix-caching"
+_PROMPTS = "request_prompt_tokens"
+_LENGTHS = 0.2
+
+
+class Configuration(NamedTuple):
+    """A configuration and its load tests."""
+
+    subject: Subject
+    runs: tuple[Run, ...]
+
+
+class Measurement(NamedTuple):
+    """
+    One flag with another value, in other load tests, and what `compare` says of it.
+
+    `evidence` has the metric that decides first, then those that were worse where that one was better.
+    """
+
+    flag: str
+    now: str
+    other: str
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    with_other: Configuration
+
+
+def measurements(tested: Configuration, others: Sequence[Configuration]) -> list[Measurement]:
+    """Return what the load tests of others show for a configuration, where they differ from it in one flag."""
+    found = [_measurement(tested, other) for other in others if other is not tested]
+    return [each for each in found if each is not None]
+
+
+def _measurement(one: Configuration, other: Configuration) -> Measurement | None:
+    flag = _one_difference(one.subject.flags, other.subject.flags)
+    same = (one.subject.model, one.subject.version) == (other.subject.model, other.subject.version)
+    if flag is None or not same or not one.runs or not other.runs:
+        return None
+    compared = compare_pair(Side(name=one.subject.name, runs=one.runs), Side(name=other.subject.name, runs=other.runs))
+    row = next((row for row in compared.metrics if row.is_headline), None)
+    if row is None or row.verdict in {"too_few", "not_compared"} or row.percent is None:
+        return None
+    now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
+    worse = [each for each in compared.metrics if row.verdict == "better" and each.verdict == "worse"]
+    evidence = tuple(
+        found for each in (row, *worse) for found in _row_evidence(each, f"{flag} {tried} instead of {now}")
+    )
+    return Measurement(flag, now, tried, row.verdict, evidence, other)
+
+
+def best(found: Sequence[Measurement]) -> Mapping[str, Measurement]:
+    """Return the measurement of each flag whose value is the best one that was measured."""
+    better = sorted((each for each in found if each.verdict == "better"), key=lambda each: abs(each.evidence[0].value))
+    return {each.flag: each for each in better}
+
+
+def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
+    names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+    has_drafts = [DRAFT_TOKENS in flags for flags in (one, other)]
+    if names and all(name.startswith(_DRAFTS) for name in names):
+        # Without drafts none of their settings is there; with other drafts it is not only their number.
+        return DRAFT_TOKENS if names == {DRAFT_TOKENS} or has_drafts[0] != has_drafts[1] else None
+    only = names.pop() if len(names) == 1 else None
+    return only if only in FLAGS and only in one and only in other else None
+
+
+def _row_evidence(row: Row, change: str) -> Iterator[Evidence]:
+    if row.percent is not None:
+        yield Evidence(series=row.metric, statistic="difference", value=row.percent, text=_row_text(row, change))
+
+
+def _row_text(row: Row, change: str) -> str:
+    interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
+    runs = f"{row.n[1]} runs against {row.n[0]}"
+    return f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
+
+
+def advise(
+    histories: Sequence[ServerHistory], report: Report, given: Given | None = None, ranges: Sequence[Range] = ()
+) -> Advised:
+    """Return the advice that histories and their load tests give; `ranges` were read from a Prometheus."""
+    given = given or Given()
+    found = subjects(histories, given.objective)
+    tested = [_tested(subject._replace(shared_prompt=_shared(subject, found, given)), report) for subject in found]
+    each = [_advised(one, tested, ranges) for one in tested]
+    return Advised(
+        advice=tuple(advice for judged in each for advice in judged.advice),
+        notes=tuple(
+            note for one, judged in zip(tested, each, strict=True) for note in notes(one.subject, judged.advice)
+        ),
+        silent=tuple(silence for judged in each for silence in judged.silent),
+        servers=tuple(_observed(one.subject) for one in tested),
+    )
+
+
+def _tested(subject: Subject, report: Report) -> Configuration:
+    """Return a configuration with its runs: those of a client, or all if no client measured any."""
+    runs = [run for run in report.runs if set(run.source) & set(subject.source)]
+    measured = [run for run in runs if any(view.view == "client" for view in run.views)]
+    return Configuration(subject, tuple(measured or runs))
+
+
+def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedPrompt | None:
+    """Return how much the prompts have in common: by the user, or by a server that caches it."""
+    prompts = subject.work.histogram(_PROMPTS)
+    if given.shared_prompt_tokens is not None and prompts is not None and prompts.mean:
+        ratio = min(given.shared_prompt_tokens / prompts.mean, 1.0)
+        return SharedPrompt(ratio, f"{given.shared_prompt_tokens:,} tokens, as given")
+    for other in every:
+        is_alike = (other.model, other.version) == (subject.model, subject.version) and _are_alike(prompts, other)
+        queries, hits = (other.work.increase(f"prefix_cache_{name}") for name in ("queries", "hits"))
+        if is_alike and other.flags.get(_PREFIX_CACHING) == "True" and queries and hits:
+            ratio = min(hits / queries, 1.0)
+            return SharedPrompt(ratio, f"they are hits in {other.name}")
+    return None
+
+
+def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
+    others = other.work.histogram(_PROMPTS)
+    means = [each.mean for each in (prompts, others) if each is not None and each.mean is not None]
+    return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
+
+
+def _advised(one: Configuration, every: Sequence[Configuration], ranges: Sequence[Range]) -> Judged:
+    """Return the advice for a configuration, with what was measured and with the commands that check it."""
+    judged = judge(one.subject)
+    measured = measurements(one, every)
+    worse = {(each.flag, each.other) for each in measured if each.verdict == "worse"}
+    better = best(measured)
+    refuted = [each for each in judged.advice if (each.flag, each.proposed) in worse]
+    kept = [each for each in judged.advice if each not in refuted and each.flag not in better]
+    open_ones = {(each.flag, each.other): each for each in measured if each.verdict not in {"better", "worse"}}
+    shown = [
+        _with_tests(each, one, open_ones[each.flag, each.proposed])
+        if (each.flag, each.proposed) in open_ones
+        else _with_check(each, one, ranges)
+        for each in kept
+    ]
+    strongest = [_measured_advice(each, judged.advice, one) for each in better.values()]
+    silent = [silence for silence in judged.silent if silence.flag not in better]
+    return Judged((*strongest, *shown)[:MOST], (*silent, *_refutations(refuted)))
+
+
+def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configuration) -> Advice:
+    """Return what was measured as advice, with the evidence of a rule that says the same."""
+    rule = next(rule for rule in RULES if rule.flag == found.flag)
+    same = next((each for each in judged if each.flag == found.flag), None)
+    evidence = (*found.evidence, *(() if same is None else same.evidence))
+    expects = tuple(Expectation(series=PREFIX + series, direction=way) for series, way in rule.expects)
+    return Advice(
+        flag=found.flag,
+        now=found.now,
+        proposed=found.other,
+        says="Load tests with another value of this flag alone were better.",
+        expected="What was measured, under the load of these tests.",
+        risk=rule.risk if same is None else same.risk,
+        evidence=evidence,
+        check=(compare_command(_files(one), _files(found.with_other)),),
+        rule="measured",
+        cause=rule.cause,
+        expects=expects if same is None else same.expects,
+        server=one.subject.name,
+    )
+
+
+def _with_tests(advice: Advice, one: Configuration, found: Measurement) -> Advice:
+    """Return advice whose value was tried already, with a result that decides nothing."""
+    caveat = f"Your load tests do not decide it: {found.evidence[0].text}."
+    check = ("# More runs of both sides decide. So far:", compare_command(_files(one), _files(found.with_other)))
+    return replace(advice, caveats=(*advice.caveats, caveat), check=check)
+
+
+def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> Advice:
+    guard = next(rule.guard for rule in RULES if rule.name == advice.rule)
+    is_tested = any(view.view == "client" for run in one.runs for view in run.views)
+    # A recording of several servers is no side of a comparison.
+    is_alone = not any(": " in source for source in one.subject.source)
+    tests = _files(one) if is_tested and is_alone else ()
+    started = argument(advice.flag, advice.proposed, one.subject.flags)
+    return replace(advice, check=check_commands(started, guard, tests, ranges))
+
+
+def _files(one: Configuration) -> tuple[str, ...]:
+    files = (source.partition(": ")[0] for run in one.runs for source in run.source)
+    return tuple(dict.fromkeys(files))
+
+
+def _refutations(refuted: Sequence[Advice]) -> Iterator[Silence]:
+    for each in refuted:
+        reason = f"load tests with {each.flag} {each.proposed} were worse"
+        yield Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server)
+
+
+def _observed(subject: Subject) -> Observed:
+    return Observed(
+        name=subject.name,
+        source=subject.source,
+        seconds=subject.work.seconds,
+        model=subject.model,
+        version=subject.version,
+        start=subject.work.start,
+        end=subject.work.end,
+        warnings=subject.warnings,
+    )

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares configurations by their load tests: each with the baseline, and all side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from vllm_watch.analysis.comparison.comparability import (
+    check_configuration,
+    common_settings,
+    config_differences,
+    findings,
+    trap_warnings,
+)
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
+from vllm_watch.analysis.comparison.verdicts import decide, matrix, method, verdict_rows
+
+
+class _Levels(NamedTuple):
+    """The sides load by load, and the loads that not all sides have."""
+
+    sides: tuple[tuple[Side, ...], ...]
+    left_out: tuple[str, ...] = ()
+
+
+def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
+    """
+    Compare each side with the baseline.
+
+    Sides whose runs have several loads, as those of a sweep, are compared load by load.
+
+    Args:
+        sides: At least two, with different names and at least one run each.
+        baseline: The name of one of them; the first one if `None`.
+        force: Whether numbers are given of sides that are not comparable.
+    """
+    first = sides[0].name if baseline is None else baseline
+    ordered = tuple(sorted(sides, key=lambda side: side.name != first))
+    levels = _split_by_load(ordered)
+    pairs = tuple(compare_pair(level[0], side, force=force) for level in levels.sides for side in level[1:])
+    if levels.left_out:
+        warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
+        pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
+    listed = [side for level in levels.sides for side in level]
+    can_decide = len(listed) > 2 and len(levels.sides) == 1 and all(pair.metrics for pair in pairs)
+    return Comparisons(
+        baseline=first,
+        sides=ordered,
+        pairs=pairs,
+        matrix=matrix(listed) if len(listed) > 2 else (),
+        decisions=decide(listed) if can_decide else (),
+    )
+
+
+def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
+    """Compare two sides; without `force` there are numbers only if they are comparable."""
+    view = common_view((a, b))
+    shared = Comparison(
+        baseline=a.name,
+        candidate=b.name,
+        comparable=False,
+        view=view,
+        config=config_differences(a, b),
+        common_config=common_settings((a, b)),
+        cost_per_hour=_prices((a, b)),
+    )
+    if view is None:
+        return replace(shared, reasons=(_no_view(a, b),))
+    pair = Pair(measured(a, view), measured(b, view), view)
+    found = findings(pair)
+    preventing = tuple(finding.text for finding in found if finding.prevents)
+    rows = verdict_rows(pair) if force or not preventing else ()
+    return replace(
+        shared,
+        comparable=not preventing,
+        reasons=preventing,
+        warnings=(
+            *(finding.text for finding in check_configuration(a, b)),
+            *(finding.text for finding in found if not finding.prevents),
+            *trap_warnings(pair),
+        ),
+        metrics=rows,
+        method=method(pair) if rows else "",
+    )
+
+
+def _split_by_load(sides: Sequence[Side]) -> _Levels:
+    """
+    Return the sides load by load, in the order of the first side's runs, each with the load in its name.
+
+    They are as they were if no side has several loads, or they have none in common.
+    """
+    loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
+    common = [text for text in loads[0] if all(text in others for others in loads)]
+    if not common or max(map(len, loads)) == 1:
+        return _Levels((tuple(sides),))
+    left_out = dict.fromkeys(text for others in loads for text in others if text not in common)
+    return _Levels(tuple(tuple(_at(side, text) for side in sides) for text in common), tuple(left_out))
+
+
+def _at(side: Side, load: str) -> Side:
+    return Side(name=f"{side.name}, {load}", runs=tuple(run for run in side.runs if load_name(run.load) == load))
+
+
+def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
+    prices = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
+    return {name: tuple(sorted(values)) for name, values in prices.items() if values}
+
+
+def _no_view(a: Side, b: Side) -> str:
+    """Return why there is nothing to compare: not all runs have a result of one kind."""
+    empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
+    if empty:
+        return f"No result is known of {', '.join(empty)}."
+    unseen = {
+        view: " and ".join(side.name for side in (a, b) if any(result_in(run, view) is None for run in side.runs))
+        for view in VIEWS
+    }
+    return (
+        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
+        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
+        f"of a Prometheus with each run of {unseen['server']}."
+    )

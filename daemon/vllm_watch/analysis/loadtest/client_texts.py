@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A benchmark and its result in words: what was sent, and what to know before reading the result.
+
+There is one sentence each, only where the result shows it. Warnings are of what went wrong or misleads; notes of what
+is always so of such a test, or is not known.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping
+from statistics import fmean, median, pstdev
+
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Endpoint, Load, RateGrowth, Result
+from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds
+from vllm_watch.daemon.statistics.percentiles import min_count
+from vllm_watch_parsers.benchmark_result import ServeResult
+
+
+BENCHMARK_KINDS: Mapping[Endpoint, str] = {
+    "online": "requests to a server",
+    "throughput": "throughput without a server",
+    "latency": "latency of one batch",
+    "pooling": "requests to a server with a pooling model",
+}
+
+CHUNK = 1.2
+"""With at least this many tokens per chunk, ITL is not the time between tokens."""
+
+VARYING = 0.1
+"""Answers whose lengths differ by this share of their mean, as a standard deviation, vary."""
+
+SHORT = 10
+"""A run of fewer latencies than this is dominated by its ramp, when requests start, and its drain, when they end."""
+
+SLOW_START = 3.0
+"""How many times as slow as the rest the first answers are if the server was cold, or all clients arrived at once."""
+
+_FIRST = 8
+_QUEUED = 0.01
+"""A wait at the client of a smaller share of the latency changes nothing."""
+
+
+def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
+    """Return what went wrong or misleads; `view` is the same result with its computed percentiles."""
+    sentences = (
+        _unanswered(result),
+        _few(view),
+        _client_queue(result),
+        _short(result, view),
+        _slow_start(result),
+        _exchanged(result),
+    )
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def notes_of(result: ServeResult) -> tuple[str, ...]:
+    """Return what is always so of such a test, and what is not known of it."""
+    sentences = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def tokens_per_chunk(result: ServeResult) -> float | None:
+    """Return how many tokens a chunk of the stream has on average: several with speculative decoding."""
+    requests = result.requests
+    if requests is not None and requests.itls and requests.output_lens:
+        gaps = sum(map(len, requests.itls))
+        tokens = sum(length - 1 for length in requests.output_lens if length > 1)
+        return tokens / gaps if gaps else None
+    itl, tpot = (result.latencies.get(name) for name in ("itl", "tpot"))
+    if itl is not None and tpot is not None and itl.mean and tpot.mean:
+        return itl.mean / tpot.mean
+    return None if result.spec_decode is None else result.spec_decode.acceptance_length
+
+
+def _unanswered(result: ServeResult) -> str | None:
+    if not result.failed or result.is_failed_counted:
+        return None
+    sent = result.completed + result.failed
+    asked = f"{sent} prompt{'s' * (sent != 1)} that {'were' if sent != 1 else 'was'} asked for"
+    return (
+        f"{result.completed} of the {asked} {'have' if result.completed != 1 else 'has'} an answer. This release of "
+        "the benchmark does not count failures, and a data set may have fewer prompts: how many failed is not known."
+    )
+
+
+def _few(view: Result) -> str | None:
+    latencies = (view.ttft_ms, view.tpot_ms, view.itl_ms, view.e2el_ms)
+    short = {name for latency in latencies if latency is not None for name in latency.too_few}
+    if not short:
+        return None
+    needs = ", ".join(f"{name.upper()} needs {min_count(QUANTILES[name])}" for name in QUANTILES if name in short)
+    return f"{view.successful} requests are too few for some percentiles: {needs}."
+
+
+def _chunks(result: ServeResult) -> str | None:
+    tokens = tokens_per_chunk(result)
+    if tokens is None or tokens < CHUNK or result.is_pooling:
+        return None
+    return (
+        f"A chunk of the stream has {tokens:.1f} tokens on average: ITL and the peak output rate count chunks, "
+        "TPOT and the output rate count tokens."
+    )
+
+
+def _closed_loop(result: ServeResult) -> str | None:
+    users = result.settings.max_concurrency
+    if users is None or not _is_unpaced(result):
+        return None
+    return (
+        f"A closed loop: {users} request{'s' * (users != 1)} at a time, the next one only after an answer. It "
+        "sends less when the server is slow, so its latencies do not show how requests would wait."
+    )
+
+
+def _is_unpaced(result: ServeResult) -> bool:
+    """Whether requests are sent as soon as there is a place for them."""
+    rate = result.settings.request_rate
+    return result.settings.ramp_up is None and (rate is None or math.isinf(rate))
+
+
+def _client_queue(result: ServeResult) -> str | None:
+    """Warn of time before the request is sent, which no latency of the client holds."""
+    if result.settings.max_concurrency is None or _is_unpaced(result):
+        return None
+    places = f"the {result.settings.max_concurrency} places of --max-concurrency"
+    requests = result.requests
+    waits = [max(wait, 0.0) for wait in requests.queue_times] if requests is not None else []
+    if not waits or requests is None or not requests.latencies:
+        return f"TTFT and E2EL leave out how long requests waited at the client for one of {places}."
+    mean = fmean(waits)
+    if mean < _QUEUED * fmean(requests.latencies):
+        return None
+    return (
+        f"TTFT and E2EL leave out that requests waited {1000 * mean:.0f} ms on average, {1000 * max(waits):.0f} ms at "
+        f"most, at the client for one of {places}."
+    )
+
+
+def _short(result: ServeResult, view: Result) -> str | None:
+    latency = None if view.e2el_ms is None else view.e2el_ms.mean
+    if latency is None and view.ttft_ms is not None and view.tpot_ms is not None and result.completed:
+        first, later = view.ttft_ms.mean, view.tpot_ms.mean
+        tokens = (result.total_output_tokens or 0) / result.completed
+        latency = None if first is None or later is None else first + later * max(tokens - 1, 0)
+    if not latency or 1000 * result.duration >= SHORT * latency:
+        return None
+    return (
+        f"The run took only {1000 * result.duration / latency:.1f} times as long as a request: its rates are mostly "
+        "those of the ramp at its start and the drain at its end."
+    )
+
+
+def _slow_start(result: ServeResult) -> str | None:
+    """Compare the first answers with the rest."""
+    ttfts = result.requests.ttfts if result.requests is not None else ()
+    first = result.settings.max_concurrency or _FIRST
+    if len(ttfts) >= 3 * first:
+        start, rest = median(ttfts[:first]), median(ttfts[first:])
+        if not rest or start < SLOW_START * rest:
+            return None
+        return (
+            f"The first {first} answers started {start / rest:.1f} times as late as the rest: a server that was not "
+            "warm, or all clients at once. They raise the mean and the high percentiles of TTFT."
+        )
+    if result.settings.num_warmups == 0:
+        return "The client sent no warm-up requests: the first answers may be slow and raise mean and percentiles."
+    return None
+
+
+def _unknown_start(result: ServeResult) -> str | None:
+    has_list = result.requests is not None and result.requests.ttfts
+    if has_list or result.settings.num_warmups is not None or result.is_pooling:
+        return None
+    return (
+        "Whether the server was warm is not known: only a list of the requests (--save-detailed) shows whether "
+        "the first answers were slow and raised mean and percentiles."
+    )
+
+
+def _lengths(result: ServeResult) -> str | None:
+    lengths = result.requests.output_lens if result.requests is not None else ()
+    if len(lengths) < 2 or pstdev(lengths) < VARYING * fmean(lengths):
+        return None
+    return (
+        f"Answers have {min(lengths)} to {max(lengths)} tokens, {fmean(lengths):.0f} on average: another run may have "
+        "others, and with them other latencies, unless it uses --ignore-eos and the same prompts."
+    )
+
+
+def _exchanged(result: ServeResult) -> str | None:
+    if result.e2el_order == "corrected":
+        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse: here they are exchanged."
+    if result.e2el_order == "unknown":
+        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse; this may be such a result."
+    return None
+
+
+def load_text(load: Load) -> str | None:
+    """
+    Return how much was sent, `None` if that is not known.
+
+    Such as ``4 requests/s``, ``1 to 8 requests/s (linear)``, ``8 at once``, ``all at once``.
+    """
+    rate = load.request_rate
+    parts = [] if rate is None or rate == "inf" else [f"{limit(float(rate))} requests/s"]
+    parts += [] if load.ramp_up is None else [_growth_text(load.ramp_up)]
+    if load.max_concurrency is not None:
+        parts.append(f"{'at most ' if parts else ''}{count(load.max_concurrency)} at once")
+    if not parts and rate == "inf":
+        return "all at once"
+    return ", ".join(parts) or None
+
+
+def _growth_text(growth: RateGrowth) -> str:
+    if growth.start is None or growth.end is None:
+        return f"a growing rate ({growth.strategy})"
+    return f"{limit(growth.start)} to {limit(growth.end)} requests/s ({growth.strategy})"
+
+
+def slow_client(seen_ms: float, had_ms: float, name: str | None = None) -> str:
+    """Return a sentence on a client, named by its side, that sees the first token much later than the server."""
+    client = "The client" if name is None else f"The client of {name}"
+    return (
+        f"{client} saw the first token after {milliseconds(round(seen_ms))} on average, its server had it after "
+        f"{milliseconds(round(had_ms))}: the rest is the client's own slowness, or the network's."
+    )

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the tokens of a load test take in energy, and what they cost.
+
+The energy is by the GPUs' own counters. Only whole GPUs count, and all of a server together: of one that is shared or
+divided nobody knows the server's part, and a part of the GPUs is no sum. A counter that was reset, or a time without
+readings, voids the energy of the window.
+
+The cost is at the price of the server per hour, in whatever currency that is, for the time in which the load ran: idle
+hours are not in it. By each kind of token it is the whole price, since nothing says how a server's time is divided
+among prompts and answers: such costs do not add up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
+from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, EnergyReading, Growth, Point
+from vllm_watch.daemon.state.gpu_report import ServerGpu
+
+
+ENERGY = "gpu_energy_joules_total"
+"""The name of the counter, without the prefix of our series."""
+
+LEAST_TOKENS = 1000
+"""Of fewer tokens a quotient says nothing but that they were few; `quotient_tokens` of the rules is the same."""
+
+OUTPUT_COST = "cost_per_million_output_tokens"
+
+_COVERED = 0.8
+"""The share of a window that the readings must cover; they are taken at moments of their own."""
+
+_MILLION = 1e6
+_HOUR = 3600.0
+
+
+class UsedEnergy(NamedTuple):
+    """The mean power of all GPUs over a window in watts, or why it is not known, in a clause."""
+
+    watts: float | None
+    problem: str | None = None
+
+
+def energy_reading(at: float, gpus: Sequence[ServerGpu]) -> EnergyReading:
+    """Return what a server's GPUs have used until they were read."""
+    joules = {gpu.gpu: None if gpu.reading is None else gpu.reading.values.get((ENERGY,)) for gpu in gpus}
+    divided = {gpu.gpu for gpu in gpus if gpu.reading is not None and gpu.reading.mig == "1"}
+    return EnergyReading(at, joules, frozenset(divided | {gpu.gpu for gpu in gpus if gpu.is_shared}))
+
+
+def used_energy(points: Sequence[Point]) -> UsedEnergy | None:
+    """Return the mean power between the first and the last point; `None` if the server has no GPUs that are known."""
+    readings = [point.energy for point in points if point.energy is not None and point.energy.joules]
+    if not readings:
+        return None
+    problem = _problem(readings, points[-1].at - points[0].at)
+    if problem is not None:
+        return UsedEnergy(None, problem)
+    first, last = readings[0], readings[-1]
+    return UsedEnergy((_total(last) - _total(first)) / (last.at - first.at))
+
+
+def mean_powers(points: Sequence[Point], edges: Sequence[float]) -> list[float]:
+    """
+    Return the mean power of each part of a window, in watts; nothing if that of the whole window is not known.
+
+    Parts, which begin and end at the edges, may be shorter than the time between two readings: there the power is taken
+    to be constant.
+    """
+    used = used_energy(points)
+    if used is None or used.watts is None:
+        return []
+    totals = sorted({(point.energy.at, _total(point.energy)) for point in points if point.energy is not None})
+    joules = [_joules_at(at, totals) for at in edges]
+    return [
+        (new - old) / (end - start) for (start, end), (old, new) in zip(pairwise(edges), pairwise(joules), strict=True)
+    ]
+
+
+def with_energy(result: Result, points: Sequence[Point], seconds: float) -> Result:
+    """Return a result of some points, over a time, with the energy of its tokens, as far as that is known."""
+    used = used_energy(points)
+    if used is None or used.watts is None:
+        return result
+    values = energy_values(used.watts, points, LEAST_TOKENS)
+    return msgspec.structs.replace(result, **values, energy_joules=used.watts * seconds)
+
+
+def energy_values(watts: float, points: Sequence[Point], least_tokens: float = 1.0) -> dict[str, float]:
+    """Return mean power, and energy per token if there are enough of them, by the names that they have in a result."""
+    growth = Growth(points)
+    joules = watts * growth.seconds
+    generated, prompts = growth.counter(GENERATED), growth.counter(COMPUTED)
+    values = {"mean_watts": watts}
+    if generated is not None and generated >= least_tokens:
+        values["joules_per_output_token"] = joules / generated
+    if generated is not None and prompts is not None and generated + prompts >= least_tokens and joules > 0:
+        values["tokens_per_joule"] = (generated + prompts) / joules
+    return values
+
+
+def energy_problem(points: Sequence[Point], steady: Steady | None) -> str | None:
+    """Return why the energy of a load is not known, in a clause; `None` if it is, or if there are no GPUs."""
+    if not any(point.energy is not None and point.energy.joules for point in points):
+        return None
+    if steady is None:
+        return "there is no steady window, in which alone it is measured"
+    if steady.result is None:
+        return "the steady window has no mean"
+    if steady.result.mean_watts is not None:
+        return None
+    used = used_energy([point for point in points if steady.start <= point.at <= steady.end])
+    return None if used is None else used.problem
+
+
+def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
+    gpus = {gpu for reading in readings for gpu in reading.joules}
+    unsplit = sorted(gpu for reading in readings for gpu in reading.unsplit)
+    if unsplit:
+        return f"{unsplit[0]} is divided or used by another server, too"
+    if any(set(reading.joules) != gpus for reading in readings):
+        return "the server changed its GPUs"
+    unread = sorted(gpu for reading in readings for gpu, joules in reading.joules.items() if joules is None)
+    if unread:
+        return f"{unread[0]} was not read all the time, or does not count its energy"
+    reset = sorted(
+        gpu for old, new in pairwise(readings) for gpu in gpus if (new.joules[gpu] or 0.0) < (old.joules[gpu] or 0.0)
+    )
+    if reset:
+        return f"the counter of {reset[0]} was reset: its driver was loaded again"
+    if readings[-1].at - readings[0].at < _COVERED * seconds or readings[-1].at <= readings[0].at:
+        return "the GPUs were not read all the time"
+    return None
+
+
+def _joules_at(at: float, totals: Sequence[tuple[float, float]]) -> float:
+    """Return what was used until a moment, on the line through the two readings around it or next to it."""
+    place = min(max(bisect_left(totals, (at, 0.0)), 1), len(totals) - 1)
+    (start, first), (end, last) = totals[place - 1], totals[place]
+    return first + (last - first) * (at - start) / (end - start)
+
+
+def _total(reading: EnergyReading) -> float:
+    return sum(joules or 0.0 for joules in reading.joules.values())
+
+
+def priced(run: Run, cost_per_hour: float | None = None) -> Run:
+    """Return a run with what its tokens cost: at a price of its server, else at the one that its source knows."""
+    price = run.cost_per_hour if cost_per_hour is None else cost_per_hour
+    if price is None:
+        return run
+    return msgspec.structs.replace(
+        run,
+        cost_per_hour=price,
+        result=None if run.result is None else _priced_result(run.result, price),
+        views=tuple(_priced_result(view, price) for view in run.views),
+        steady=None if run.steady is None else _priced_steady(run.steady, price),
+    )
+
+
+def _priced_result(result: Result, price: float) -> Result:
+    prompted, generated = result.total_input_tokens, result.total_output_tokens
+    cost = None if result.duration_s is None else price * result.duration_s / _HOUR
+    return msgspec.structs.replace(
+        result,
+        cost_per_million_input_tokens=_per_million(cost, prompted),
+        cost_per_million_output_tokens=_per_million(cost, generated),
+        cost_per_million_tokens=_per_million(
+            cost, None if prompted is None or generated is None else prompted + generated
+        ),
+    )
+
+
+def _priced_steady(steady: Steady, price: float) -> Steady:
+    result = None if steady.result is None else _priced_result(steady.result, price)
+    blocks, rates = steady.blocks, steady.blocks.get("output_throughput", ())
+    if result is not None and result.cost_per_million_output_tokens is not None and rates and min(rates) > 0:
+        blocks = {**blocks, OUTPUT_COST: tuple(price / _HOUR / rate * _MILLION for rate in rates)}
+    return msgspec.structs.replace(steady, result=result, blocks=blocks)
+
+
+def _per_million(cost: float | None, tokens: int | None) -> float | None:
+    return None if cost is None or tokens is None or tokens < LEAST_TOKENS else cost / tokens * _MILLION

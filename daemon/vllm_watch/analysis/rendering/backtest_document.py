@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which alerts would have fired, as a document and as JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+from typing import Any
+
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, Pair, SetResult, SourceResult, side_by_side
+from vllm_watch.analysis.rendering.document import (
+    Block,
+    Cells,
+    Column,
+    Document,
+    Group,
+    Paragraph,
+    Section,
+    Statement,
+    Table,
+)
+from vllm_watch.analysis.rendering.json_output import encoded
+from vllm_watch.daemon.catalog.codes import severity_rank
+from vllm_watch.daemon.catalog.number_texts import MISSING, duration
+
+
+_NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})
+"""Labels that tell no alert from another one of the same server."""
+
+_FEW = 2
+"""A reason that keeps so few alerts from being judged is one of the others."""
+
+_TO = "–"  # noqa: RUF001 - A dash is what it is.
+
+
+def backtest_json(results: Sequence[SourceResult]) -> str:
+    """Return results as JSON: all alerts in one list, each with its source and its set of thresholds."""
+    rows: dict[str, list[dict[str, Any]]] = {"alerts": [], "pending": [], "not_judged": [], "looks_further": []}
+    for result in results:
+        for found in result.sets:
+            place = {"source": result.source, "thresholds": found.name}
+            rows["alerts"] += [{**_row(alert), **place} for alert in found.alerts]
+            rows["pending"] += [{**_row(alert), **place} for alert in found.pending]
+            rows["not_judged"] += [
+                {
+                    "alertname": each.alertname,
+                    "severity": each.severity,
+                    "reason": each.reason,
+                    **({"unknown": list(each.unknown)} if each.unknown else {}),
+                    **place,
+                }
+                for each in found.not_judged
+            ]
+            rows["looks_further"] += [
+                {"alertname": name, "seconds": seconds, **place} for name, seconds in found.looks_further
+            ]
+    return encoded({**rows, "sources": [_source_row(result) for result in results]})
+
+
+def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> Document:
+    """Return results as a document, with times in a zone, `None` for this machine's, and a section for each source."""
+    names = [found.name for found in results[0].sets]
+    what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
+    sections = tuple(_section(result, _Times(result, zone), is_verbose=is_verbose) for result in results)
+    return Document("Which alerts would have fired", f"{what}rules evaluated every {results[0].interval} s", sections)
+
+
+class _Times:
+    """Writes the times of one source: without their date if all are of one day."""
+
+    def __init__(self, result: SourceResult, zone: tzinfo | None) -> None:
+        self._zone = zone
+        first, last = self._local(result.start), self._local(result.end)
+        self._form = "%H:%M:%S" if first.date() == last.date() else "%m-%d %H:%M:%S"
+        offset = first.strftime("%z")
+        self.zone = "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
+        self.whole = (
+            f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} {self.zone} "
+            f"({duration(result.end - result.start)}), a value every {result.step:g} s"
+        )
+
+    def at(self, moment: float) -> str:
+        """Return a time."""
+        return self._local(moment).strftime(self._form)
+
+    def span(self, alert: Alert | None) -> str:
+        """Return from when to when."""
+        if alert is None:
+            return MISSING
+        return f"{self.start(alert)}{_TO}{self.end(alert)}"
+
+    def start(self, alert: Alert) -> str:
+        """Return from when."""
+        return f"{'before ' if alert.began_before else ''}{self.at(alert.start)}"
+
+    def end(self, alert: Alert) -> str:
+        """Return until when."""
+        return "the end" if alert.end is None else self.at(alert.end)
+
+    def _local(self, moment: float) -> datetime:
+        return datetime.fromtimestamp(moment, self._zone).astimezone(self._zone)
+
+
+def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Section:
+    blocks: list[Block] = [Paragraph(times.whole)]
+    blocks += [Statement("warning", f"{text}.") for text in result.warnings]
+    blocks += [
+        Statement("warning", f"Nothing was scraped from {times.at(gap.start)} to {times.at(gap.end)}.")
+        for gap in result.gaps
+    ]
+    names = tuple(found.name for found in result.sets)
+    if not any(found.alerts for found in result.sets):
+        blocks.append(Statement("good", "No alert fired."))
+    elif len(result.sets) > 1:
+        pairs = side_by_side(result.sets[0].alerts, result.sets[1].alerts)
+        blocks.append(_compared(pairs, (names[0], names[1]), times))
+    else:
+        blocks.append(_listed(result.sets[0].alerts, times))
+    blocks += _rests(result.sets, times, is_verbose=is_verbose)
+    if result.slowest > result.interval:
+        what = f"Some groups of rules ask for an evaluation every {result.slowest} s"
+        blocks.append(Statement("note", f"{what}: their alerts may come that much later."))
+    return Section(result.source, tuple(blocks))
+
+
+def _listed(alerts: Sequence[Alert], times: _Times) -> Table:
+    columns = (Column("Alert", is_text=True), Column("From"), Column("To"), Column("For"))
+    rows = []
+    for alert in alerts:
+        lasted = MISSING if alert.end is None else duration(alert.end - alert.start)
+        rows.append((alert, (alert.alertname, times.start(alert), times.end(alert), lasted)))
+    return Table("", columns, _grouped(rows))
+
+
+def _compared(pairs: Sequence[Pair], names: tuple[str, str], times: _Times) -> Table:
+    columns = tuple(Column(head, is_text=True) for head in ("Alert", *names, "Difference"))
+    rows = []
+    for pair in pairs:
+        spans = times.span(pair.first), times.span(pair.second)
+        rows.append((pair.either, (pair.either.alertname, *spans, pair.difference(names))))
+    same = sum(not pair.difference(names) for pair in pairs)
+    return Table("", columns, _grouped(rows), (f"{same} of {len(pairs)} alerts are the same.",))
+
+
+def _grouped(rows: Sequence[tuple[Alert, Cells]]) -> tuple[Group, ...]:
+    """Return the rows by what their alerts are about, below their titles, the worst severity first."""
+    by_place: dict[tuple[str, str], list[Cells]] = defaultdict(list)
+    for alert, cells in rows:
+        by_place[alert.severity, labels_text(alert)].append(cells)
+    places = sorted(by_place, key=lambda place: severity_rank(place[0]))
+    return tuple(Group(_title(*place), tuple(by_place[place])) for place in places)
+
+
+def _title(severity: str, of: str) -> str:
+    return f"{severity or 'no severity'}: {of}" if of else severity or "no severity"
+
+
+def labels_text(alert: Alert) -> str:
+    """Return what tells an alert from others of its name: ``qwen, engine 0, event=engine_dead``."""
+    others = {name: value for name, value in alert.labels.items() if name not in _NOT_SHOWN | {"server", "engine"}}
+    parts = [alert.labels[name] for name in ("server", "instance") if name in alert.labels][:1]
+    parts += [f"engine {alert.labels['engine']}"] if "engine" in alert.labels else []
+    return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(others.items()))])
+
+
+def _rests(sets: Sequence[SetResult], times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
+    """Yield what else the sets of rules say: what all of them say once, and the rest with the set's name."""
+    rests = [list(_rest(found, times, is_verbose=is_verbose)) for found in sets]
+    common = [each for each in rests[0] if all(each in rest for rest in rests)]
+    for found, rest in zip(sets, rests, strict=True):
+        yield from (each._replace(text=f"{found.name}: {each.text}") for each in rest if each not in common)
+    yield from common
+
+
+def _rest(found: SetResult, times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
+    """Yield what else a set of rules says: what was pending only, and what it cannot say."""
+    pending: dict[str, list[Alert]] = defaultdict(list)
+    for alert in found.pending:
+        pending[alert.alertname].append(alert)
+    if pending:
+        listed = "; ".join(f"{name} {_pending(alerts, times)}" for name, alerts in pending.items())
+        yield Statement("note", f"Pending, but did not fire: {listed}.")
+    yield from _not_judged(found.not_judged, is_verbose=is_verbose)
+    if found.looks_further:
+        count, longest = len(found.looks_further), duration(max(seconds for _, seconds in found.looks_further))
+        what = f"{count} {'alert looks' if count == 1 else 'alerts look'} back further than the values reach"
+        yield Statement("note", f"{what}, up to {longest}, and found only what is there.")
+
+
+def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[Statement]:
+    """Yield of what nothing is said, and why: what a flag alone would decide by name, the rest by numbers."""
+    reasons: dict[str, list[NotJudged]] = defaultdict(list)
+    for each in alerts:
+        reasons[each.shared or each.reason].append(each)
+    counted, others = [], 0
+    for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        if is_verbose or found[0].unknown:
+            names = (f"{each.alertname} ({each.needed})" if each.needed else each.alertname for each in found)
+            yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
+        elif len(found) > _FEW:
+            counted.append(f"{len(found)} alerts, because {reason}")
+        else:
+            others += len(found)
+    if others:
+        counted.append(f"{others} {'more' if counted else 'alerts'}, for other reasons")
+    if counted:
+        yield Statement("unknown", f"Not judged: {'; '.join(counted)}. With --verbose each is named.")
+
+
+def _pending(alerts: Sequence[Alert], times: _Times) -> str:
+    if len(alerts) == 1:
+        return times.span(alerts[0])
+    longest = max((alert.end - alert.start for alert in alerts if alert.end is not None), default=None)
+    lasted = "" if longest is None else f", up to {duration(longest)}"
+    return f"({len(alerts)} times{lasted})"
+
+
+def _row(alert: Alert) -> dict[str, Any]:
+    row = {**alert._asdict(), "labels": dict(alert.labels)}
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _source_row(result: SourceResult) -> dict[str, Any]:
+    return {
+        "source": result.source,
+        "start": result.start,
+        "end": result.end,
+        "step": result.step,
+        "evaluation_interval": result.interval,
+        "warnings": list(result.warnings),
+        "gaps": [gap._asdict() for gap in result.gaps],
+    }

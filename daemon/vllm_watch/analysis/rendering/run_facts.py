@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ran, and whether its numbers count: the load and every flag, then failures, steadiness and saturation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
+from vllm_watch.analysis.loadtest.load_test import Load, Objective, PhaseName, Run
+from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
+from vllm_watch.analysis.rendering.document import Cells, Column, Statement, Table, plain_table
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS
+from vllm_watch.daemon.catalog.number_texts import (
+    MISSING,
+    count,
+    duration,
+    limit,
+    milliseconds,
+    moment,
+    percent,
+    significant,
+)
+
+
+_FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
+
+_TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")
+
+
+def what_ran(run: Run) -> Table:
+    """Return what is known of a run besides its flags; a dash where something important is not known."""
+    rows: list[Cells] = [("vLLM", run.version or MISSING), ("Model", run.model or MISSING)]
+    rows += [(f"Hardware: {name}", value) for name, value in run.hardware.items()] or [("Hardware", MISSING)]
+    rows.append(("Time", period(run)))
+    rows += [] if run.cost_per_hour is None else [("Cost per hour", limit(run.cost_per_hour))]
+    rows += load_rows(run.load)
+    objective = run_objective(run)
+    if objective is not None:
+        rows.append(("Objective", objective_text(objective)))
+    rows += [("Source", source) for source in run.source]
+    return plain_table("", _FACT_COLUMNS, tuple(rows))
+
+
+def flags(run: Run) -> Table:
+    """Return every flag that is known, by name."""
+    columns = (Column("Flag", is_text=True), Column("Value", is_text=True))
+    return plain_table("", columns, tuple(sorted(run.config.items())))
+
+
+def period(run: Run) -> str:
+    """Return when a run was, and how long."""
+    if run.start is None:
+        return MISSING if run.end is None else f"until {moment(run.end)} UTC"
+    if run.end is None:
+        return f"from {moment(run.start)} UTC"
+    return f"{moment(run.start)} to {moment(run.end)} UTC ({duration(run.end - run.start)})"
+
+
+def run_start(run: Run) -> float:
+    """Return when a run's load started, or its first known moment, in seconds since the epoch; 0 if none is known."""
+    moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
+    moments += [event.at for event in run.events] if not moments else []
+    return min(moments, default=0.0) if run.start is None else run.start
+
+
+def load_rows(load: Load) -> list[Cells]:
+    """Return the load, row by row: the most important are always there."""
+    known = {
+        "Benchmark": None if load.endpoint is None else BENCHMARK_KINDS[load.endpoint],
+        "Backend": load.backend,
+        "Burstiness": None if load.burstiness is None else significant(load.burstiness),
+        "Duration": None if load.duration_s is None else duration(load.duration_s),
+        "Requests arrived (1/s)": None if load.offered_request_rate is None else significant(load.offered_request_rate),
+        **load.metadata,
+    }
+    return [
+        ("Load", load_text(load) or MISSING),
+        ("Requests", count(load.num_prompts)),
+        ("Input tokens each", significant(load.mean_input_tokens)),
+        ("Output tokens each", significant(load.mean_output_tokens)),
+        ("Temperature", significant(load.temperature)),
+        *((name, value) for name, value in known.items() if value is not None),
+    ]
+
+
+def run_objective(run: Run) -> Objective | None:
+    """Return what a run had to be answered within, if that is known."""
+    results = (*((run.result,) if run.result is not None else ()), *run.views)
+    return next((result.goodput.objective for result in results if result.goodput is not None), None)
+
+
+def objective_text(objective: Objective) -> str:
+    """Return an objective in words: ``chat: TTFT within 500 ms, TPOT within 50 ms``."""
+    limits = [f"{LATENCY_LABELS[name]} within {milliseconds(most)}" for name, most in objective.limits.items()]
+    return f"{objective.name}: {', '.join(limits)}"
+
+
+def validity(run: Run) -> tuple[Statement, ...]:
+    """Return the sentences, the most important first, the run's own warnings and notes last."""
+    warnings = (Statement("warning", text) for text in run.warnings)
+    # Why the maximum is not known is said beside it.
+    notes = (Statement("note", text) for text in run.notes if not text.startswith(UNKNOWN))
+    return (*_requests(run), *_steadiness(run), *_phases(run), *_energy(run), *warnings, *notes)
+
+
+def phase_seconds(run: Run, phase: PhaseName) -> float:
+    """Return how long a run was in a phase, in seconds."""
+    return sum(each.end - each.start for each in run.phases if each.phase == phase)
+
+
+def load_seconds(run: Run) -> float | None:
+    """Return how long a run's load lasted, in seconds; `None` if that is not known."""
+    return None if run.start is None or run.end is None or run.end <= run.start else run.end - run.start
+
+
+def seconds_of_load(run: Run, phase: PhaseName) -> float:
+    """Return how long a run was in a phase during its load, in seconds; all of the phase if that is not known."""
+    if run.start is None or run.end is None:
+        return phase_seconds(run, phase)
+    parts = (min(each.end, run.end) - max(each.start, run.start) for each in run.phases if each.phase == phase)
+    return sum(max(part, 0.0) for part in parts)
+
+
+def _requests(run: Run) -> Iterator[Statement]:
+    successful = None if run.result is None else run.result.successful
+    failed = None if run.result is None else run.result.failed
+    if successful is None:
+        yield Statement("unknown", "How many requests succeeded is not known.")
+    elif failed is None:
+        yield Statement("unknown", f"{count(successful)} requests succeeded. How many failed is not known.")
+    elif failed and not successful:
+        yield Statement("warning", _all_failed(failed))
+    elif failed:
+        share = significant(100 * failed / (successful + failed))
+        failures = f"{count(failed)} of {count(successful + failed)} requests failed ({share} %)"
+        yield Statement("warning", f"{failures}: tokens, rates and latencies are those of the others.")
+    elif successful:
+        yield Statement("good", f"All {count(successful)} requests succeeded.")
+    else:
+        yield Statement("warning", "No request was counted.")
+
+
+def _all_failed(failed: int) -> str:
+    return "The only request failed." if failed == 1 else f"All {count(failed)} requests failed."
+
+
+def _steadiness(run: Run) -> Iterator[Statement]:
+    steady = run.steady
+    if steady is None:
+        yield Statement("unknown", "No steady window is known: the numbers include the start and the end of the load.")
+    elif steady.problem is not None:
+        yield Statement("warning", f"The steady window says little ({steady.problem.rstrip('.')}).")
+    else:
+        found = f"The load was steady for {duration(steady.end - steady.start)} (found by {steady.method.rstrip('.')})."
+        yield Statement("good", found)
+
+
+def _energy(run: Run) -> Iterator[Statement]:
+    if run.energy_problem is not None:
+        yield Statement("unknown", f"The energy of the GPUs is not known: {run.energy_problem}.")
+
+
+def _phases(run: Run) -> Iterator[Statement]:
+    if not run.phases:
+        yield Statement("unknown", "Whether the server was saturated is not known.")
+        return
+    saturated, load = seconds_of_load(run, "saturated"), load_seconds(run)
+    if saturated:
+        part = "" if load is None else f", {percent(saturated / load)} % of the load"
+        yield Statement("warning", f"The server was saturated for {duration(saturated)}{part}.")
+    else:
+        yield Statement("good", "The server was not saturated.")
+    for phase in _TROUBLE:
+        seconds = phase_seconds(run, phase)
+        if seconds:
+            yield Statement("warning", f"The server was {phase} for {duration(seconds)}.")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tokens take in energy and cost: worked out by hand, and void, with the reason, where something is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loadtest.histories import START, MadeUpServer
+
+from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
+from vllm_watch.analysis.loadtest.energy_and_cost import (
+    LEAST_TOKENS,
+    energy_problem,
+    energy_reading,
+    energy_values,
+    mean_powers,
+    priced,
+)
+from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
+from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.server_history import EnergyReading, Point
+from vllm_watch.analysis.loadtest.steady import find_steady
+from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
+
+
+EVERY = 5
+"""Seconds between two readings of the GPUs, which are not those between two scrapes."""
+
+WATTS = {"GPU-1": 400.0, "GPU-2": 200.0}
+MIDDLE = START + 40 + 100
+"""A moment in the steady window."""
+
+
+def reading(at):
+    """Return what two GPUs of 400 W and 200 W had used when they were read last before a moment."""
+    read_at = START + (at - START) // EVERY * EVERY
+    return EnergyReading(read_at, {gpu: 7e6 + watts * (read_at - START) for gpu, watts in WATTS.items()})
+
+
+def load(change=lambda _at, known: known, seconds=180, tokens=400.0):
+    """Return the load of a server that generates 400 tokens a second and computes 800 of prompts."""
+    server = MadeUpServer().idle(40)
+    for step in range(seconds // 2):
+        server.work(2, 8, tokens_per_second=tokens * (1 + 0.02 * (-1) ** step))
+        gauges = {**server.points[-1].gauges, "requests_running": 8.0}
+        server.points[-1] = server.points[-1]._replace(state="serving", gauges=gauges)
+    server.idle(40)
+    (found,) = find_loads([point._replace(energy=change(point.at, reading(point.at))) for point in server.points])
+    return found
+
+
+def test_energy_is_that_of_all_gpus_by_their_counters():
+    """600 W, 400 tokens/s generated and 1,200 computed, whenever the readings are; each block has the same."""
+    found = find_steady(load(seconds=240))
+    seconds = found.end - found.start
+
+    assert found.result.mean_watts == pytest.approx(600)
+    assert found.result.energy_joules == pytest.approx(600 * seconds)
+    assert found.result.joules_per_output_token == pytest.approx(1.5, rel=0.01)
+    assert found.result.tokens_per_joule == pytest.approx(2, rel=0.01)
+    assert found.blocks["mean_watts"] == pytest.approx((600,) * 10)
+    assert found.blocks["joules_per_output_token"] == pytest.approx((1.5,) * 10, rel=0.05)
+    assert found.blocks["tokens_per_joule"] == pytest.approx((2,) * 10, rel=0.05)
+
+
+def _changed(**changes):
+    return lambda at, known: known._replace(joules={**known.joules, **changes}) if at > MIDDLE else known
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_changed(**{"GPU-2": 12.0}), "the counter of GPU-2 was reset: its driver was loaded again"),
+        (_changed(**{"GPU-2": None}), "GPU-2 was not read all the time, or does not count its energy"),
+        (_changed(**{"GPU-3": 12.0}), "the server changed its GPUs"),
+        (
+            lambda at, known: known._replace(unsplit=frozenset({"GPU-1"} if at == MIDDLE else ())),
+            "GPU-1 is divided or used by another server, too",
+        ),
+        (lambda at, _known: reading(min(at, MIDDLE)), "the GPUs were not read all the time"),
+        (lambda at, known: known if at > MIDDLE else None, "the GPUs were not read all the time"),
+    ],
+    ids=["reset", "one is lost", "one more", "shared", "stale", "late"],
+)
+def test_what_is_not_whole_has_no_energy(change, problem):
+    """The reason is said, and everything else of the window is known all the same."""
+    whole = load(change)
+    found = find_steady(whole)
+
+    assert (found.result.mean_watts, found.result.energy_joules, found.result.joules_per_output_token) == (None,) * 3
+    assert found.result.output_throughput == pytest.approx(400, rel=0.02)
+    assert energy_problem(whole.points, found) == problem
+
+
+def test_what_happens_before_the_steady_window_does_not_matter():
+    """A driver that is loaded again before the load, and GPUs that are read only then, void nothing."""
+    whole = load(
+        lambda at, known: (
+            None if at < START + 20 else known._replace(joules={"GPU-1": 1e9}) if at < START + 40 else known
+        )
+    )
+    found = find_steady(whole)
+
+    assert found.start > START + 40
+    assert found.result.mean_watts == pytest.approx(600)
+    assert energy_problem(whole.points, found) is None
+
+
+def test_of_few_tokens_there_is_only_the_power():
+    """Below 1,000 tokens a quotient would be about how few there were."""
+    points = [point for point in load(tokens=4.0).points if START + 60 <= point.at <= START + 200]
+
+    assert energy_values(600, points, 1000) == {
+        "mean_watts": 600,
+        "tokens_per_joule": pytest.approx(0.02, rel=0.05),
+    }
+    assert energy_values(600, points[:40], 1000) == {"mean_watts": 600}
+
+
+def test_parts_shorter_than_the_time_between_readings_have_their_power():
+    """Between two readings the power is taken to be constant, and so it is before the first and after the last one."""
+    points = [
+        Point(at, "serving", {}, {}, {}, energy=EnergyReading(at // 10 * 10, {"GPU-1": joules}))
+        for at, joules in ((12.0, 0.0), (18.0, 0.0), (24.0, 1000.0), (30.0, 3000.0), (33.0, 3000.0))
+    ]
+
+    assert mean_powers(points, [12.0, 15.0, 25.0, 33.0]) == pytest.approx([100, 150, 200])
+    assert mean_powers([point._replace(energy=None) for point in points], [12.0, 33.0]) == []
+
+
+def test_why_there_is_no_energy_is_said_only_where_gpus_were_read():
+    """Without a steady window there is none; without GPUs there is nothing to say."""
+    short = load(seconds=10)
+
+    assert energy_problem(short.points, None) == "there is no steady window, in which alone it is measured"
+    assert energy_problem(load(lambda _at, _known: None).points, None) is None
+    assert energy_problem(load(lambda at, _known: EnergyReading(at, {})).points, None) is None
+
+
+def _gpu(name, mig="0", *, is_shared=False, **values):
+    shown = {(key,): value for key, value in values.items()}
+    known = GpuReading(name, 0, "H", "0000:01:00", "570", "nvidia", mig, "ok", shown, ())
+    return ServerGpu(name, "pid", is_shared, None, known)
+
+
+def test_a_reading_says_what_is_missing():
+    """A GPU that is not read, or does not count, has no number; one that is not the server's alone is named."""
+    gpus = (
+        _gpu("GPU-1", gpu_energy_joules_total=5.0),
+        _gpu("GPU-2", is_shared=True, gpu_energy_joules_total=6.0),
+        _gpu("GPU-3", mig="1", gpu_power_watts=90.0),
+        _gpu("GPU-4")._replace(reading=None),
+    )
+
+    assert energy_reading(3.0, gpus) == EnergyReading(
+        3.0, {"GPU-1": 5.0, "GPU-2": 6.0, "GPU-3": None, "GPU-4": None}, frozenset({"GPU-2", "GPU-3"})
+    )
+
+
+def test_the_rules_ask_for_as_many_tokens():
+    """What is too few for a report is too few for a recorded series, too."""
+    assert float(shipped_thresholds()["quotient_tokens"]) == LEAST_TOKENS
+
+
+def _result(**known):
+    return Result(
+        view="client", **{"duration_s": 100.0, "total_input_tokens": 90_000, "total_output_tokens": 10_000, **known}
+    )
+
+
+def _costs(result):
+    return (
+        result.cost_per_million_input_tokens,
+        result.cost_per_million_output_tokens,
+        result.cost_per_million_tokens,
+    )
+
+
+def test_cost_is_the_price_of_the_time_by_each_count_of_tokens():
+    """3.6 an hour are 0.1 in 100 s: by 90,000, 10,000 and 100,000 tokens; in each view by its own time."""
+    client, server = _result(), _result(duration_s=50.0)
+    run = priced(Run(source=("a",), name="a", result=client, views=(client, server)), 3.6)
+
+    assert run.cost_per_hour == 3.6
+    assert _costs(run.result) == _costs(run.views[0]) == pytest.approx((10 / 9, 10.0, 1.0))
+    assert _costs(run.views[1]) == pytest.approx((5 / 9, 5.0, 0.5))
+
+
+def test_a_given_price_counts_more_than_that_of_the_source():
+    """Without either there is no cost, and the run is as it was."""
+    run = Run(source=("a",), name="a", result=_result())
+
+    assert priced(run) == run
+    known = Run(source=("a",), name="a", result=_result(), cost_per_hour=7.2)
+    assert priced(known).result.cost_per_million_output_tokens == pytest.approx(20.0)
+    assert priced(known, 3.6).result.cost_per_million_output_tokens == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "costs"),
+    [
+        ({"total_input_tokens": None}, (None, 10.0, None)),
+        ({"total_output_tokens": 999}, (10 / 9, None, 0.1 / 90_999 * 1e6)),
+        ({"total_output_tokens": 1000}, (10 / 9, 100.0, 0.1 / 91_000 * 1e6)),
+        ({"duration_s": None}, (None, None, None)),
+    ],
+)
+def test_what_is_not_known_has_no_cost(known, costs):
+    """Tokens or a time that are not known, or fewer than 1,000 tokens, give no quotient."""
+    run = priced(Run(source=("a",), name="a", result=_result(**known)), 3.6)
+
+    assert _costs(run.result) == tuple(None if cost is None else pytest.approx(cost) for cost in costs)
+
+
+def test_the_steady_window_and_its_parts_have_costs():
+    """Each part costs what its rate says; a part without tokens has none, and then none is compared."""
+    steady = Steady(start=0.0, end=100.0, method="m", result=_result(), blocks={"output_throughput": (100.0, 50.0)})
+    found = priced(Run(source=("a",), name="a", steady=steady), 3.6).steady
+
+    assert _costs(found.result) == pytest.approx((10 / 9, 10.0, 1.0))
+    assert found.blocks["cost_per_million_output_tokens"] == pytest.approx((10.0, 20.0))
+    still = Steady(start=0.0, end=100.0, method="m", result=_result(), blocks={"output_throughput": (100.0, 0.0)})
+    assert set(priced(Run(source=("a",), name="a", steady=still), 3.6).steady.blocks) == {"output_throughput"}
