@@ -116,9 +116,9 @@ def wheels(tmp_path_factory):
     return {
         "1.0": make_wheel(folder, "1.0"),
         "2.0": make_wheel(folder, "2.0"),
-        "3.0": make_wheel(folder, "3.0", cli=BROKEN),
-        "4.0": make_wheel(folder, "4.0", cli=refusing),
-        "5.0": make_wheel(folder, "5.0", cli=lacking),
+        "3.0": make_wheel(folder, "3.0", command_line=BROKEN),
+        "4.0": make_wheel(folder, "4.0", command_line=refusing),
+        "5.0": make_wheel(folder, "5.0", command_line=lacking),
     }
 
 

@@ -21,17 +21,18 @@ LEFT_OUT = {"__pycache__", "recordings", "dashboards", *sample(COMMANDS_ONLY, se
 """What starting does not need."""
 
 
-def make_wheel(folder: Path, version: str, **replaced: str) -> Path:
-    """Make a wheel of the code under test that calls itself by a version; modules of vllm_watch may be replaced."""
+def make_wheel(folder: Path, version: str, command_line: str | None = None) -> Path:
+    """Make a wheel of the code under test that calls itself by a version; its command line may be replaced."""
     path = folder / f"vllm_watch-{version}-py3-none-any.whl"
     info = f"vllm_watch-{version}.dist-info"
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm-watch\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.cli.command_line:main\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nvllm-watch = vllm_watch.__main__:main\n",
         "vllm_watch/__init__.py": f'"""The daemon."""\n\n__version__ = "{version}"\n',
-        **{f"vllm_watch/{name}.py": text for name, text in replaced.items()},
     }
+    if command_line is not None:
+        files["vllm_watch/cli/command_line.py"] = command_line
     with zipfile.ZipFile(path, "w") as wheel:
         for package in (vllm_watch, vllm_watch_parsers):
             top = Path(package.__file__).parent

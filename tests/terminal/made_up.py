@@ -140,7 +140,7 @@ def server(name="gpu-0", state="serving", engines=None, model_name="Qwen/Qwen3-8
 def silent_server(name, state):
     """Return a server of which nothing is known but its state."""
     down = SourceDocument("metrics", False, "refused", "Nothing listens at the address.", AT - 300)
-    return _seen(ServerDocument(name, sources=[down], engines=[EngineDocument("0", state)], events=[]))
+    return _seen(ServerDocument(name, sources=[down], engines=[EngineDocument("0", state=state)], events=[]))
 
 
 def _seen(document):
