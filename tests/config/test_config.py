@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.support.alarm import computes_at_most
 
 from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.from_options import config_from_options, with_listen, with_prometheus
 from vllm_watch.daemon.config.model import Config, GpuConfig, KubernetesConfig, OtlpConfig, PrometheusConfig
-from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
 from vllm_watch.daemon.config.server_config import (
     SLO_PRESETS,
     CapacityConfig,

@@ -30,8 +30,8 @@ from vllm_watch.analysis.replay.recording import (
 )
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
 from vllm_watch.cli.commands.recorded import opened
+from vllm_watch.daemon.config.from_options import config_from_options, with_prometheus
 from vllm_watch.daemon.config.model import Config, GpuConfig
-from vllm_watch.daemon.config.options import config_from_options, with_prometheus
 from vllm_watch.daemon.service.supervisor import run_service
 from vllm_watch.daemon.support.choices import LogFormat, LogLevel, file_names
 from vllm_watch.daemon.support.clock import Clock, ScaledClock

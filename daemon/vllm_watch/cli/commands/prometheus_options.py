@@ -14,8 +14,8 @@ from vllm_watch.analysis.backtest.subjects import PrometheusRange
 from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import several
+from vllm_watch.daemon.config.moments import parse_time_range
 from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.config.times import parse_time_range
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.support.choices import file_names

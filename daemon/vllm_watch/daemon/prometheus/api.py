@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import requests
 
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.prometheus.answers import (
     PromAlert,
     PromSeries,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vllm_watch.daemon.config.times import TimeRange, parse_from_to, parse_time, parse_time_range
+from vllm_watch.daemon.config.moments import TimeRange, parse_from_to, parse_time, parse_time_range
 from vllm_watch.daemon.support.errors import UsageError
 
 
