@@ -17,18 +17,21 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
 from typing_extensions import Self
 
 from vllm_watch.daemon.config.texts import check_path, parse_duration, quote
-from vllm_watch.daemon.config.yaml_node import ConfigNode
 from vllm_watch.daemon.support.errors import ConfigError
 
 
-Reader = Callable[[ConfigNode], object]
+if TYPE_CHECKING:
+    from vllm_watch.daemon.config.yaml_node import ConfigNode
+
+
+Reader: TypeAlias = "Callable[[ConfigNode], object]"
 SectionType = TypeVar("SectionType", bound="Section")
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -54,8 +54,11 @@ from vllm_watch.daemon.config.texts import (
     parse_prometheus_url,
     quote,
 )
-from vllm_watch.daemon.config.yaml_node import ConfigNode
 from vllm_watch.daemon.support.errors import ConfigError
+
+
+if TYPE_CHECKING:
+    from vllm_watch.daemon.config.yaml_node import ConfigNode
 
 
 LONGEST_TIMEOUT = "20s"

@@ -12,7 +12,7 @@ import re
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import msgspec
@@ -46,9 +46,12 @@ from vllm_watch.daemon.config.texts import (
     parse_url,
     quote,
 )
-from vllm_watch.daemon.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 from vllm_watch_parsers.flags import CommandFacts
+
+
+if TYPE_CHECKING:
+    from vllm_watch.daemon.config.yaml_node import ConfigNode
 
 
 RESERVED_LABELS = frozenset(
@@ -189,6 +192,8 @@ class CapacityConfig(Section, frozen=True):
 
 
 def _capacity_of_file(node: ConfigNode) -> CapacityConfig:
+    from vllm_watch.daemon.config.yaml_node import read_yaml  # noqa: PLC0415  # Without a file YAML is not needed.
+
     path = read_path(node)
     try:
         mapping = read_yaml(path)
