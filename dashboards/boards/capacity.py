@@ -34,7 +34,7 @@ from boards.kit.panels import (
 from boards.kit.promql import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 
 
 UID = "vllm-watch-capacity"

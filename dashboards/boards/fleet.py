@@ -34,7 +34,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.daemon.catalog.gpu_codes import GPU_STATES
+from vllm_watch.daemon.catalog.gpu_texts import GPU_STATES
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES, EngineState
 

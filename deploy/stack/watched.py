@@ -17,7 +17,7 @@ from vllm_watch.analysis.replay.recording import BUNDLED, server_name
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED, opened
 from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.config.from_options import config_from_options
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import promql_parser as promql
 
 from vllm_watch.daemon.catalog.causes import DOWN
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_LINK_ERRORS, GPU_STATES, GPU_THROTTLING
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_LINK_ERRORS, GPU_STATES, GPU_THROTTLING
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, STALL_REASONS
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES

@@ -19,7 +19,7 @@ from tests.support.monitoring import get_json, promtool, running_prometheus
 from tests.support.waiting import until
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.daemon.catalog import gpu_codes
+from vllm_watch.daemon.catalog import gpu_texts
 from vllm_watch.daemon.catalog.series import GPUS
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
 
@@ -42,8 +42,8 @@ DAEMON = {"instance": "watch:9468", "job": "vllm-watch"}
 ABSENT = "\N{EN DASH}"
 """What the document has for a series that an exporter cannot give."""
 CODES = {
-    "action": gpu_codes.GPU_ACTIONS,
-    "reason": gpu_codes.GPU_THROTTLING,
+    "action": gpu_texts.GPU_ACTIONS,
+    "reason": gpu_texts.GPU_THROTTLING,
     "direction": ("tx", "rx"),
     "sensor": ("core", "memory"),
     "lifetime": ("boot", "life"),
@@ -53,8 +53,8 @@ _MEMORY = ("corrected", "uncorrected")
 KINDS = {
     "vllm_watch_gpu_ecc_errors_total": _MEMORY,
     "vllm_watch_gpu_remapped_rows": _MEMORY,
-    "vllm_watch_gpu_nvlink_errors_total": gpu_codes.GPU_LINK_ERRORS,
-    "vllm_watch_gpu_pcie_errors_total": gpu_codes.GPU_PCIE_ERRORS,
+    "vllm_watch_gpu_nvlink_errors_total": gpu_texts.GPU_LINK_ERRORS,
+    "vllm_watch_gpu_pcie_errors_total": gpu_texts.GPU_PCIE_ERRORS,
 }
 
 JOIN = "sum by (instance, server) (vllm_watch_gpu_power_watts * on (instance, job, gpu) group_right () %s)"
@@ -424,7 +424,7 @@ def test_each_number_is_one_action(exporter, name, tmp_path):
     labels = '{__name__="vllm_watch_gpu_recovery_action",gpu="GPU-0a",instance="a:9468",job="vllm-watch",action="%s"}'
     queries = [
         asked("vllm_watch_gpu_recovery_action == 1", f"{15 * number}s", (labels % action, 1))
-        for number, action in enumerate((*gpu_codes.GPU_ACTIONS, "other"))
+        for number, action in enumerate((*gpu_texts.GPU_ACTIONS, "other"))
     ]
     series = [{"series": name, "values": "0+1x9"}, used("chat", "GPU-0a")]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.alerts.replay import RULES, alerts_of
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.daemon.catalog.parts import PARTS
+from vllm_watch.daemon.catalog.codes import PARTS
 from vllm_watch.daemon.catalog.series import GROUPS
 
 

@@ -21,7 +21,7 @@ from vllm_watch.cli.commands.silent_alerts import silent_alerts
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 

@@ -26,8 +26,8 @@ from tests.alerts.shapes import selectors
 from tests.support.recordings import NAMES, RECORDINGS, log_of, snapshots
 from tests.support.yaml_files import load_yaml
 
+from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS
-from vllm_watch.daemon.catalog.severities import severity_rank
 from vllm_watch.daemon.exposition.json_view import server_view
 
 

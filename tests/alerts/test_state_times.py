@@ -15,7 +15,7 @@ from tests.state.test_sources_together import Server, line, page
 from tests.support.recordings import ROOT
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.daemon.config.model import MetricsConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig
 
 
 SCRAPES = MetricsConfig(url="http://x").interval

@@ -18,7 +18,7 @@ import structlog
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import Writer
 
-from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.config.from_options import config_from_options
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.daemon.catalog.finding_texts import NO_START, NOTHING_READ
-from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GPU_THROTTLING
+from vllm_watch.daemon.catalog.findings import NO_START, NOTHING_READ, Finding, Known, KnownGpu, findings
 from vllm_watch.daemon.catalog.gpu_texts import (
     ACTION_PROBLEMS,
     ACTION_WORDS,
+    GPU_ACTIONS,
+    GPU_STATES,
+    GPU_THROTTLING,
     NORMAL_THROTTLING,
     NOT_SHOWN,
     REMAP_FAILED,

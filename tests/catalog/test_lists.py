@@ -11,14 +11,20 @@ from typing import get_args
 import pytest
 
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
 from vllm_watch.daemon.catalog.causes import DOWN, SATURATED, DownCause, SaturationCause
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN, SEVERITIES, CapacityBasis, CapacityReason
 from vllm_watch.daemon.catalog.reasons import (
     BY_SOURCE,
+    GPU,
+    KERNEL_LOG,
+    KUBERNETES,
     LOG,
     METRICS,
     PROBE,
     STALLED,
+    GpuReason,
+    KernelLogReason,
+    KubernetesReason,
     LogReason,
     MetricsReason,
     ProbeReason,
@@ -26,7 +32,6 @@ from vllm_watch.daemon.catalog.reasons import (
     StallReason,
 )
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.catalog.severities import SEVERITIES
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
 from vllm_watch.daemon.exposition.samples import _TAIL_SERIES
 
@@ -41,6 +46,9 @@ REASONS = [(source, code) for source, reasons in BY_SOURCE.items() for code in r
         (LogReason, LOG),
         (MetricsReason, METRICS),
         (ProbeReason, PROBE),
+        (GpuReason, GPU),
+        (KernelLogReason, KERNEL_LOG),
+        (KubernetesReason, KUBERNETES),
         (StallReason, STALLED),
         (SaturationCause, SATURATED),
         (DownCause, DOWN),

@@ -12,7 +12,8 @@ from tests.parsers.kernel_lines import message_of
 from vllm_watch.cli.commands import check as check_command
 from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.state.xid_events import KernelLine
 
 

@@ -24,7 +24,8 @@ from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.cli.commands import top
 from vllm_watch.daemon.catalog.states import STATES
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 import pytest
 
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.links import MAX_LENGTH, filled_links, parse_link
-from vllm_watch.daemon.config.model import LinksConfig
+from vllm_watch.daemon.config.links import MAX_LENGTH, parse_link
+from vllm_watch.daemon.config.server_config import LinksConfig, filled_links
 
 
 EXPLORE = "/explore?panes=%7B%22a%22:%7B%22range%22:%7B%22from%22:%22{from}%22,%22to%22:%22{to}%22%7D%7D%7D"

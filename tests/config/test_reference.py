@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.reference import OF_THE_WEB, examples_of
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.daemon.config.config_file import CONFIGURATION, load_config
+from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.keys import keys_of
+from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.reference import document
-from vllm_watch.daemon.config.web import WEB_CONFIGURATION
+from vllm_watch.daemon.config.server_config import SLO_PRESETS
+from vllm_watch.daemon.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, OTLP_PATH
+from vllm_watch.daemon.config.web import _MIN_COST, HEADERS, MAX_COST, WebSections
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 
@@ -24,13 +29,7 @@ ELSEWHERE = {"scrape_configs": "Prometheus", "resources": "kustomize"}
 """Other programs' files that the documents show, by a key that each of them has."""
 
 
-def keys_of(section, path=""):
-    """Yield each key that the reference shows, and all below it, by its path."""
-    for name, key in section.keys.items():
-        if key.example:
-            yield f"{path}{name}", key
-        if key.section is not None:
-            yield from keys_of(key.section, f"{path}{name}.")
+EXAMPLES = examples_of(document())
 
 
 def yaml_blocks():
@@ -48,7 +47,7 @@ def load_block(text, folder):
         return False
     text = text.replace("/etc/vllm-watch", str(folder))
     (folder / "servers.d").mkdir()
-    if keys & set(CONFIGURATION.keys):
+    if keys & set(keys_of(Config)):
         (folder / "vllm-watch.yml").write_text(text)
     else:
         (folder / "servers.d" / "server.yml").write_text(text)
@@ -62,23 +61,38 @@ def test_the_reference_is_made_from_the_code():
     assert (ROOT / "daemon" / "CONFIGURATION.md").read_text(encoding="utf-8") == document()
 
 
-@pytest.mark.parametrize(("path", "key"), [pytest.param(*each, id=each[0]) for each in keys_of(CONFIGURATION)])
-def test_each_example_is_accepted(tmp_path, path, key):
+@pytest.mark.parametrize(
+    ("section", "name", "example"),
+    [pytest.param(*each, id=f"{each[0].__name__}.{each[1]}") for each in EXAMPLES if each[0] not in OF_THE_WEB],
+)
+def test_each_example_is_accepted(tmp_path, section, name, example):
     """The example of a key of the configuration is a value that the key accepts."""
-    (tmp_path / "vllm-watch.yml").write_text(f"{path.rpartition('.')[2]}: {key.example}\n")
+    (tmp_path / "vllm-watch.yml").write_text(f"{name}: {example}\n")
     (place,) = read_yaml(str(tmp_path / "vllm-watch.yml")).mapping().values()
 
-    key.read(place)
+    keys_of(section)[name].read(place)
 
 
-@pytest.mark.parametrize("section", [CONFIGURATION, WEB_CONFIGURATION], ids=["configuration", "web"])
-def test_no_key_is_left_out(section):
-    """Each key that is accepted is in the reference, with all that people need to know of it."""
-    reference = document()
-    for path, key in keys_of(section):
-        assert f"| `{path.rpartition('.')[2]}` | {key.expects} |" in reference
-        assert key.expects
-        assert key.meaning.endswith(".")
+def test_no_key_is_left_out():
+    """Each key that is supported is in the reference, wherever its section is, in the order of the code."""
+    sections = [Config, WebSections]
+    for section in sections:  # The list grows meanwhile.
+        sections += [key.section for key in keys_of(section).values() if key.section not in {None, *sections}]
+        supported = [name for name in keys_of(section) if name not in section.unsupported]
+        documented = [name for its, name, _ in EXAMPLES if its is section]
+        assert documented
+        assert supported * (len(documented) // len(supported)) == documented
+
+
+def test_the_prose_has_the_numbers_and_words_of_the_code():
+    """What the texts of single keys repeat of the code is right."""
+    text = document()
+
+    for name, slo in SLO_PRESETS.items():
+        assert f"`{name}` is {slo.time_to_first_token:g}s and {slo.time_per_output_token:g}s" in text
+    for value in (COMPLETIONS_PATH, OTLP_PATH, DEFAULT_LISTEN, ", ".join(f"`{name}`" for name in HEADERS)):
+        assert f"`{value.strip('`')}`" in text
+    assert f"its cost is from {_MIN_COST} to {MAX_COST}." in text
 
 
 @pytest.mark.parametrize("text", list(yaml_blocks()))

@@ -11,7 +11,7 @@ from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.server_section import RESERVED_LABELS
+from vllm_watch.daemon.config.server_config import RESERVED_LABELS
 from vllm_watch.daemon.support.errors import ConfigError
 
 

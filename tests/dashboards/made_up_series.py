@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from tests.alerts.replay import STEP
 from tests.support.gpus import WHOLE
 
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.exposition.text_format import label_text
 

@@ -15,7 +15,7 @@ from tests.support.monitoring import get_json, running_prometheus
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.endpoints import target_groups
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock

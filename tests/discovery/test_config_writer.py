@@ -18,7 +18,7 @@ from vllm_watch.daemon.discovery.config_writer import configuration_of
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 def named(name="qwen", **given_values):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_watch.daemon.catalog.pod_states import POD_STATES
-from vllm_watch.daemon.config.model import Config, KubernetesConfig, LinksConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.catalog.codes import POD_STATES
+from vllm_watch.daemon.config.model import Config, KubernetesConfig
+from vllm_watch.daemon.config.server_config import LinksConfig, MetricsConfig, ServerConfig
 from vllm_watch.daemon.discovery.pods import (
     MAX_PODS,
     Pod,

@@ -10,7 +10,7 @@ import pytest
 from tests.support.gpus import gpu, report
 from tests.support.proc_tree import ProcTree
 
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import LIST_SECONDS, WatchedProcesses
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.catalog.limits import MAX_HANGING_PROCESSES
+from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.proc import Proc

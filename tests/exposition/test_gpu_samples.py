@@ -9,7 +9,7 @@ from tests.support.exposition import collected, exported
 from tests.support.gpus import GIB, WHOLE, gpu, uuid
 from tests.support.recordings import snapshots
 
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import GPUS, PREFIX, SERIES
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.state.gpu_report import ServerGpu

@@ -67,5 +67,6 @@ def pages() -> list[bytes]:
 
 
 def configurations() -> list[bytes]:
-    """Return the good and the bad files of the configuration's tests."""
-    return [file.read_bytes() for file in sorted((TESTS / "config").glob("*/*.yml"))]
+    """Return the good configurations of the tests, and the wrong ones."""
+    wrong = re.findall(rb"(?ms)^=== \w+\n(.*?)^>>> ", (TESTS / "config" / "mistakes.txt").read_bytes())
+    return [*(file.read_bytes() for file in sorted((TESTS / "config").glob("*/*.yml"))), *wrong]

@@ -35,7 +35,7 @@ from tests.support.fake_nvml import (
 )
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS
 from vllm_watch.daemon.catalog.series import GPUS
 from vllm_watch.daemon.gpu.driver import RENEW_SECONDS
 from vllm_watch.daemon.gpu.messages import FailureMessage

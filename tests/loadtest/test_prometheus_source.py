@@ -23,7 +23,7 @@ from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, Prometheu
 from vllm_watch.analysis.loadtest.recording_history import read_recording
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.cli.commands.source_options import PrometheusOptions, prometheus_query
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.support.errors import PrometheusError, UsageError

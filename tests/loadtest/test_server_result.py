@@ -13,7 +13,7 @@ from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Growth, Point
 from vllm_watch.analysis.loadtest.server_result import server_use
-from vllm_watch.daemon.config.model import SLO_PRESETS
+from vllm_watch.daemon.config.server_config import SLO_PRESETS
 from vllm_watch_parsers.scrape import Histogram
 
 

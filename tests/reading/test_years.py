@@ -15,7 +15,7 @@ from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixt
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import run_log
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.printed import count_new_years, parts_to_read
 from vllm_watch.daemon.reading.times import PrintedTimes
 from vllm_watch.daemon.service.monitor import ServerMonitor

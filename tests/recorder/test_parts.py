@@ -34,7 +34,7 @@ from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.cli.commands.record import view_of
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources import file_follower

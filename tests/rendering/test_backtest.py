@@ -11,7 +11,7 @@ from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, Sour
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import render_text
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 
 
 START = 1_795_183_200.0  # 2026-11-20T14:00:00Z

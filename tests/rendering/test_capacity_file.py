@@ -13,7 +13,7 @@ from tests.support.recordings import recording_path
 from vllm_watch.analysis.loadtest.load_test import Capacity, Report
 from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import CapacityConfig
+from vllm_watch.daemon.config.server_config import CapacityConfig
 
 
 MEASURED = Capacity(

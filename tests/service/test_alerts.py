@@ -20,8 +20,7 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import PrometheusConfig
-from vllm_watch.daemon.config.prometheus_section import LONGEST_TIMEOUT
+from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.prometheus.answers import parse_alerts
 from vllm_watch.daemon.service import alerts_thread
@@ -37,7 +36,7 @@ from vllm_watch.daemon.service.prometheus_alerts import (
 )
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 SINCE = "2026-11-21T02:14:00.123456789Z"

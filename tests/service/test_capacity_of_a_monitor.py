@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from vllm_watch.daemon.config.model import CapacityConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import CapacityConfig, MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.support.clock import SystemClock
 

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.pages import page
 from tests.support.waiting import HandClock
 
-from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.scrape_source import scrape_result
 from vllm_watch_parsers.scrape import read_metrics

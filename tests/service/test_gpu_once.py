@@ -13,7 +13,8 @@ from vllm_watch.cli.commands.server_check import NO_EXTRA, gpu_lines, unopened_g
 from vllm_watch.daemon.catalog.findings import Known, findings
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
-from vllm_watch.daemon.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, GpuConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.gpu_once import ANSWER_SECONDS, read_once
 from vllm_watch.daemon.state.gpu_report import GpuReport, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers

@@ -14,7 +14,8 @@ import pytest
 from tests.support.gpus import gpu, report, uuid
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, GpuConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -23,7 +24,7 @@ from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
 from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 def config(*servers, read="auto", interval=0.01):

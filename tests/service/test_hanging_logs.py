@@ -16,7 +16,8 @@ from tests.service.test_supervisor import Told
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import liveness as liveness_module
 from vllm_watch.daemon.service import log_monitor as log_monitor_module
 from vllm_watch.daemon.service import log_thread as log_thread_module

@@ -17,17 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.catalog.parts import PARTS
-from vllm_watch.daemon.config.model import (
-    Config,
-    GpuConfig,
-    KubernetesConfig,
-    MetricsConfig,
-    OtlpConfig,
-    ProbeConfig,
-    PrometheusConfig,
-    ServerConfig,
-)
+from vllm_watch.daemon.catalog.codes import PARTS
+from vllm_watch.daemon.config.model import Config, GpuConfig, KubernetesConfig, OtlpConfig, PrometheusConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.daemon.exposition.self_metrics import self_metrics
 from vllm_watch.daemon.service import alerts_thread
 from vllm_watch.daemon.service import endpoints as endpoints_module

@@ -13,14 +13,15 @@ from tests.parsers.kernel_lines import UUID
 from tests.support.gpus import gpu
 from tests.support.waiting import HandClock, until
 
-from vllm_watch.daemon.config.model import Config, GpuConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, GpuConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import kernel_log_thread, supervisor
 from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.xid_events import KernelLine
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 AT = 1000.0

@@ -20,15 +20,16 @@ from tests.support.http_servers import HandlerServer, self_signed
 from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.cli.commands.check import check
-from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
-from vllm_watch.daemon.config.model import Config, OtlpConfig, TlsConfig
+from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
+from vllm_watch.daemon.config.model import Config, OtlpConfig
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.service import otlp_thread
 from vllm_watch.daemon.service.otlp_push import MAX_WAIT, OtlpPush, Sent
 from vllm_watch.daemon.service.otlp_thread import OtlpThread
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.header_files import MAX_HEADERS, parse_headers
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
+from vllm_watch.daemon.support.secret_files import MAX_HEADERS, parse_headers
 
 
 INTERVAL = 10.0

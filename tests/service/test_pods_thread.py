@@ -19,7 +19,7 @@ from vllm_watch.daemon.service import pods_thread
 from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 class Listing:

@@ -24,7 +24,7 @@ from vllm_watch.daemon.service.snapshot_document import fleet_document
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.snapshot import ProbeSnapshot, ServerEvent
 from vllm_watch.daemon.support.clock import ScaledClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 OF_OBJECTS = ("/", "prometheus", "alerts[]", "replay", "servers[]")

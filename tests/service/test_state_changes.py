@@ -11,7 +11,8 @@ import structlog
 from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.logs import printed_now
 
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.support.clock import SystemClock

@@ -14,7 +14,7 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow

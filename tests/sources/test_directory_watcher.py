@@ -17,14 +17,14 @@ import structlog
 from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import log_thread
 from vllm_watch.daemon.service.log_thread import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources import directory_watcher as wake_module
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow
@@ -153,7 +153,7 @@ LIMITED = """
     import structlog
     from vllm_watch.daemon.support.clock import SystemClock
     from vllm_watch.daemon.config.model import ServerConfig
-    from vllm_watch.daemon.support.internal_errors import InternalErrors
+    from vllm_watch.daemon.support.own_health import InternalErrors
     from vllm_watch.daemon.service.log_thread import LogThread
     from vllm_watch.daemon.service.monitor import ServerMonitor
     from tests.support.logs import stats_line

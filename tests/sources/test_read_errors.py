@@ -11,7 +11,7 @@ import structlog
 
 from tests.support.logs import open_files, stats_line
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources import file_follower, log_file, rotated_names
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT

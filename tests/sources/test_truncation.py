@@ -14,7 +14,7 @@ import structlog
 
 from tests.support.logs import run_child, stats_line
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources.file_follower import LIST_SECONDS
 from vllm_watch.daemon.sources.log_file import LogFile

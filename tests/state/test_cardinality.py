@@ -8,7 +8,7 @@ import pytest
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from tests.support.exposition import exported
 
-from vllm_watch.daemon.catalog.limits import MAX_ENGINES as MAX_LOG_ENGINES
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES as MAX_LOG_ENGINES
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes

@@ -14,7 +14,7 @@ from tests.state.test_sources_together import DEAD, READY, Server, page
 from tests.support.recordings import log_file
 
 from vllm_watch.cli.commands.once import read_once
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange

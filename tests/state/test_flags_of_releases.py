@@ -9,7 +9,7 @@ import pytest
 
 from tests.parsers.releases import PAGES, RELEASES, page, read_events
 
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.scrape_source import ScrapeResult

@@ -10,7 +10,7 @@ import pytest
 from tests.support.pages import LABELS, ScrapedServer, page, started
 from tests.support.recordings import snapshots
 
-from vllm_watch.daemon.catalog.limits import STALL_SECONDS
+from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from vllm_watch.daemon.catalog.gpu_codes import GPU_LINK_ERRORS, GPU_PCIE_ERRORS, GPU_THROTTLING
+from vllm_watch.daemon.catalog.gpu_texts import GPU_LINK_ERRORS, GPU_PCIE_ERRORS, GPU_THROTTLING
 from vllm_watch.daemon.catalog.reasons import explain, standing
 from vllm_watch.daemon.exposition.json_view import gpu_views
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, GpuReport, ServerGpu

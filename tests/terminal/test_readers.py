@@ -22,8 +22,9 @@ from vllm_watch.cli.terminal.frames import Frame, Lost, frame_of
 from vllm_watch.cli.terminal.local_reader import LocalReader
 from vllm_watch.cli.terminal.reading_thread import DaemonReader, ReadingThread, read_settled
 from vllm_watch.cli.terminal.replay_reader import ReplayReader
-from vllm_watch.daemon.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
-from vllm_watch.daemon.config.options import config_from_options
+from vllm_watch.daemon.config.from_options import config_from_options
+from vllm_watch.daemon.config.model import Config, PrometheusConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget

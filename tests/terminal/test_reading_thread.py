@@ -13,7 +13,7 @@ from tests.terminal.documents import body, fleet
 
 from vllm_watch.cli.terminal.frames import Frame, Lost
 from vllm_watch.cli.terminal.reading_thread import RECENT_POINTS, ReadingThread
-from vllm_watch.daemon.catalog.limits import SERVERS_WITH_HOUR
+from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 

@@ -14,9 +14,9 @@ from tests.state.test_sources_together import READY, STARTING, Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.capacity.ranges import CapacityRange
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
-from vllm_watch.daemon.config.model import LinksConfig
+from vllm_watch.daemon.config.server_config import LinksConfig
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.state.window import STAGES
 from vllm_watch.daemon.web.routes import load_assets

@@ -15,7 +15,7 @@ import structlog
 from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.support.errors import ConfigError
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.web import config_reload, connections
 from vllm_watch.daemon.web import server as server_module
 from vllm_watch.daemon.web.addresses import is_loopback

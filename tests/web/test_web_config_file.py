@@ -13,8 +13,11 @@ import structlog
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.reference import OF_THE_WEB, examples_of
 
-from vllm_watch.daemon.config.web import WEB_CONFIGURATION, load_web_config
+from vllm_watch.daemon.config.keys import keys_of
+from vllm_watch.daemon.config.reference import document
+from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 
@@ -55,8 +58,8 @@ def examples(tmp_path, authority, server_certificate):
         (tmp_path / name).write_bytes(source.read_bytes())
         (tmp_path / name).chmod(0o600)
 
-    def read(key):
-        (tmp_path / "web.yml").write_text(f"key: {key.example.replace('/etc/vllm-watch', str(tmp_path))}\n")
+    def read(key, example):
+        (tmp_path / "web.yml").write_text(f"key: {example.replace('/etc/vllm-watch', str(tmp_path))}\n")
         return key.read(read_yaml(str(tmp_path / "web.yml")).mapping()["key"])
 
     return read
@@ -64,9 +67,9 @@ def examples(tmp_path, authority, server_certificate):
 
 def test_each_example_of_the_reference_is_accepted(examples):
     """The example of each key of the web configuration is a value that the key accepts."""
-    sections = [WEB_CONFIGURATION, *filter(None, (key.section for key in WEB_CONFIGURATION.keys.values()))]
-    for key in (key for section in sections for key in section.keys.values() if key.example):
-        examples(key)
+    for section, name, example in examples_of(document()):
+        if section in OF_THE_WEB:
+            examples(keys_of(section)[name], example)
 
 
 def test_tls_has_safe_defaults(load):

@@ -8,8 +8,7 @@ from typing import Final
 from boards.kit import promql
 from boards.kit.panels import Column, Key, Panel, grid
 from boards.kit.texts import Texts
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS, FLAGS_OF_FACTS
 
 
 _FLAG: Final = "_flag"

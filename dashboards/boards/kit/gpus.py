@@ -29,7 +29,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES, GpuState, GpuThrottling
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES, GpuState, GpuThrottling
 
 
 CELSIUS: Final = "celsius"

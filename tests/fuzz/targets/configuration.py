@@ -18,8 +18,8 @@ from tests.fuzz import seeds as sources
 from tests.fuzz.targets import scratch_folder
 
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.config.model import Config, ServerConfig
-from vllm_watch.daemon.config.server_section import RESERVED_LABELS
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import RESERVED_LABELS, ServerConfig
 from vllm_watch.daemon.config.web import HEADERS, WebConfig, load_web_config
 from vllm_watch.daemon.support.errors import ConfigError
 

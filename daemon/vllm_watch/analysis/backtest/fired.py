@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.promtool import Answers, Labels
 from vllm_watch.daemon.catalog.number_texts import duration
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 
 
 ALWAYS_FIRING = frozenset({"Watchdog"})

@@ -19,7 +19,7 @@ import yaml
 
 from vllm_watch.analysis.backtest.expressions import ANY_NAME, DURATION, selected_names
 from vllm_watch.daemon.catalog.reasons import GPU_FAILURES, NOT_JUDGED
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.daemon.support.errors import ConfigError, FileError
 

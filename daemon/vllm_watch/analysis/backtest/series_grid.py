@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.promtool import NOTHING, STALE
 from vllm_watch.analysis.replay.replay import SPARSE_SECONDS
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 

@@ -26,8 +26,8 @@ from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_f
 from vllm_watch.analysis.loadtest.source_kind import find_logs, source_kind
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
-from vllm_watch.daemon.config.times import TimeRange
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.state.server import ServerState

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.source_kind import without_endings
-from vllm_watch.daemon.config.times import TimeRange, parse_from_to
+from vllm_watch.daemon.config.moments import TimeRange, parse_from_to
 from vllm_watch.daemon.support.errors import UsageError
 
 

@@ -23,7 +23,7 @@ from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget

@@ -26,8 +26,8 @@ from vllm_watch.analysis.loadtest.server_history import (
     added,
     labelled,
 )
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.configuration import are_all_known

@@ -13,12 +13,11 @@ from typing import Literal
 
 import msgspec
 
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis
+from vllm_watch.daemon.catalog.codes import CapacityBasis
 from vllm_watch.daemon.catalog.metric_titles import LatencyName, View
 from vllm_watch.daemon.catalog.number_texts import spread
-from vllm_watch.daemon.config.model import SLO_PRESETS
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import parse_duration
+from vllm_watch.daemon.config.server_config import SLO_PRESETS
+from vllm_watch.daemon.config.texts import parse_duration, quote
 
 
 Quantile = Literal["p50", "p90", "p95", "p99"]

@@ -13,8 +13,8 @@ from vllm_watch.analysis.loadtest.prometheus_queries import Queries, queries, sa
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.support.errors import PrometheusError
 

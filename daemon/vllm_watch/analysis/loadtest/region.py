@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from vllm_watch.analysis.loadtest.load_test import Run
-from vllm_watch.daemon.catalog.grafana_tag import TAG
+from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.catalog.number_texts import MISSING, moment
 from vllm_watch.daemon.config.texts import as_name
 

@@ -18,7 +18,7 @@ from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
 from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line, recorded_gpus
 from vllm_watch.analysis.replay.recording_writer import RecordingWriter
 from vllm_watch.daemon.catalog.reasons import GpuReason
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import Clock

@@ -12,7 +12,7 @@ from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_li
 from vllm_watch.analysis.recorder.private_text import Kind, PrivateText
 from vllm_watch.analysis.recorder.recording_session import RecordingSession
 from vllm_watch.daemon.catalog.reasons import GPU
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
 from vllm_watch.daemon.sources.scraper import Scraper, scrape_target

@@ -21,8 +21,8 @@ from vllm_watch.analysis.rendering.document import (
     Table,
 )
 from vllm_watch.analysis.rendering.json_output import encoded
+from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.catalog.number_texts import MISSING, duration
-from vllm_watch.daemon.catalog.severities import severity_rank
 
 
 _NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})

@@ -25,8 +25,8 @@ from vllm_watch.analysis.rendering.results import percentile, percentile_notes
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.log_course import LogCourse, Peak
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.causes import meaning
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.daemon.catalog.number_texts import (

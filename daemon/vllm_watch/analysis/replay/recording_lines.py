@@ -35,7 +35,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.gpu_report import GpuReading, HowKnown, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse

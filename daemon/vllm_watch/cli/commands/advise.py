@@ -34,10 +34,9 @@ from vllm_watch.cli.commands.source_options import (
 )
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
+from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import ReportFormat
 
 
 _IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"

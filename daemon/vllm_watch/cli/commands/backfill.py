@@ -26,7 +26,7 @@ from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.whole_file import whole_file
 

@@ -51,11 +51,10 @@ from vllm_watch.cli.commands.source_options import (
     prometheus_range_options,
     zone_option,
 )
-from vllm_watch.daemon.catalog.severities import SEVERITIES, severity_rank
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.catalog.codes import SEVERITIES, severity_rank
+from vllm_watch.daemon.support.choices import BACKTEST_FORMATS, BacktestFormat, file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
-from vllm_watch.daemon.support.report_formats import BACKTEST_FORMATS, BacktestFormat
 
 
 _SETS = 2

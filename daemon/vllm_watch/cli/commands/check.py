@@ -19,14 +19,12 @@ from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines,
 from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines, unopened_gpus, unread_gpus
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
-from vllm_watch.daemon.catalog.event_texts import xid_text
-from vllm_watch.daemon.catalog.finding_texts import alert_subject, alert_text
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
-from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS
-from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES
+from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
+from vllm_watch.daemon.catalog.findings import alert_subject, alert_text
+from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS, GpuState, xid_text
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
+from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
-from vllm_watch.daemon.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.kernel_log_thread import place_of
@@ -36,11 +34,11 @@ from vllm_watch.daemon.service.prometheus_alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
+from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.report import ReportLine, print_report
-from vllm_watch.daemon.support.report_formats import PlainFormat
+from vllm_watch.daemon.support.printable import ReportLine, print_report
 from vllm_watch_parsers.kernel_messages import BY_CODE, XID_ACTIONS
 
 

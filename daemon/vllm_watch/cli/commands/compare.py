@@ -39,9 +39,8 @@ from vllm_watch.cli.commands.source_options import (
     side_queries,
     zone_option,
 )
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import COMPARISON_FORMATS, ComparisonFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
 
 
 @click.command("compare")

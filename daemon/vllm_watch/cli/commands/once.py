@@ -19,7 +19,8 @@ from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
 from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
-from vllm_watch.daemon.config.model import Config, MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
@@ -30,8 +31,8 @@ from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.printable import ascii_json
 from vllm_watch.daemon.support.standard_streams import write_output

@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vllm_watch.daemon.config.texts import parse_duration
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import LOG_FORMATS, LOG_LEVELS, PLAIN_FORMATS, REPORT_FORMATS, file_names
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.log_options import LOG_FORMATS, LOG_LEVELS
 from vllm_watch.daemon.support.printable import printable
-from vllm_watch.daemon.support.report_formats import PLAIN_FORMATS, REPORT_FORMATS
 
 
 if TYPE_CHECKING:

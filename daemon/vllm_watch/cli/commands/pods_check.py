@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vllm_watch.daemon.catalog.pod_states import POD_STATES
+from vllm_watch.daemon.catalog.codes import POD_STATES
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import Config, KubernetesConfig
 from vllm_watch.daemon.discovery.pods import Pod, PodPlan, plan_pods, with_pods
@@ -15,8 +15,7 @@ from vllm_watch.daemon.discovery.pods_error import PodsError
 from vllm_watch.daemon.service.pods_thread import Lister, open_lister
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
-from vllm_watch.daemon.support.printable import printable
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine, printable
 
 
 MAX_SHOWN = 8

@@ -42,15 +42,15 @@ from vllm_watch.cli.commands.watched import (
     with_command_lines,
 )
 from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module
 from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
+from vllm_watch.daemon.support.choices import PlainFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.completion import file_names
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
-from vllm_watch.daemon.support.internal_errors import InternalErrors
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.report_formats import PlainFormat
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 FIRST_SECONDS = 10.0

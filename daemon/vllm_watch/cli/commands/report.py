@@ -32,9 +32,8 @@ from vllm_watch.cli.commands.source_options import (
     prometheus_range_options,
     zone_option,
 )
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch.daemon.support.report_formats import ReportFormat
 from vllm_watch.daemon.support.whole_file import write_whole
 
 

@@ -12,9 +12,9 @@ from vllm_watch.cli.commands.watched import Selection, configured, discovered, s
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.service.otlp_thread import is_installed
 from vllm_watch.daemon.service.supervisor import run_service
+from vllm_watch.daemon.support.choices import LogFormat, LogLevel
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.log_options import LogFormat, LogLevel
 from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard_streams
 
 

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
-from vllm_watch.daemon.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.daemon.catalog.causes import meaning
+from vllm_watch.daemon.catalog.codes import CAPACITY_BASES
 from vllm_watch.daemon.catalog.findings import Finding
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
-from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS
+from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
 from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
@@ -36,7 +36,7 @@ from vllm_watch.daemon.state.server_findings import server_findings
 from vllm_watch.daemon.state.snapshot import Configuration, EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 CHECK_SECONDS = 600.0

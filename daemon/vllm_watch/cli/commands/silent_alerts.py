@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from vllm_watch.daemon.catalog.alert_needs import Need, alert_needs
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.catalog.series import DAEMON, GPUS, SERIES, Series
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 

@@ -19,9 +19,8 @@ from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgu
 from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import as_one, file_option, parsed
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.config.times import parse_time_range
+from vllm_watch.daemon.config.moments import parse_time_range
+from vllm_watch.daemon.config.texts import parse_url, quote
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.support.errors import UsageError

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from vllm_watch.cli.commands.options import as_one, config_option, log_option, metrics_option
 from vllm_watch.daemon.config.config_file import load_config
+from vllm_watch.daemon.config.from_options import config_from_options, with_listen, with_prometheus
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.config.options import config_from_options, with_listen, with_prometheus
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses
 from vllm_watch.daemon.discovery.watcher import ServerWatcher
 from vllm_watch.daemon.support.clock import SystemClock

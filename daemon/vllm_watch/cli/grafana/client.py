@@ -21,8 +21,7 @@ from niquests.exceptions import JSONDecodeError, RequestException, SSLError, Too
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.region import Annotation
-from vllm_watch.daemon.support.causes import causes_of
-from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
+from vllm_watch.daemon.support.errors import GrafanaError, RejectedError, causes_of
 
 
 _BUILD_INFO = "vllm_watch_build_info"

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import click
 
 from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.support.completion import file_names
+from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.tokens import MAX_TOKEN, parse_token
+from vllm_watch.daemon.support.secret_files import MAX_TOKEN, parse_token
 
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vllm_watch import __version__
-from vllm_watch.daemon.catalog.grafana_tag import TAG
+from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 if TYPE_CHECKING:

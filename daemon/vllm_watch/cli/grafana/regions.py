@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from vllm_watch.analysis.loadtest.region import MAX_RUN, Annotation, Region, annotation, run_id, run_tag
-from vllm_watch.daemon.catalog.grafana_tag import TAG
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import DEFAULT_NAME, check_name
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.catalog.codes import TAG
+from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.config.texts import DEFAULT_NAME, check_name, quote
 from vllm_watch.daemon.support.errors import UsageError
 
 

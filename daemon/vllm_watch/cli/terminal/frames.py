@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
-from vllm_watch.daemon.catalog.causes import common, meaning, severity
-from vllm_watch.daemon.catalog.finding_texts import alert_subject, alert_text
-from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
-from vllm_watch.daemon.catalog.first_steps import FirstSteps, first_steps
+from vllm_watch.daemon.catalog.causes import FirstSteps, common, first_steps, meaning, severity
+from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, alert_subject, alert_text, findings
 from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, SourceName, Standing, needs_attention, standing
 from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
-from vllm_watch.daemon.config.quoting import quote
+from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import (
     AlertDocument,
     Document,

@@ -23,7 +23,7 @@ from vllm_watch.daemon.service.thread_group import ThreadGroup
 from vllm_watch.daemon.state.window import MIN_SECONDS
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import DiscoveryError
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 _NO_SERVER = "no vLLM server runs on this machine; run vllm-watch discover for the reason"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.cli.terminal.frames import Frame, Lost, Point, View, frame_of
-from vllm_watch.daemon.catalog.limits import SERVERS_WITH_HOUR
+from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import VllmWatchError, WrongDaemonError

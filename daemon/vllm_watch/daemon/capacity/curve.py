@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.saturation import LimitName
 from vllm_watch.daemon.capacity.windows import LoadWindow
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityReason
+from vllm_watch.daemon.catalog.codes import CapacityReason
 from vllm_watch.daemon.statistics.throughput_fit import ThroughputFit, fit_throughput
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
+from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
 
 
 BENCH_BOUNDS = (0.9, 1.1)

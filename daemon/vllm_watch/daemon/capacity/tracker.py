@@ -20,7 +20,7 @@ from vllm_watch.daemon.capacity.curve import (
 from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import SATURATED_BOUNDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
-from vllm_watch.daemon.catalog.capacity_reasons import CapacityBasis, CapacityReason
+from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
 
 
 WINDOWS_PER_LEVEL = 16

@@ -15,7 +15,7 @@ from importlib import resources
 
 import msgspec
 
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.reasons import SourceName
 
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
-from vllm_watch_parsers.kernel_messages import BY_CODE, SWITCH_CODES
-
 
 EventKind = Literal["start", "state", "failure", "file", "flags", "xid", "gpu"]
 """
@@ -61,14 +58,6 @@ FILE_CHANGES: Mapping[FileChange, str] = {
 }
 
 
-GPU_CHANGES: Mapping[GpuState, str] = {
-    "ok": "{} is back",
-    "lost": "{} is lost: the driver does not reach it",
-    "reset_required": "{} needs a reset",
-}
-"""The states of a GPU, as changes; what is in braces is the GPU."""
-
-
 def state_text(before: str, state: str) -> str:
     """Return a change of state in words."""
     return f"{state} (was {before})"
@@ -77,14 +66,3 @@ def state_text(before: str, state: str) -> str:
 def flags_text(changes: str) -> str:
     """Return a start with other flags in words."""
     return f"started with other flags: {changes}"
-
-
-def gpu_text(state: str, place: str) -> str:
-    """Return a change of the state of a GPU at a place in words."""
-    return next(text for known, text in GPU_CHANGES.items() if known == state).format(f"GPU {place}")
-
-
-def xid_text(code: str, place: str) -> str:
-    """Return an error of a GPU at a place, by its code, in words."""
-    name = f"Xid {code}" if code.isdigit() else "SXid" if code in SWITCH_CODES else "GPU error"
-    return f"{name} of {place}: {BY_CODE[code].meaning}"

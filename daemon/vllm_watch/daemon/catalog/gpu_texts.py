@@ -1,13 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the codes of GPUs mean, in sentences and in the few words of a table's cell."""
+"""
+What a GPU's driver and the kernel report, as closed lists of label values, and the words for each on all screens.
+
+NVIDIA's names of the same are in `gpu/` (the driver's library); the kernel's messages, with the values of the labels
+`xid` and `class`, are in `vllm_watch_parsers.kernel_messages`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
-from vllm_watch.daemon.catalog.event_texts import xid_text
 from vllm_watch_parsers.kernel_messages import BY_CODE, SWITCH_CODES, XID_ACTIONS, XidClass
 
+
+GpuState = Literal["ok", "lost", "reset_required"]
+"""What the driver says of a GPU as a whole."""
+
+GpuThrottling = Literal[
+    "power_cap", "thermal", "hw_thermal", "power_brake", "sync_boost", "board", "reliability",
+]  # fmt: skip
+"""Why clocks are lowered. Under `power_cap` a GPU runs at its power limit, which is normal during a prefill."""
+
+GpuAction = Literal[
+    "none", "reset", "reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot",
+    "other",
+]  # fmt: skip
+"""What the driver itself recommends."""
+
+GpuLinkError = Literal["replay", "recovery", "crc", "recovery_failed"]
+GpuPcieError = Literal["replay", "fatal", "nonfatal", "correctable"]
+
+GPU_STATES: tuple[GpuState, ...] = get_args(GpuState)
+GPU_THROTTLING: tuple[GpuThrottling, ...] = get_args(GpuThrottling)
+GPU_ACTIONS: tuple[GpuAction, ...] = get_args(GpuAction)
+GPU_LINK_ERRORS: tuple[GpuLinkError, ...] = get_args(GpuLinkError)
+GPU_PCIE_ERRORS: tuple[GpuPcieError, ...] = get_args(GpuPcieError)
 
 GRAVE_XIDS: frozenset[XidClass] = frozenset({"reset", "reboot", "link"})
 """The classes of errors after which a GPU needs somebody, for which the alert GpuXid fires."""
@@ -63,6 +91,24 @@ THROTTLING_WORDS: Mapping[str, str] = {
 
 NORMAL_THROTTLING = "power_cap"
 """A GPU runs at its power limit during a prefill; any other reason deserves a look."""
+
+GPU_CHANGES: Mapping[GpuState, str] = {
+    "ok": "{} is back",
+    "lost": "{} is lost: the driver does not reach it",
+    "reset_required": "{} needs a reset",
+}
+"""The states of a GPU, as changes; what is in braces is the GPU."""
+
+
+def gpu_text(state: str, place: str) -> str:
+    """Return a change of the state of a GPU at a place in words."""
+    return next(text for known, text in GPU_CHANGES.items() if known == state).format(f"GPU {place}")
+
+
+def xid_text(code: str, place: str) -> str:
+    """Return an error of a GPU at a place, by its code, in words."""
+    name = f"Xid {code}" if code.isdigit() else "SXid" if code in SWITCH_CODES else "GPU error"
+    return f"{name} of {place}: {BY_CODE[code].meaning}"
 
 
 def gpu_name(number: float | None, place: str | None, uuid: str) -> str:

@@ -12,15 +12,9 @@ from __future__ import annotations
 import re
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import quote as percent_encoded
-from urllib.parse import urlsplit
 
-import msgspec
-
-from vllm_watch.daemon.config.model import LinksConfig, ServerConfig
-from vllm_watch.daemon.config.quoting import quote
-from vllm_watch.daemon.config.texts import split_url
+from vllm_watch.daemon.config.texts import quote, split_url
 
 
 PLACES = ("server", "unit", "host")
@@ -86,45 +80,21 @@ def _check_places(text: str) -> None:
         raise ValueError(f"expected {pairs}, each once and in this order, or no time at all")
 
 
-def missing_places(link: str, server: ServerConfig) -> list[str]:
-    """Return the placeholders of a link that the server cannot fill."""
-    places = _places(server)
-    return [name for name in _PLACE.findall(link) if name in PLACES and name not in places]
-
-
-def with_default_links(server: ServerConfig, default: LinksConfig) -> ServerConfig:
-    """Return a server with the daemon's links where it has none of its own and can fill their placeholders."""
-    links = {
-        name: getattr(server.links, name) or _usable(getattr(default, name), server)
-        for name in LinksConfig.__struct_fields__
-    }
-    return msgspec.structs.replace(server, links=LinksConfig(**links))
-
-
-def _usable(link: str | None, server: ServerConfig) -> str | None:
-    return None if link is None or missing_places(link, server) else link
-
-
-def filled_links(server: ServerConfig) -> Mapping[str, str]:
-    """Return a server's links by what they lead to, with only the placeholders of the time left."""
-    places = _places(server)
-    links = {name: getattr(server.links, name) for name in LinksConfig.__struct_fields__}
-    return MappingProxyType(
-        {
-            name: _PLACE.sub(lambda place: places.get(place[1], place[0]), link)
-            for name, link in links.items()
-            if link is not None
-        }
-    )
-
-
-def _places(server: ServerConfig) -> Mapping[str, str]:
-    """Return what the server has for placeholders, percent-encoded, without what Grafana would change in a link."""
-    host = urlsplit(server.metrics.url).hostname if server.metrics is not None else None
-    values = {"server": server.name, "unit": server.journal, "host": host}
+def place_values(values: Mapping[str, str | None]) -> Mapping[str, str]:
+    """Return a server's values for placeholders, percent-encoded, without what Grafana would change in a link."""
     return {
         name: percent_encoded(value, safe="")
         for name, value in values.items()
         # The brackets around an IPv6 address are for a URL's host and for nothing else.
         if value is not None and "\\" not in value and not (name == "host" and ":" in value)
     }
+
+
+def missing_places(link: str, places: Mapping[str, str]) -> list[str]:
+    """Return the placeholders of a link that a server, which has these, cannot fill."""
+    return [name for name in _PLACE.findall(link) if name in PLACES and name not in places]
+
+
+def fill_link(link: str, places: Mapping[str, str]) -> str:
+    """Return a link with only the placeholders of the time left."""
+    return _PLACE.sub(lambda place: places.get(place[1], place[0]), link)

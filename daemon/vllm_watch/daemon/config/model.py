@@ -1,189 +1,183 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The configuration as frozen values: what to watch, and how the daemon serves.
+The whole configuration as frozen values, and the key of the file for each value; its servers are in `server_config`.
 
-Secrets are never in it, only the names of the files that hold them.
+Times are in seconds. Secrets are never in a configuration, only the names of the files that hold them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from vllm_watch.daemon.catalog.limits import STALL_SECONDS
-from vllm_watch.daemon.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, parse_listen
-from vllm_watch_parsers.flags import CommandFacts
+from vllm_watch.daemon.catalog.codes import STALL_SECONDS
+from vllm_watch.daemon.config.keys import (
+    Key,
+    Mistakes,
+    Section,
+    duration_key,
+    fitting_timeout,
+    keys_of,
+    list_key,
+    path_key,
+    read_each,
+    read_section,
+    section_key,
+    text_key,
+    value_key,
+    words_key,
+)
+from vllm_watch.daemon.config.server_config import (
+    CapacityConfig,
+    LinksConfig,
+    MetricsConfig,
+    ProbeConfig,
+    ServerConfig,
+    SloConfig,
+    TlsConfig,
+    read_labels,
+)
+from vllm_watch.daemon.config.texts import (
+    DEFAULT_LISTEN,
+    check_host,
+    check_listen,
+    check_namespace,
+    check_pod_label,
+    check_selector,
+    check_url_path,
+    parse_listen,
+    parse_otlp_url,
+    parse_port,
+    parse_prometheus_url,
+    quote,
+)
+from vllm_watch.daemon.support.errors import ConfigError
 
 
-class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Files in PEM format: authorities to trust, and the client certificate to present."""
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+if TYPE_CHECKING:
+    from vllm_watch.daemon.config.yaml_node import ConfigNode
 
 
-class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A vLLM's /metrics. Times in seconds; `timeout` limits a whole scrape and is never longer than `interval`."""
-
-    url: str
-    interval: float = 5.0
-    timeout: float = 4.0
-    bearer_token_file: str | None = None
-    tls: TlsConfig | None = None
+LONGEST_TIMEOUT = "20s"
+"""Of a request to a Prometheus."""
 
 
-class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PrometheusConfig(Section, frozen=True):
+    """The Prometheus whose alerts are shown; `timeout` limits a whole request."""
+
+    url: Annotated[str, text_key(parse_prometheus_url)]
+    timeout: Annotated[float, duration_key("100ms", LONGEST_TIMEOUT)] = 5.0
+    bearer_token_file: Annotated[str | None, path_key()] = None
+    tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
+
+
+class OtlpConfig(Section, frozen=True):
+    """Where the series are pushed over OTLP; `timeout` is never longer than `interval`."""
+
+    endpoint: Annotated[str, text_key(parse_otlp_url)]
+    interval: Annotated[float, duration_key("5s", "1h")] = 60.0
+    timeout: Annotated[float, duration_key("100ms", "60s")] = 10.0
+    headers_file: Annotated[str | None, path_key()] = None
+    tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
+
+    def checked(self, node: ConfigNode) -> OtlpConfig:
+        """Return the section with a timeout that is no longer than the interval."""
+        timeout = fitting_timeout(
+            self.timeout, node, self.interval, f"the interval of {self.interval:g}s", self.interval
+        )
+        return msgspec.structs.replace(self, timeout=timeout)
+
+
+class GpuConfig(Section, frozen=True):
+    """How the machine's GPUs are read."""
+
+    read: Annotated[str, words_key(("auto", "always", "never"))] = "auto"
+    interval: Annotated[float, duration_key("1s", "60s")] = 5.0
+    kernel_log: Annotated[str, words_key(("journal", "/dev/kmsg", "never"))] = "journal"
+
+
+def _gpu_off(node: ConfigNode) -> GpuConfig:
+    if node.written() != "off":
+        raise node.error(f"expected off or a mapping, got {quote(node.written())}")
+    return GpuConfig(read="never", kernel_log="never")
+
+
+def _as_of_a_server(name: str) -> Key:
+    """Return a key that is the same for every pod as for a server of the list."""
+    return keys_of(ServerConfig)[name]
+
+
+def _read_scrapes(node: ConfigNode) -> MetricsConfig:
+    """Read how pods are scraped: their URLs are not in the file, and the one here is empty."""
+    return read_section(node, MetricsConfig, fixed={"url": ""})
+
+
+def _read_pod_labels(node: ConfigNode) -> Mapping[str, str]:
+    return read_labels(node, check_pod_label)
+
+
+class KubernetesConfig(Section, frozen=True):
     """
-    A completion of one token, requested at intervals. Times in seconds; `timeout` is never longer than `every`.
-
-    `url` is the endpoint for completions; without it, the default path on the host and port of /metrics. `model` is the
-    model to request; without it, the name that the server itself gives.
-    """
-
-    every: float = 60.0
-    timeout: float = 20.0
-    api_key_file: str | None = None
-    model: str | None = None
-    url: str | None = None
-
-
-class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The latencies that users of a server should get, in seconds."""
-
-    time_to_first_token: float
-    time_per_output_token: float
-
-
-class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A log in systemd's journal: the name of the unit that writes it."""
-
-    journal: str
-
-
-class CapacityConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """
-    What a benchmark has measured of a server, all its engines together, in tokens per second.
-
-    The bounds are 10 % below and above where they are not given. `benchmark` says which one it was.
-    """
-
-    tokens_per_second: float
-    lower: float | None = None
-    upper: float | None = None
-    prompt_tokens_per_second: float | None = None
-    benchmark: str | None = None
-
-
-class LinksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """URLs of a server's logs and of its GPUs, with placeholders (`vllm_watch.daemon.config.links`)."""
-
-    logs: str | None = None
-    gpu: str | None = None
-
-
-class GpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """
-    How the machine's GPUs are read. Times in seconds.
-
-    `read` is whether the driver's library is read: ``auto``, if the extra is installed, ``always`` or ``never``.
-    `kernel_log` is where Xid messages are read: ``journal``, ``/dev/kmsg`` or ``never``.
-    """
-
-    read: str = "auto"
-    interval: float = 5.0
-    kernel_log: str = "journal"
-
-
-class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """
-    One vLLM server with a log, metrics or both.
-
-    The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `links` has the daemon's where the
-    server has none of its own. `gpus` are UUIDs, numbers or PCI addresses of the GPUs that it uses; empty where its
-    processes tell. `cost_per_hour` is in any currency, `peak_flops` in operations per second of one device. `command`
-    has the facts from the command line of a discovered server; it is not a key of the file.
-    """
-
-    name: str
-    log: str | None = None
-    journal: str | None = None
-    metrics: MetricsConfig | None = None
-    probe: ProbeConfig | None = None
-    slo: SloConfig | None = None
-    capacity: CapacityConfig | None = None
-    links: LinksConfig = LinksConfig()
-    gpus: tuple[str, ...] = ()
-    cost_per_hour: float | None = None
-    peak_flops: float | None = None
-    labels: Mapping[str, str] = MappingProxyType({})
-    stall_after: float = STALL_SECONDS
-    command: CommandFacts = CommandFacts()
-
-    @property
-    def has_log(self) -> bool:
-        """Whether there is a log: a file, a glob or a journal."""
-        return self.log is not None or self.journal is not None
-
-    @property
-    def probe_url(self) -> str | None:
-        """The URL of probes, or `None` if there are no probes or their URL is not known."""
-        if self.probe is None:
-            return None
-        if self.probe.url is not None or self.metrics is None:
-            return self.probe.url
-        return urlsplit(self.metrics.url)._replace(path=COMPLETIONS_PATH, query="", fragment="").geturl()
-
-
-class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The Prometheus whose alerts are shown; `timeout` limits a whole request, in seconds."""
-
-    url: str
-    timeout: float = 5.0
-    bearer_token_file: str | None = None
-    tls: TlsConfig | None = None
-
-
-class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the series are pushed over OTLP; `interval` and `timeout` are in seconds."""
-
-    endpoint: str
-    interval: float = 60.0
-    timeout: float = 10.0
-    headers_file: str | None = None
-    tls: TlsConfig | None = None
-
-
-class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """
-    The pods that are watched, each a server. Times in seconds.
+    The pods that are watched, each a server.
 
     `selector` is a label selector as `kubectl --selector` takes it. Without `namespace` it is the pod's own, or that of
     the kubeconfig's context. `port` is a number or the name of a container's port. `pod_labels` maps labels of series
     to labels of pods. The other fields are those of each server; `metrics` has an empty URL.
     """
 
-    selector: str
-    namespace: str | None = None
-    kubeconfig: str | None = None
-    every: float = 10.0
-    port: int | str = 8000
-    path: str = "/metrics"
-    scheme: str = "http"
-    pod_labels: Mapping[str, str] = MappingProxyType({})
-    metrics: MetricsConfig = MetricsConfig(url="")
-    probe: ProbeConfig | None = None
-    slo: SloConfig | None = None
-    capacity: CapacityConfig | None = None
-    cost_per_hour: float | None = None
-    labels: Mapping[str, str] = MappingProxyType({})
-    stall_after: float = STALL_SECONDS
+    selector: Annotated[str, text_key(check_selector)]
+    namespace: Annotated[str | None, text_key(check_namespace)] = None
+    kubeconfig: Annotated[str | None, path_key()] = None
+    every: Annotated[float, duration_key("5s", "5m")] = 10.0
+    port: Annotated[int | str, value_key(parse_port)] = 8000
+    path: Annotated[str, text_key(check_url_path)] = "/metrics"
+    scheme: Annotated[str, words_key(("http", "https"))] = "http"
+    metrics: Annotated[MetricsConfig, Key(_read_scrapes)] = MetricsConfig(url="")
+    pod_labels: Annotated[Mapping[str, str], Key(_read_pod_labels)] = MappingProxyType({})
+    labels: Annotated[Mapping[str, str], _as_of_a_server("labels")] = MappingProxyType({})
+    probe: Annotated[ProbeConfig | None, _as_of_a_server("probe")] = None
+    slo: Annotated[SloConfig | None, _as_of_a_server("slo")] = None
+    capacity: Annotated[CapacityConfig | None, _as_of_a_server("capacity")] = None
+    cost_per_hour: Annotated[float | None, _as_of_a_server("cost_per_hour")] = None
+    stall_after: Annotated[float, _as_of_a_server("stall_after")] = STALL_SECONDS
+
+    def checked(self, node: ConfigNode) -> KubernetesConfig:
+        """Return the section if it has no URL for all pods, and no label twice."""
+        values = node.mapping()
+        if self.probe is not None and self.probe.url is not None:
+            raise values["probe"].mapping()["url"].error("every pod would be probed at this one URL; leave it out")
+        for label in self.pod_labels:
+            if label in self.labels:
+                raise values["pod_labels"].mapping()[label].error(f'"{label}" is in labels, too')
+        return self
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+def _read_servers(node: ConfigNode) -> tuple[ServerConfig, ...]:
+    """Read the list of servers; each needs a name of its own."""
+    values = node.items()
+    if not values:
+        raise node.error("needs at least one server")
+    servers = read_each(values, lambda value: read_section(value, ServerConfig))
+    owners: dict[str, ConfigNode] = {}
+    mistakes = Mistakes()
+    for item, server in zip(values, servers, strict=True):
+        owner = owners.setdefault(server.name, item)
+        with mistakes.collect():
+            if owner is not item:
+                raise name_is_taken(item, server.name, owner.path)
+    mistakes.check()
+    return tuple(servers)
+
+
+def name_is_taken(server: ConfigNode, name: str, owner: str) -> ConfigError:
+    """Return the error of a server whose name is that of another."""
+    return server.mapping().get("name", server).error(f"{quote(name)} is already the name of {owner}")
+
+
+class Config(Section, frozen=True):
     """
     The whole configuration; its paths are absolute.
 
@@ -192,17 +186,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `links` are already in the servers.
     """
 
-    listen: str = DEFAULT_LISTEN
-    allowed_hosts: tuple[str, ...] = ()
-    web_config_file: str | None = None
-    checkpoint: str | None = None
-    links: LinksConfig = LinksConfig()
-    prometheus: PrometheusConfig | None = None
-    otlp: OtlpConfig | None = None
-    gpu: GpuConfig = GpuConfig()
-    kubernetes: KubernetesConfig | None = None
-    servers: tuple[ServerConfig, ...] = ()
-    servers_dir: str | None = None
+    listen: Annotated[str, value_key(check_listen)] = DEFAULT_LISTEN
+    allowed_hosts: Annotated[tuple[str, ...], list_key(check_host)] = ()
+    web_config_file: Annotated[str | None, path_key()] = None
+    checkpoint: Annotated[str | None, path_key()] = None
+    links: Annotated[LinksConfig, section_key(LinksConfig)] = LinksConfig()
+    prometheus: Annotated[PrometheusConfig | None, section_key(PrometheusConfig, alone="url")] = None
+    otlp: Annotated[OtlpConfig | None, section_key(OtlpConfig, alone="endpoint")] = None
+    gpu: Annotated[GpuConfig, section_key(GpuConfig, alone=_gpu_off)] = GpuConfig()
+    kubernetes: Annotated[KubernetesConfig | None, section_key(KubernetesConfig)] = None
+    servers: Annotated[tuple[ServerConfig, ...], Key(_read_servers, section=ServerConfig)] = ()
+    servers_dir: Annotated[str | None, path_key()] = None
     files: Mapping[str, str] = MappingProxyType({})
 
     @property
@@ -214,9 +208,3 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def port(self) -> int:
         """The port to listen on; 0 means any that is free."""
         return parse_listen(self.listen).port
-
-
-SLO_PRESETS = {
-    "chat": SloConfig(time_to_first_token=0.5, time_per_output_token=0.05),
-    "batch": SloConfig(time_to_first_token=2.0, time_per_output_token=0.1),
-}

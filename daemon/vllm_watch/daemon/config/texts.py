@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Texts of a configuration and of the command line's options: durations, addresses, URLs, names and paths.
+Texts of a configuration and of the command line's options: durations, addresses, URLs, names, paths, GPUs, pods.
 
-Each function raises a `ValueError`; its message is shown after the key path or the option.
+Each function that parses or checks raises a `ValueError`; its message is shown after the key path or the option. What a
+message repeats of a value is on one line, not long, and without a password or a password's hash.
 """
 
 from __future__ import annotations
@@ -10,22 +11,19 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
-
-from vllm_watch.daemon.config.quoting import quote
 
 
 DEFAULT_LISTEN = "127.0.0.1:9468"
 DEFAULT_NAME = "vllm"
 COMPLETIONS_PATH = "/v1/completions"
+OTLP_PATH = "/v1/metrics"
 
-_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
-_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
-_UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,256}")
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _PART = re.compile(rf"({_NUMBER}) ?(ms|s|min|m|h|d)")
 _DURATION = re.compile(rf"{_NUMBER}|{_PART.pattern}(?: ?{_PART.pattern})*")
@@ -38,6 +36,45 @@ _UNITS = {
     "d": Decimal(86_400),
 }
 _PORTS = {"http": 80, "https": 443}
+
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats."""
+
+_HASH = re.compile(r"\$2[a-z]?\$[0-9]{2}\$[./A-Za-z0-9]{1,53}")
+
+_HEX = "[0-9a-f]"
+_UUID = re.compile(rf"(?:(gpu|mig)-)?({_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}})")
+_OLD_MIG = re.compile(rf"mig-gpu-({_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}})((?:/\d{{1,3}}){{2}})")
+_SERIAL = re.compile(r"amd-([0-9a-z][0-9a-z-]{3,39})", re.ASCII | re.IGNORECASE)
+_PCI = re.compile(rf"(?:({_HEX}{{1,8}}):)?({_HEX}{{2}}):({_HEX}{{2}})(?:\.{_HEX})?")
+_INDEX = re.compile(r"\d{1,3}", re.ASCII)
+_PEAK = re.compile(r"\d{1,19}(\.\d{1,9})?(e\+?\d{1,2})?", re.ASCII | re.IGNORECASE)
+
+_LABEL_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_LABEL_PART}"
+_LABEL_VALUE = rf"(?:{_LABEL_PART})?"
+_LABEL_TEST = rf"(?:\s*(?:==?|!=)\s*{_LABEL_VALUE}|\s+(?:not)?in\s*\(\s*{_LABEL_VALUE}(?:\s*,\s*{_LABEL_VALUE})*\s*\))?"
+_REQUIREMENT = rf"\s*(?:!\s*{_LABEL_KEY}|{_LABEL_KEY}{_LABEL_TEST})\s*"
+_PORT_NAME = re.compile(r"(?=[a-z0-9-]{0,14}[a-z])[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?")
+
+
+def quote(text: str) -> str:
+    """Return a text for a message: in quotes, on one line, not long, without a password."""
+    return f'"{shorten(text)}"'
+
+
+def shorten(text: str) -> str:
+    """Return a text for a message, without quotes."""
+    kept = without_secrets(text)
+    if len(kept) > MAX_SHOWN:
+        kept = kept[:MAX_SHOWN] + "…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in kept)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without what is before an ``@``, which may be a password, and without a password's hash."""
+    _, at, rest = text.rpartition("@")
+    return _HASH.sub("$…", f"…@{rest}" if at else text)
 
 
 class ListenAddress(NamedTuple):
@@ -121,27 +158,6 @@ def check_listen(text: str) -> str:
     return text
 
 
-def check_host(text: str) -> str:
-    """Return a host name, without a port."""
-    if _HOST.fullmatch(text) is None:
-        raise ValueError(f"expected a host's name such as gpu1.example.com, without a port, got {quote(text)}")
-    return text
-
-
-def check_name(text: str) -> str:
-    """Return a server's name."""
-    if _NAME.fullmatch(text) is None:
-        raise ValueError(f"expected 1 to 128 letters, digits or any of . _ : / -, got {quote(text)}")
-    return text
-
-
-def check_unit(text: str) -> str:
-    """Return the name of a systemd unit."""
-    if _UNIT.fullmatch(text) is None:
-        raise ValueError(f"expected a unit such as vllm.service, got {quote(text)}")
-    return text
-
-
 def check_path(text: str) -> str:
     """Return a path."""
     if not text.strip():
@@ -155,3 +171,96 @@ def host_and_port(url: str) -> str:
     """Return ``host:port`` of a URL that `parse_url` accepts."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def parse_gpu(text: str) -> str:
+    """
+    Return a GPU as its driver names it: ``GPU-…`` or ``MIG-…``, ``0000:9b:00``, or a number.
+
+    One of AMD's is named as the rules for AMD's exporter name it: ``AMD-`` and its serial number.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    lower, serial = text.strip().lower(), _SERIAL.fullmatch(text.strip())
+    uuid, mig, pci = _UUID.fullmatch(lower), _OLD_MIG.fullmatch(lower), _PCI.fullmatch(lower)
+    if uuid is not None:
+        return f"{(uuid[1] or 'gpu').upper()}-{uuid[2]}"
+    if mig is not None:
+        return f"MIG-GPU-{mig[1]}{mig[2]}"
+    if serial is not None:
+        return f"AMD-{serial[1]}"
+    if pci is not None:
+        return f"{int(pci[1] or '0', 16):04x}:{pci[2]}:{pci[3]}"
+    if _INDEX.fullmatch(lower) is not None:
+        return str(int(lower))
+    raise ValueError(
+        "expected a GPU's UUID such as GPU-…, its number, its PCI address or AMD- and a serial number, got "
+        + quote(text)
+    )
+
+
+def parse_port(text: str) -> int | str:
+    """Parse the number of a port, or its name in a pod."""
+    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and 0 < int(text) <= 65535:
+        return int(text)
+    if _PORT_NAME.fullmatch(text) is None:
+        raise ValueError(f"expected a port's number from 1 to 65535 or its name in the pod, got {quote(text)}")
+    return text
+
+
+def parse_peak_flops(text: str) -> float:
+    """Parse a number of operations per second; below 1e9 it is one of tera operations, or a mistake."""
+    if _PEAK.fullmatch(text) is None or not 1e9 <= float(text) <= 1e18:
+        raise ValueError(f"expected operations per second from 1e9 to 1e18, such as 989e12, got {quote(text)}")
+    return float(text)
+
+
+def parse_completions_url(text: str) -> str:
+    """Return the URL where completions are requested."""
+    return parse_url(text, path=COMPLETIONS_PATH, instead="api_key_file")
+
+
+def parse_otlp_url(text: str) -> str:
+    """Return the URL where OTLP over HTTP is received."""
+    return parse_url(text, path=OTLP_PATH, instead="headers_file")
+
+
+def parse_prometheus_url(text: str) -> str:
+    """Return the URL below which a Prometheus has its API."""
+    url = parse_url(text, path="")
+    if "?" in url or "#" in url:
+        raise ValueError("expected a URL without ? and #: paths of the API are put after it")
+    return url
+
+
+def _matching(pattern: str, expected: str) -> Callable[[str], str]:
+    """Return a function that returns a text if the whole of it has a form."""
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise ValueError(f"expected {expected}, got {quote(text)}")
+        return text
+
+    return check
+
+
+check_name = _matching(r"[A-Za-z0-9._:/-]{1,128}", "1 to 128 letters, digits or any of . _ : / -")
+check_model = _matching(r"\s*\S.*", "a model's name")
+check_unit = _matching(r"[A-Za-z0-9:_.@\\-]{1,256}", "a unit such as vllm.service")
+check_host = _matching(
+    r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?", "a host's name such as gpu1.example.com, without a port"
+)
+check_url_path = _matching(r"/[A-Za-z0-9._~/%=&?-]{0,255}", "a path such as /metrics")
+check_namespace = _matching(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", "a namespace: small letters, digits and -")
+check_pod_label = _matching(_LABEL_KEY, "the name of a pod's label such as llm-d.ai/role")
+_check_selector = _matching(
+    rf"(?=.{{1,1000}}\Z){_REQUIREMENT}(?:,{_REQUIREMENT})*",
+    "a label selector such as app=vllm,tier!=test or app in (chat, code)",
+)
+
+
+def check_selector(text: str) -> str:
+    """Return a label selector; an empty one, which would be every pod, is none."""
+    return _check_selector(text).strip()

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 
-from vllm_watch.daemon.config.quoting import quote, shorten, without_secrets
+from vllm_watch.daemon.config.texts import quote, shorten, without_secrets
 from vllm_watch.daemon.support.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.network import Network, PublishedPort
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 LOOPBACK = "127.0.0.1"

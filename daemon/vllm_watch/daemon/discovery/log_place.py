@@ -15,7 +15,7 @@ from vllm_watch.daemon.discovery.proc_files import is_readable
 from vllm_watch.daemon.discovery.process_details import Environment
 from vllm_watch.daemon.discovery.processes import Process
 from vllm_watch.daemon.sources.rotated_names import log_name
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 MAX_PIPES = 4

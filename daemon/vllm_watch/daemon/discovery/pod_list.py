@@ -37,7 +37,7 @@ from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
 from vllm_watch.daemon.discovery.pods_error import PodsError
-from vllm_watch.daemon.support.causes import causes_of
+from vllm_watch.daemon.support.errors import causes_of
 
 
 TIMEOUT = 8.0

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.catalog.pod_states import POD_STATES, PodState
+from vllm_watch.daemon.catalog.codes import POD_STATES, PodState
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
-from vllm_watch.daemon.config.links import with_default_links
-from vllm_watch.daemon.config.model import Config, KubernetesConfig, ServerConfig
+from vllm_watch.daemon.config.model import Config, KubernetesConfig
+from vllm_watch.daemon.config.server_config import ServerConfig, with_default_links
 from vllm_watch.daemon.config.texts import as_name
 
 

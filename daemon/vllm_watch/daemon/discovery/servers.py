@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from vllm_watch.daemon.config.model import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name
 from vllm_watch.daemon.discovery.address import address_of
 from vllm_watch.daemon.discovery.command_line import ServeCommand
@@ -22,7 +22,7 @@ from vllm_watch.daemon.discovery.network import PublishedPort
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.process_details import Environment, user_name
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
-from vllm_watch.daemon.support.report import ReportLine
+from vllm_watch.daemon.support.printable import ReportLine
 
 
 _CACHED_MODEL = re.compile(r"(?:^|/)models--([^/]+)/snapshots/")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, process_tree, server_processes

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.config.texts import host_and_port
 from vllm_watch.daemon.discovery.servers import DiscoveredServer
 

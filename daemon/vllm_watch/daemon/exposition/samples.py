@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.ranges import EngineCapacity
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action

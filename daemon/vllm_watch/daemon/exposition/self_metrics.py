@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from vllm_watch import __version__
-from vllm_watch.daemon.catalog.otlp_outcomes import OtlpOutcome
-from vllm_watch.daemon.catalog.parts import Part
+from vllm_watch.daemon.catalog.codes import OtlpOutcome, Part
 from vllm_watch.daemon.discovery.pods import PodsStatus
 from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.state.xid_events import KernelLogStatus

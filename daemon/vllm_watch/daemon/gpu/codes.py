@@ -8,9 +8,12 @@ The codes are those of nvmlReturn_t in nvml.h: https://docs.nvidia.com/deploy/nv
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuAction, GpuState
-from vllm_watch.daemon.catalog.reasons import GpuReason
+
+if TYPE_CHECKING:  # The child that reads the driver imports this module, and nothing of the daemon's libraries.
+    from vllm_watch.daemon.catalog.gpu_texts import GpuAction, GpuState
+    from vllm_watch.daemon.catalog.reasons import GpuReason
 
 
 SUCCESS = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.gpu.codes import ACTIONS, BROKEN, INVALID, NEVER, SUCCESS
 from vllm_watch.daemon.gpu.field_values import number_of
 from vllm_watch.daemon.gpu.quantities import EACH_TIME, LINK_COUNT, MEMORY, OF_LINKS, SELDOM, Call, Field, Quantity

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.state.gpu_report import GpuKey, GpuProcess, GpuReading
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import requests
 
-from vllm_watch.daemon.config.times import TimeRange
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.prometheus.answers import (
     PromAlert,
     PromSeries,
@@ -21,7 +21,7 @@ from vllm_watch.daemon.prometheus.answers import (
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.http_reader import LIMITS, HttpLimits, HttpReader
 from vllm_watch.daemon.support.errors import PrometheusError
-from vllm_watch.daemon.support.tokens import read_token
+from vllm_watch.daemon.support.secret_files import read_token
 
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from vllm_watch.daemon.config.model import PrometheusConfig
 from vllm_watch.daemon.service.prometheus_alerts import Alerts, ask, dated
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.exposition.samples import for_each_server, server_samples
 from vllm_watch.daemon.exposition.self_metrics import SelfStatus, self_metrics
 from vllm_watch.daemon.exposition.text_format import TextWriter

@@ -22,7 +22,7 @@ from vllm_watch.daemon.service.state_changes import StateChanges
 from vllm_watch.daemon.sources.checkpoint import Positions, ServerChange
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

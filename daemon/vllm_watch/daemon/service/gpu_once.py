@@ -8,7 +8,7 @@ from threading import Event
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module

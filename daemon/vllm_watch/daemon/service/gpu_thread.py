@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from vllm_watch.daemon.config.model import Config, ServerConfig
+from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.daemon.exposition.self_metrics import GpusStatus
 from vllm_watch.daemon.gpu.reader import has_module
@@ -25,7 +26,7 @@ from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instanc
 from vllm_watch.daemon.state.gpu_use import MAX_INTERVALS, GpuAssignments, GpuUse, GpuUser, GpuUsers, gpus_need_driver
 from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

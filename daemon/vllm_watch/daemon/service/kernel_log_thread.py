@@ -23,7 +23,7 @@ from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, has_gpu_drive
 from vllm_watch.daemon.state.gpu_report import GpuReading
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvent, XidEvents
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch_parsers.kernel_messages import BY_CODE
 
 

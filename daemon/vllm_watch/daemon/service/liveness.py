@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from vllm_watch.daemon.service.service_thread import ServiceThread
-from vllm_watch.daemon.support.heartbeat import Heartbeat
+from vllm_watch.daemon.support.own_health import Heartbeat
 
 
 STALE_HEARTBEAT = 30.0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.source_reports import SourceReports
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
@@ -21,7 +21,7 @@ from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.heartbeat import running_seconds
+from vllm_watch.daemon.support.own_health import running_seconds
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -20,8 +20,7 @@ from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, Place, places
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.hang_guard import HangGuard
-from vllm_watch.daemon.support.heartbeat import running_seconds
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors, running_seconds
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -12,8 +12,7 @@ import structlog
 
 from vllm_watch.daemon.capacity.ranges import CapacityRange, measured_range
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.config.links import filled_links
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.history import ChartHistory
 from vllm_watch.daemon.service.log_monitor import LogMonitor

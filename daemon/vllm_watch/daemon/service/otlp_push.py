@@ -13,12 +13,12 @@ import requests
 from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
-from vllm_watch.daemon.catalog.otlp_outcomes import OtlpOutcome
+from vllm_watch.daemon.catalog.codes import OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
 from vllm_watch.daemon.sources.http_client import HttpClient, RequestError, body_pieces
 from vllm_watch.daemon.sources.scraper import tls_options
-from vllm_watch.daemon.support.header_files import read_headers
 from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.secret_files import read_headers
 
 
 MAX_WAIT = 3600.0

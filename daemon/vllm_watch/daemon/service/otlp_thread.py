@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import structlog
 
-from vllm_watch.daemon.catalog.otlp_outcomes import OTLP_OUTCOMES, OtlpOutcome
+from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
 from vllm_watch.daemon.exposition.self_metrics import OtlpStatus
 from vllm_watch.daemon.service.otlp_push import OtlpPush, Sent
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
-from vllm_watch.daemon.catalog.severities import severity_rank
+from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.config.model import PrometheusConfig
 from vllm_watch.daemon.prometheus.answers import PromAlert
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget

@@ -13,7 +13,7 @@ from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.exposition.self_metrics import ReloadStatus
 from vllm_watch.daemon.support.clock import Clock, wall_time
 from vllm_watch.daemon.support.errors import ConfigError, VllmWatchError
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

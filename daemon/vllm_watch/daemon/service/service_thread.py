@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.heartbeat import Heartbeat, running_seconds
+from vllm_watch.daemon.support.own_health import Heartbeat, running_seconds
 
 
 STOP_SECONDS = 1.5

@@ -33,7 +33,7 @@ from vllm_watch.daemon.service.signals import handle_signals
 from vllm_watch.daemon.service.systemd import MAX_NAMED, Notifier, status_line
 from vllm_watch.daemon.service.thread_group import ThreadGroup
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.web.addresses import address_text
 from vllm_watch.daemon.web.server import WebServer
 

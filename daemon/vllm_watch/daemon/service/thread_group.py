@@ -13,7 +13,7 @@ from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.service.threads import DiscoveryThread, ProbeThread, ScrapeThread
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 class ThreadGroup:

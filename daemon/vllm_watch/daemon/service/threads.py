@@ -15,14 +15,14 @@ from queue import SimpleQueue
 
 import structlog
 
-from vllm_watch.daemon.catalog.parts import Part
+from vllm_watch.daemon.catalog.codes import Part
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.daemon.discovery.watcher import POLL_SECONDS, ServerWatcher
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -31,7 +31,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from vllm_watch import __version__
 from vllm_watch.daemon.catalog.reasons import MetricsReason, ProbeReason
-from vllm_watch.daemon.support.causes import causes_of
+from vllm_watch.daemon.support.errors import causes_of
 
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from vllm_watch.daemon.sources.http_client import (
 )
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.tokens import read_token
+from vllm_watch.daemon.support.secret_files import read_token
 
 
 MODELS_PATH = "/v1/models"

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import requests
 
 from vllm_watch.daemon.catalog.reasons import MetricsReason
-from vllm_watch.daemon.config.model import MetricsConfig, TlsConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig, TlsConfig
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
     HttpClient,
@@ -26,7 +26,7 @@ from vllm_watch.daemon.sources.http_client import (
 )
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.tokens import read_token
+from vllm_watch.daemon.support.secret_files import read_token
 from vllm_watch_parsers.exposition import ExpositionParser
 from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.scrape import reading_of

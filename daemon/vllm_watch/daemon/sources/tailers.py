@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vllm_watch.daemon.config.model import ServerConfig
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.sources.checkpoint import Loaded
 from vllm_watch.daemon.sources.file_follower import MAX_READS

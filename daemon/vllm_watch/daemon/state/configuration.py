@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.daemon.catalog.flag_facts import FLAGS_OF_FACTS
+from vllm_watch.daemon.catalog.codes import CONFIG_LABELS, FLAGS_OF_FACTS
 from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
 from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.events import StartupDetail, StartupFact

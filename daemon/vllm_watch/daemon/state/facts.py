@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from vllm_watch.daemon.catalog.limits import MAX_ENGINES
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch_parsers.events import AGGREGATED, StartupDetail, StartupFact
 from vllm_watch_parsers.flags import FLAG_TEXT
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE

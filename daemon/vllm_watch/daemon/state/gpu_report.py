@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.catalog.gpu_codes import GPU_ACTIONS, GpuAction, GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GpuAction, GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 
 

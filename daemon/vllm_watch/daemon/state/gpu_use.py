@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.gpu_codes import GpuState
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance

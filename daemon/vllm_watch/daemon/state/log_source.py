@@ -7,7 +7,7 @@ import math
 
 from collections import Counter
 
-from vllm_watch.daemon.catalog.limits import MAX_ENGINES
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog, name_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.ranges import CapacityRange
-from vllm_watch.daemon.catalog.limits import STALL_SECONDS
+from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.gpu_use import GpuSource

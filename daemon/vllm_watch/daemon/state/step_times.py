@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.limits import STEP_TIME_SECONDS
+from vllm_watch.daemon.catalog.codes import STEP_TIME_SECONDS
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineReading
 

@@ -17,6 +17,8 @@ Errors that a user can correct: each is one sentence that names the place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 MAX_MISTAKES = 20
 """How many mistakes of a configuration are shown."""
@@ -99,3 +101,11 @@ class RejectedError(GrafanaError):
     def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, the one that caused it, and so on: HTTP libraries wrap what the system reported several times."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from vllm_watch.daemon.catalog.limits import MAX_HANGING_PROCESSES
-from vllm_watch.daemon.support.heartbeat import running_seconds
+from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
+from vllm_watch.daemon.support.own_health import running_seconds
 
 
 HANG_SECONDS = 1.0

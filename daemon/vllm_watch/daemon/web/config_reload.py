@@ -13,7 +13,7 @@ import structlog
 from vllm_watch.daemon.config.web import WebConfig, load_web_config, stamp_of
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import ConfigError
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 POLL_SECONDS = 1.0

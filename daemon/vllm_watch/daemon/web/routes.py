@@ -20,11 +20,10 @@ import msgspec
 import structlog
 
 from vllm_watch.daemon.catalog import gpu_texts
-from vllm_watch.daemon.catalog.first_steps import first_steps
-from vllm_watch.daemon.catalog.limits import SERVERS_WITH_HOUR
-from vllm_watch.daemon.catalog.severities import SEVERITIES
+from vllm_watch.daemon.catalog.causes import first_steps
+from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR, SEVERITIES
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 ALLOWED_METHODS = ("GET", "HEAD")

@@ -23,8 +23,7 @@ from tornado.ioloop import IOLoop
 
 from vllm_watch.daemon.config.web import WebConfig
 from vllm_watch.daemon.support.clock import Clock, SystemClock
-from vllm_watch.daemon.support.heartbeat import Heartbeat
-from vllm_watch.daemon.support.internal_errors import InternalErrors
+from vllm_watch.daemon.support.own_health import Heartbeat, InternalErrors
 from vllm_watch.daemon.web.addresses import bind, is_loopback, is_named, names_here
 from vllm_watch.daemon.web.auth import Authenticator, Verdict
 from vllm_watch.daemon.web.config_reload import CurrentWebConfig
