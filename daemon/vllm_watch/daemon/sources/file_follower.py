@@ -213,15 +213,8 @@ class FileFollower:
             if self._unseen_since is None:
                 self._unseen_since = now
             with suppress(OSError):  # Files may come and go, and be compressed, while each poll finds no name.
-                if self._is_rotated():
+                if self._rotated.has(self.present):
                     self._append_successors(now, is_there=False)
-
-    def _is_rotated(self) -> bool:
-        """Tell whether the last file is a rotated one, or was removed as such: one that is elsewhere may come back."""
-        last = self.present
-        if last.was_rewritten():
-            return False
-        return last.is_unlinked() or any(name.file_id == last.file_id for name in self._rotated.all())
 
     def _append_successors(self, now: float, *, is_there: bool = True) -> None:
         """Have the path's new file read, if there is one, and first those that the path named between two polls."""

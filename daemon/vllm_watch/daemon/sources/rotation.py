@@ -84,6 +84,12 @@ class RotatedFiles:
         self._has_listed = True
         return found
 
+    def has(self, log: LogFile) -> bool:
+        """Tell whether an open file is a rotated one, or was removed as such: one that is elsewhere may come back."""
+        if log.was_rewritten():
+            return False
+        return log.is_unlinked() or any(name.file_id == log.file_id for name in self.all())
+
     def after(self, old: LogFile, known: set[FileId], now: float, position: FilePosition | None) -> list[LogFile]:
         """
         Open those that came after an open one, but for its copies; from now on all rotated files are old.
