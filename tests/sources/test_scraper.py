@@ -556,6 +556,16 @@ def test_closed_connection_is_let_go(make_scraper):
         assert _open_files() == before
 
 
+def test_a_scrape_that_begins_after_the_close_keeps_no_connection(make_scraper):
+    """What was sent to a worker before its server went does not leave a connection behind."""
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url)
+        before = _open_files()
+        scraper.close()
+        assert scraper.scrape().reason == "ok"
+        assert _open_files() == before
+
+
 def test_connection_closed_at_reuse(make_scraper):
     """A kept connection that ends just when it is used again is no failure."""
     seen = []

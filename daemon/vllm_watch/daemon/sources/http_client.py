@@ -111,6 +111,8 @@ class HttpClient:
         self._deadline = Deadline()
         self._running = threading.Lock()
         """Held while the connection is in use."""
+        self._is_closed = False
+        """Whether no connection is kept any more, also that of a request that begins later."""
         self._adapter = _Adapter(self._deadline, tls)
         self._session = _Session()
         self._session.trust_env = False
@@ -142,7 +144,7 @@ class HttpClient:
                     if not is_good or self._deadline.is_over:
                         self._adapter.close()
         finally:
-            if self._deadline.is_over:  # `close` may have come after the look above, and before the lock was free.
+            if self._is_closed:  # Looked at here: `close` cannot take the lock from a request that is about to end.
                 self._close_if_idle()
 
     def send(
@@ -153,6 +155,7 @@ class HttpClient:
 
     def close(self) -> None:
         """End a request that is running, and close the connection."""
+        self._is_closed = True
         self._deadline.expire()
         self._adapter.shut_down()
         self._close_if_idle()
