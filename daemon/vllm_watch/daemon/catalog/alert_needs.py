@@ -11,7 +11,7 @@ import math
 
 from collections.abc import Container
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -59,5 +59,5 @@ class AlertNeeds(msgspec.Struct, frozen=True):
 @cache
 def alert_needs() -> dict[str, AlertNeeds]:
     """Return what each alert of the package needs."""
-    text = (resources.files("vllm_watch.daemon.catalog") / "alert_needs.json").read_bytes()
+    text = Path(__file__).with_name("alert_needs.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, AlertNeeds])

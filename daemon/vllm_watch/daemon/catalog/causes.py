@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -88,5 +88,5 @@ class FirstSteps(msgspec.Struct, frozen=True):
 @cache
 def first_steps() -> dict[EngineState, FirstSteps]:
     """Return what to do first by state; a state that needs nothing is not there."""
-    text = (resources.files("vllm_watch.daemon.catalog") / "first_steps.json").read_bytes()
+    text = Path(__file__).with_name("first_steps.json").read_bytes()
     return msgspec.json.decode(text, type=dict[EngineState, FirstSteps])
