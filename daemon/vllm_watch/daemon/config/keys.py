@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, get_
 
 import msgspec
 
-from typing_extensions import Self
-
 from vllm_watch.daemon.config.texts import check_path, parse_duration, quote
 from vllm_watch.daemon.support.errors import ConfigError
 
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from vllm_watch.daemon.config.yaml_node import ConfigNode
 
 
