@@ -218,13 +218,13 @@ class TestEnd:
         """D3: SIGTERM to the process and at once to its group, as `timeout` does it, is one orderly stop."""
         (tmp_path / "vllm.log").touch()
         code = (
-            "import sys, time, types\n"
+            "import os, time, types\n"
             "from vllm_watch.cli import command_line as cli\n"
             "from vllm_watch.daemon.service import signals\n"
             "served = []\n"
             "def wait_for_the_second(_):\n"
             "    served.append(1)\n"
-            '    print(\'{"event": "asked"}\', file=sys.stderr, flush=True)\n'
+            '    os.write(2, b\'{"event": "asked"}\\n\')\n'  # A print may not be interrupted by another.
             "    while len(served) < 2:\n"
             "        time.sleep(0.01)\n"
             "signals.time = types.SimpleNamespace(sleep=wait_for_the_second)\n"
