@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 
+from importlib.metadata import PackageNotFoundError, metadata, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import vllm_watch
 import vllm_watch_parsers
@@ -117,6 +122,53 @@ def reached(graph, start):
         seen |= new
         waiting += new
     return seen
+
+
+def imported_at_run_time(path):
+    """Return the packages that a file imports other than for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_checkers = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if node in for_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def brought(name, extras=("",)):
+    """Return the distributions that an installation of one brings, itself included, as far as they are here."""
+    try:
+        requirements = [Requirement(line) for line in requires(name) or ()]
+    except PackageNotFoundError:  # Of an extra.
+        return {canonicalize_name(name)}
+    wanted = [one for one in requirements if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
+    return {canonicalize_name(name)}.union(*(brought(one.name, (*one.extras, "")) for one in wanted))
+
+
+def test_an_installation_brings_what_is_imported():
+    """What the product imports is Python's, our own, or what the declared dependencies and extras bring."""
+    ours = {"vllm_watch", "vllm_watch_parsers"}
+    installed = brought("vllm-watch", metadata("vllm-watch").get_all("Provides-Extra"))
+    distributions = {name: set(map(canonicalize_name, names)) for name, names in packages_distributions().items()}
+    others = {
+        (name, path.name)
+        for path in [*DAEMON.rglob("*.py"), *PARSERS.rglob("*.py")]
+        for name in imported_at_run_time(path) - sys.stdlib_module_names - ours
+    }
+
+    assert {"requests", "tornado"} <= {name for name, _ in others}
+    # A module of an extra that is not installed here has no distribution.
+    assert [] == [(name, path) for name, path in sorted(others) if not distributions.get(name, installed) & installed]
 
 
 def test_the_tree_shows_three_wings():
