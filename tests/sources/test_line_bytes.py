@@ -44,8 +44,7 @@ def test_a_giant_line_takes_no_memory(tmp_path):
         import resource
         from tests.support.logs import Log, stats_line
         log = Log(sys.argv[1])
-        log.write()
-        log.poll()
+        log.grow()
         piece = b"x" * (1 << 20)
         log.append(piece)
         log.poll()
@@ -66,8 +65,7 @@ def test_a_giant_line_takes_no_memory(tmp_path):
 
 def test_a_restart_inside_a_giant_line(log):
     """T19: what comes after a restart of a line that is being dropped is dropped too: it may look like any line."""
-    log.write(1)
-    log.poll()
+    log.grow(1)
     log.append(b"x" * 100_000)
     log.poll()
     stopped = log.stop()

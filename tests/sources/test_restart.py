@@ -31,8 +31,7 @@ def test_a_line_cut_by_a_restart_is_read_once(followed):
 @pytest.mark.parametrize("rotations", [1, 2, 3])
 def test_rotated_while_down(followed, rotations):
     """T5: after rotations in its absence the daemon goes on in the rotated file, then in its successors."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.write(2)
     for number in range(rotations):
@@ -47,8 +46,7 @@ def test_rotated_while_down(followed, rotations):
 
 def test_rotated_beyond_retention_while_down(followed):
     """T5: what was rotated away unread is counted as one generation, and all that is left is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.write(2)
     for number in range(10, 14):
@@ -65,8 +63,7 @@ def test_rotated_beyond_retention_while_down(followed):
 
 def test_rotated_and_compressed_while_down(followed):
     """T6: a rotated file that was compressed is not read, and counted as lost; the present one is read."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.write(2)
     followed.rotate()
@@ -81,8 +78,7 @@ def test_rotated_and_compressed_while_down(followed):
 
 def test_copied_and_truncated_while_down(followed):
     """T7: what was written before a copy and truncation in the daemon's absence is read from the copy."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.write(2)
     followed.copytruncate()
@@ -94,8 +90,7 @@ def test_copied_and_truncated_while_down(followed):
 
 def test_the_same_inode_is_another_file(followed):
     """T13: a new file that has the inode of the one in the checkpoint is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     inode = followed.path.stat().st_ino
     for _ in range(200):
@@ -114,8 +109,7 @@ def test_the_same_inode_is_another_file(followed):
 
 def test_the_same_inode_in_the_same_run(followed):
     """T13: a file removed and made again between two polls, with the same inode or not, is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     for number in range(20):
         followed.path.unlink()
         followed.write(number, number)
@@ -125,8 +119,7 @@ def test_the_same_inode_in_the_same_run(followed):
 def test_the_same_beginning_is_not_the_same_file(followed):
     """T14: a new file with the old one's first 700 bytes is told from it by what comes before the offset."""
     followed.append(BANNER)
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.path.unlink()
     followed.append(BANNER)
@@ -139,8 +132,7 @@ def test_the_same_beginning_is_not_the_same_file(followed):
 def test_the_same_beginning_in_the_same_run(followed):
     """T14: a log that begins again with the same banner, in place or as a new file, is read from its start."""
     followed.append(BANNER)
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     with open(followed.path, "r+b") as file:
         file.write(BANNER + stats_line(7) + stats_line(8))
     first = followed.poll()
@@ -153,8 +145,7 @@ def test_the_same_beginning_in_the_same_run(followed):
 
 def test_an_empty_file_after_a_rotation(followed):
     """T5: stopped while the new file is empty, the daemon goes on at the end of the old one and repeats nothing."""
-    followed.write(1, 2)
-    followed.poll()
+    followed.grow(1, 2)
     followed.rotate()
     followed.poll()
     stopped = followed.stop()
@@ -170,8 +161,7 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     log.write(90, path=log.named("-20250101"))
     os.utime(log.named("-20250101"), (5000, 5000))
     log.write(91, path=log.named(".bak"))
-    log.write(1)
-    log.poll()
+    log.grow(1)
     shutil.copy(log.path, log.named("-20251121"))
     stopped = log.stop()
     log.write(2)
@@ -184,8 +174,7 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
 
 def test_hundreds_of_rotated_files(log):
     """T32: a folder with 500 rotated files does not make the daemon open them all."""
-    log.write(1)
-    log.poll()
+    log.grow(1)
     stopped = log.stop()
     log.write(2)
     for number in range(500, 1, -1):
@@ -201,8 +190,7 @@ def test_hundreds_of_rotated_files(log):
 
 def test_what_is_no_file_among_the_rotated_ones(followed):
     """T18: a folder and a dangling link that are named like rotated files are passed at the start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.rotate()
     followed.write(2)

@@ -75,6 +75,11 @@ class Log:
             self.gaps += [] if batch.is_history else [batch.is_after_gap]
         return found
 
+    def grow(self, *running):
+        """Append a statistics line for each number, and poll; return the numbers that were read."""
+        self.write(*running)
+        return self.poll()
+
     def named(self, suffix):
         """Return the path of a rotated file."""
         return self.path.with_name(self.path.name + suffix)
