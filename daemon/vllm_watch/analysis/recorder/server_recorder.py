@@ -15,8 +15,8 @@ from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
+from vllm_watch.daemon.sources.log_tailer import tailer_of
 from vllm_watch.daemon.sources.scraper import Scraper, scrape_target
-from vllm_watch.daemon.sources.tailers import tailer_of
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import Clock
 

@@ -35,8 +35,7 @@ from lightkube.resources.core_v1 import Pod as ApiPod
 
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort, PodsError
 from vllm_watch.daemon.support.errors import causes_of
 
 

@@ -19,8 +19,8 @@ from vllm_watch.daemon.discovery.address import address_of
 from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
 from vllm_watch.daemon.discovery.network import PublishedPort
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.process_details import Environment, user_name
+from vllm_watch.daemon.discovery.proc import Environment, Proc
+from vllm_watch.daemon.discovery.proc_files import user_name
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.support.printable import ReportLine
 

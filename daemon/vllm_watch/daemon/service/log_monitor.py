@@ -17,8 +17,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.source_reports import SourceReports
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
-from vllm_watch.daemon.sources.log_tailer import LogTailer
-from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
+from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import running_seconds

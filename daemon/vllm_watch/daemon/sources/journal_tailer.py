@@ -13,8 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.sources.journal_entries import FIELDS
-from vllm_watch.daemon.sources.journal_reader import JournalReader
+from vllm_watch.daemon.sources.journal_reader import FIELDS, JournalReader
 from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, HistoryRun, JournalFollower
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vllm_watch.daemon.reading.framing import LineFramer
-from vllm_watch.daemon.support.restart_delay import RestartDelay
+from vllm_watch.daemon.support.clock import RestartDelay
 
 
 QUEUE_SIZE = 4 * 1024 * 1024
