@@ -112,15 +112,6 @@ class TestRedirections:
         assert str(here.folder / "vllm.log") == server.log
         assert "has been deleted" in advice(server)
 
-    def test_renamed(self, here):
-        """A log that was renamed is followed under its new name, and copytruncate advised."""
-        here.start(f"{here.command()} >> vllm.log 2>&1")
-        (here.folder / "vllm.log").rename(here.folder / "vllm.log.1")
-        (server,) = here.found()
-
-        assert str(here.folder / "vllm.log.1") == server.log
-        assert "copytruncate" in advice(server)
-
     @pytest.mark.needs_tool("systemd-cat")
     def test_the_journal(self, here):
         """Behind systemd-cat the log is the journal's, under the unit that the server runs in, if it runs in one."""
@@ -145,16 +136,6 @@ class TestRedirections:
 
 class TestServers:
     """Which servers there are."""
-
-    def test_two_with_the_same_model(self, here):
-        """Two servers of one model are told apart by their ports."""
-        ports = sorted([free_port(), free_port()])
-        for port in ports:
-            here.start(f"{here.command(port=port)} >> {port}.log 2>&1")
-        view = json.loads(discover("--format", "json").stdout)
-        names = [each["name"] for each in view["servers"] if each.get("model_name") == here.model]
-
-        assert [f"{here.folder.name}:{port}" for port in ports] == sorted(names)
 
     def test_a_key_is_never_shown(self, here, tmp_path):
         """A key on the command line or in the environment is in no output: not as text, nor JSON, nor written."""
@@ -250,23 +231,6 @@ class TestCommand:
         file.write_text("")
         discover("--write", file, "--force")
         assert servers == written()
-
-    def test_what_it_writes_of_a_renamed_log(self, here, tmp_path):
-        """Of a log that was renamed, or renamed and deleted, the path is written that the server was started with."""
-        here.start(f"{here.command(port=free_port())} >> vllm.log 2>&1")
-        log = here.folder / "vllm.log"
-        renamed = log.rename(f"{log}.2")
-        log.touch()
-        files = [tmp_path / "renamed.yml", tmp_path / "deleted.yml"]
-        discover("--write", files[0])
-        renamed.unlink()
-        discover("--write", files[1])
-        written = [
-            each.log for file in files for each in load_config(str(file)).servers if here.folder.name in each.name
-        ]
-
-        assert [str(log)] * 2 == written
-        assert f"# Its log was renamed: until it is started again it writes to {renamed}." in files[0].read_text()
 
     def test_where_it_cannot_write(self, here, tmp_path):
         """A folder that is not there is one sentence and exit 1."""

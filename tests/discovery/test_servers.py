@@ -413,6 +413,15 @@ class TestLog:
         assert (f"{log}{suffix}", str(log)) == (tree.only().log, tree.only().lasting_log)
         assert "copytruncate" in tree.advice()
 
+    @pytest.mark.parametrize("suffix", ["", ".2"])
+    def test_deleted(self, tree, tmp_path, suffix):
+        """A deleted log keeps its path, which who follows it goes on with; a later start writes to the first one."""
+        tree.add(10, SERVE)
+        tree.output(10, f"{tmp_path}/vllm.log{suffix} (deleted)")
+
+        assert (f"{tmp_path}/vllm.log{suffix}", f"{tmp_path}/vllm.log") == (tree.only().log, tree.only().lasting_log)
+        assert "has been deleted" in tree.advice()
+
     def test_a_date_of_its_own(self, tree, tmp_path):
         """A log that was started with a date in its name was not renamed."""
         path = tmp_path / "vllm-2026-11-21.log"

@@ -309,16 +309,6 @@ def test_instances_of_a_divided_gpu_have_readings_of_their_own(fake_nvml):
     assert undivided[whole.uuid].values.keys() == readings[h100(1).uuid].values.keys()
 
 
-def test_many_gpus_are_read_in_order(fake_nvml):
-    """Sixteen GPUs are read, each with its place."""
-    fake_nvml.show(Scene([h100(index) for index in range(16)]))
-    with child() as started:
-        readings = list(started.read().values())
-
-    assert [each.number for each in readings] == list(range(16))
-    assert [each.pci_bus_id for each in readings] == [f"0000:{0x18 + index:02x}:00" for index in range(16)]
-
-
 def test_processes_tell_which_server_has_which_gpus(fake_nvml):
     """Eight GPUs of two servers: each process is on its own GPU, with its memory."""
     fake_nvml.show(two_servers([11, 12, 13, 14], [21, 22, 23, 24]))

@@ -63,17 +63,6 @@ def watch(wake):
     found.stop()
 
 
-def test_a_line_wakes(watch, wake, tmp_path):
-    """A line that is written is a hint."""
-    log = tmp_path / "vllm.log"
-    log.touch()
-    watch.refresh(places([str(log)]))
-    wake.clear()
-    log.write_bytes(b"x\n")
-
-    assert wake.wait(SECONDS)
-
-
 def test_a_rotation_wakes(watch, wake, tmp_path):
     """Renaming the log, and what appears under a glob, are hints."""
     log = tmp_path / "vllm-a.log"

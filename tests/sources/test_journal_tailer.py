@@ -548,14 +548,6 @@ def test_a_child_that_does_not_want_to_end_is_killed(tmp_path, is_full, monkeypa
     assert not os.path.exists(f"/proc/{child._process.pid}")
 
 
-def _journal_problem():
-    """Return why the machine's own journal cannot be tried, or nothing."""
-    asked = subprocess.run(
-        ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=SECONDS, check=False
-    )
-    return "" if asked.stdout.startswith(b"{") else "the journal has no entry to read"
-
-
 @pytest.mark.needs_tool("journalctl")
 def test_the_real_journalctl_takes_the_options():
     """The machine's journalctl understands how it is called."""
@@ -570,16 +562,13 @@ def test_the_real_journalctl_takes_the_options():
 @pytest.mark.needs_tool("journalctl")
 def test_the_real_journal_is_read():
     """An entry of the machine's own journal is read as history."""
-    problem = _journal_problem()
-    if problem:
-        pytest.skip(problem)
     asked = subprocess.run(
         ["journalctl", "--output=json", "--lines=1", "--no-pager", "_TRANSPORT=stdout"],
         capture_output=True,
         timeout=SECONDS,
-        check=True,
+        check=False,
     )
-    unit = json.loads(asked.stdout or b"{}").get("_SYSTEMD_UNIT")
+    unit = json.loads(asked.stdout if asked.stdout.startswith(b"{") else b"{}").get("_SYSTEMD_UNIT")
     if unit is None:
         pytest.skip("no unit has written to the journal")
     tail = JournalTailer(unit)

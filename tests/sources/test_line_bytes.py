@@ -29,14 +29,6 @@ ODD = {
 }
 
 
-def test_a_giant_line_is_dropped_and_the_next_one_read(followed):
-    """T19: a line over 64 KiB is dropped and counted, and takes nothing with it."""
-    followed.append(b"x" * 3_000_000 + b"\n" + stats_line(4))
-
-    assert [4] == followed.poll()
-    assert 1 == followed.counts.long_lines
-
-
 def test_a_giant_line_takes_no_memory(tmp_path):
     """T19: a line of 100 MiB is dropped and counted while memory stays as it is, and the next one is read."""
     grown = run_child(

@@ -117,10 +117,9 @@ def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
     monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1000)
     monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
     followed.grow(1)
-    stopped = followed.stop()
-    followed.write(*range(2, 100))
-    size = len(b"".join(stats_line(number) for number in range(2, 100)))
-    followed.start(stopped)
+    with followed.away():
+        followed.write(*range(2, 100))
+        size = len(b"".join(stats_line(number) for number in range(2, 100)))
     found = followed.poll()
     read = sum(len(stats_line(number)) for number in found)
 

@@ -232,13 +232,12 @@ def test_the_first_poll_fails(log, system):
 def test_a_restart_among_rotated_files_that_fail(followed, system):
     """T31: a restart that cannot read its files goes on where it was once it can."""
     followed.grow(1)
-    stopped = followed.stop()
-    followed.write(2)
-    followed.rotate()
-    followed.write(3)
-    before = open_files()
-    system.fail("pread", errno.EIO, followed.path)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(2)
+        followed.rotate()
+        followed.write(3)
+        before = open_files()
+        system.fail("pread", errno.EIO, followed.path)
     found = followed.poll() + followed.poll()
     opened = open_files()
     system.heal()
@@ -255,9 +254,8 @@ def test_a_poll_that_fails_has_not_read_all(followed, system, monkeypatch):
     followed.write(2)
     system.fail("scandir", errno.EIO)
     found = followed.poll()
-    stopped = followed.stop()
-    system.heal()
-    followed.start(stopped)
+    with followed.away():
+        system.heal()
 
     assert ([], [1, 2]) == (found, followed.poll())
 

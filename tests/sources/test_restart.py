@@ -32,12 +32,11 @@ def test_a_line_cut_by_a_restart_is_read_once(followed):
 def test_rotated_while_down(followed, rotations):
     """T5: after rotations in its absence the daemon goes on in the rotated file, then in its successors."""
     followed.grow(1)
-    stopped = followed.stop()
-    followed.write(2)
-    for number in range(rotations):
-        followed.rotate()
-        followed.write(10 + number)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(2)
+        for number in range(rotations):
+            followed.rotate()
+            followed.write(10 + number)
 
     assert [2, *range(10, 10 + rotations)] == followed.poll()
     assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
@@ -64,13 +63,12 @@ def test_rotated_beyond_retention_while_down(followed):
 def test_rotated_and_compressed_while_down(followed):
     """T6: a rotated file that was compressed is not read, and counted as lost; the present one is read."""
     followed.grow(1)
-    stopped = followed.stop()
-    followed.write(2)
-    followed.rotate()
-    followed.named(".1.gz").write_bytes(gzip.compress(followed.named(".1").read_bytes()))
-    followed.named(".1").unlink()
-    followed.write(3)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(2)
+        followed.rotate()
+        followed.named(".1.gz").write_bytes(gzip.compress(followed.named(".1").read_bytes()))
+        followed.named(".1").unlink()
+        followed.write(3)
 
     assert [3] == followed.poll()
     assert 1 == followed.counts.files_lost
@@ -79,11 +77,10 @@ def test_rotated_and_compressed_while_down(followed):
 def test_copied_and_truncated_while_down(followed):
     """T7: what was written before a copy and truncation in the daemon's absence is read from the copy."""
     followed.grow(1)
-    stopped = followed.stop()
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(2)
+        followed.copytruncate()
+        followed.write(3)
 
     assert [2, 3] == followed.poll()
 
@@ -120,11 +117,10 @@ def test_the_same_beginning_is_not_the_same_file(followed):
     """T14: a new file with the old one's first 700 bytes is told from it by what comes before the offset."""
     followed.append(BANNER)
     followed.grow(1)
-    stopped = followed.stop()
-    followed.path.unlink()
-    followed.append(BANNER)
-    followed.write(7, 8)
-    followed.start(stopped)
+    with followed.away():
+        followed.path.unlink()
+        followed.append(BANNER)
+        followed.write(7, 8)
 
     assert [7, 8] == followed.poll()
 
@@ -148,10 +144,9 @@ def test_an_empty_file_after_a_rotation(followed):
     followed.grow(1, 2)
     followed.rotate()
     followed.poll()
-    stopped = followed.stop()
-    followed.write(3, path=followed.named(".1"))
-    followed.write(4)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(3, path=followed.named(".1"))
+        followed.write(4)
 
     assert [3, 4] == followed.poll()
 
@@ -163,11 +158,10 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     log.write(91, path=log.named(".bak"))
     log.grow(1)
     shutil.copy(log.path, log.named("-20251121"))
-    stopped = log.stop()
-    log.write(2)
-    log.rotate()
-    log.write(3)
-    log.start(stopped)
+    with log.away():
+        log.write(2)
+        log.rotate()
+        log.write(3)
 
     assert [2, 3] == log.poll()
 
@@ -175,14 +169,13 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
 def test_hundreds_of_rotated_files(log):
     """T32: a folder with 500 rotated files does not make the daemon open them all."""
     log.grow(1)
-    stopped = log.stop()
-    log.write(2)
-    for number in range(500, 1, -1):
-        log.named(f".{number}").touch()
-        os.utime(log.named(f".{number}"), (5000, 5000))
-    log.path.rename(log.named(".1"))
-    log.write(3)
-    log.start(stopped)
+    with log.away():
+        log.write(2)
+        for number in range(500, 1, -1):
+            log.named(f".{number}").touch()
+            os.utime(log.named(f".{number}"), (5000, 5000))
+        log.path.rename(log.named(".1"))
+        log.write(3)
 
     assert [2, 3] == log.poll()
     assert len(os.listdir("/proc/self/fd")) < 64
@@ -191,13 +184,12 @@ def test_hundreds_of_rotated_files(log):
 def test_what_is_no_file_among_the_rotated_ones(followed):
     """T18: a folder and a dangling link that are named like rotated files are passed at the start."""
     followed.grow(1)
-    stopped = followed.stop()
-    followed.rotate()
-    followed.write(2)
-    followed.named(".1").unlink()
-    followed.named(".1").mkdir()
-    followed.named(".2").symlink_to("nowhere")
-    followed.start(stopped)
+    with followed.away():
+        followed.rotate()
+        followed.write(2)
+        followed.named(".1").unlink()
+        followed.named(".1").mkdir()
+        followed.named(".2").symlink_to("nowhere")
 
     assert [2] == followed.poll()
     assert [] == followed.poll()

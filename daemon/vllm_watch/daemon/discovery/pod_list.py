@@ -200,7 +200,6 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 def _pod(pod: ApiPod) -> Pod:
-    """Return what is needed of a pod."""
     meta, status = pod.metadata, pod.status or PodStatus()
     if meta is None or meta.name is None or meta.uid is None:
         raise ValueError("a pod without a name")

@@ -77,10 +77,6 @@ class ProcessDetails:
         config = self._text_within(pid, path)
         return None if config is None else parse_arguments(arguments, config)
 
-    def user(self, pid: int) -> int | None:
-        """Return the number of the user that a process runs as."""
-        return self._files.user(pid)
-
     def owner(self, pid: int) -> Owner:
         """Return the unit or container that a process runs in."""
         return owner_of(self._files.text(pid, "cgroup"))
@@ -122,7 +118,7 @@ class Proc:
     """
 
     def __init__(self, root: Path = Path("/proc")) -> None:
-        files = self._files = ProcFiles(root)
+        self.files = files = ProcFiles(root)
         self.table = ProcessTable(files)
         self.details = ProcessDetails(files)
         self.open_files = OpenFiles(files)
@@ -130,4 +126,4 @@ class Proc:
 
     def pid_namespace(self) -> str:
         """Return the namespace in which this process has its number, empty if it cannot be read."""
-        return self._files.link(OWN, "ns/pid")
+        return self.files.link(OWN, "ns/pid")

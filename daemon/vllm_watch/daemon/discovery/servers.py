@@ -126,7 +126,7 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
     details, processes = proc.details, machine.listed.processes
     read, environment = details.command(pid), details.environment(pid)
     command = _with_count(read or root.command or ServeCommand(), tree)
-    number = details.user(pid)
+    number = proc.files.user(pid)
     user = "another user" if number is None else user_name(number)
     owner = details.owner(pid)
     view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)

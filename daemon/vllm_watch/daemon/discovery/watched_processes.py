@@ -197,7 +197,6 @@ class WatchedProcesses:
         return "no process of this machine is this server for certain"
 
     def _list(self, servers: Sequence[ServerConfig], now: float) -> None:
-        """Find the servers' processes."""
         self._servers, self._listed_at, self._list_due = servers, now, now + LIST_SECONDS
         self._seen = {server.name for server in servers} & (self._seen | self._found.keys())
         try:

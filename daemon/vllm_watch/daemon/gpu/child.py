@@ -96,7 +96,6 @@ class Driver:
             self._unopened[number] = error.value
 
     def _read(self, device: Device, *, wholly: bool) -> list[dict[str, Any]]:
-        """Return the readings of a GPU and of its instances."""
         if wholly:
             self._instances[device] = list(device.instances())
         instances = [each.read(wholly=wholly) for each in self._instances[device]]

@@ -128,12 +128,7 @@ class CutLines:
         self._sure_streams = set()
 
     def line(self, entry: JournalEntry) -> bytes | None:
-        """
-        Return the line that an entry holds or completes; `shortened` if it was cut.
-
-        Args:
-            entry: The next entry. If it is only a piece of a line, nothing is returned.
-        """
+        """Return the line that an entry holds or completes, `shortened` if it was cut; of a piece of one nothing."""
         first_bytes = self._cut_streams.pop(entry.stream, None)
         if first_bytes is None and not self._starts_line(entry.stream):
             first_bytes = b""
@@ -256,11 +251,8 @@ class JournalReader:
         """
         Return the messages in lines of journalctl's output that end at the cursor; nothing is counted.
 
-        Args:
-            lines: The lines, the oldest first.
-            now: The time.
-            ahead: By how many seconds the wall clock is ahead of that of `now`.
-            is_cut: Whether there may be lines before them: the first one may continue a record.
+        `ahead` is by how many seconds the wall clock is ahead of that of `now`. If the lines are cut, there may be some
+        before them, and the first one may continue a record.
         """
         past = JournalReader(make_reader=self._make_reader)
         past.backlog = Backlog(math.inf, ahead, is_history=True)
