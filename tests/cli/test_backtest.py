@@ -20,7 +20,7 @@ from tests.support.recordings import RECORDINGS, log_file, log_of, recording
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.replay.recording import MetricsRead, Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.daemon.state.kept_facts import CommandLine
 

@@ -20,7 +20,7 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter
 from vllm_watch.cli.commands.source_options import parse_zone
 from vllm_watch.daemon.support.errors import FileError, UsageError
 

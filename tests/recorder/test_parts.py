@@ -22,15 +22,14 @@ from tests.support.recording_files import STARTED, as_file, header
 from tests.support.recordings import recording
 from tests.support.waiting import HandClock, until
 
-from vllm_watch.analysis.recorder import running_command, server_recorder
-from vllm_watch.analysis.recorder.benchmark_results import ResultFiles
+from vllm_watch.analysis.recorder import server_recorder
 from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import PrivateText
+from vllm_watch.analysis.recorder.recorded_command import KEPT_END, KEPT_START, KeptOutput, ResultFiles, RunningCommand
 from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
-from vllm_watch.analysis.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
 from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources, Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.cli.commands.record import view_of
@@ -223,7 +222,7 @@ class TestCommand:
 
     def test_one_that_ignores_signals_is_killed(self, monkeypatch, tmp_path):
         """After its patience SIGTERM follows SIGINT, and SIGKILL follows that."""
-        monkeypatch.setattr(running_command, "PATIENCE", 0.2)
+        monkeypatch.setattr(recorded_command, "PATIENCE", 0.2)
         ready = tmp_path / "ready"
         script = (
             "import signal, sys, time\nfor number in (2, 15): signal.signal(number, signal.SIG_IGN)\n"

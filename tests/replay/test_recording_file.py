@@ -34,15 +34,16 @@ from vllm_watch.analysis.replay.recording import (
     is_recording,
 )
 from vllm_watch.analysis.replay.recording_lines import (
+    MAX_HELD,
     Command,
     Header,
     RecordedGpu,
     RecordedGpus,
+    RecordingWriter,
     Sources,
     command_line,
     decode_header,
 )
-from vllm_watch.analysis.replay.recording_writer import MAX_HELD, RecordingWriter
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, Sources
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, RecordingWriter, Sources
 from vllm_watch.daemon.state.kept_facts import CommandLine
 
 

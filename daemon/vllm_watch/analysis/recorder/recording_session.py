@@ -15,8 +15,15 @@ from typing import IO
 
 from vllm_watch import __version__
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line, recorded_gpus
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import (
+    FORMAT,
+    Command,
+    Header,
+    RecordingWriter,
+    Sources,
+    command_line,
+    recorded_gpus,
+)
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
@@ -55,12 +62,7 @@ class Counts:
 
 
 def create_file(path: Path, *, force: bool) -> IO[bytes]:
-    """
-    Create the file of a recording.
-
-    Raises:
-        FileError: It is there already and `force` is not given, or cannot be written.
-    """
+    """Create the file of a recording; `FileError` if it is there already without `force`, or cannot be written."""
     try:
         return path.open("wb" if force else "xb")
     except FileExistsError:
@@ -77,19 +79,7 @@ def sources_of(server: ServerConfig, gpu_interval: float | None, private: Privat
 
 
 class RecordingSession:
-    """
-    A recording that is being written. Its methods may be called from any thread.
-
-    Args:
-        file: The file, empty; `end` closes it.
-        servers: What is recorded of each server, by its name.
-        clock: The time.
-        removed_kinds: The kinds of private data that are removed.
-        stop: Set when recording cannot go on.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
+    """A recording that is being written, from any thread; `stop` is set when it cannot go on. `end` closes the file."""
 
     def __init__(
         self,
