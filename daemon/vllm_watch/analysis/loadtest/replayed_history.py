@@ -23,7 +23,8 @@ from vllm_watch.analysis.loadtest.history_builder import (
 from vllm_watch.analysis.loadtest.load_test import Event
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERATED, EnergyReading, ServerHistory
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
-from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, RecordedSources, Recording
+from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
+from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes
@@ -200,7 +201,7 @@ def read_recording(
     """Return the history of one server of a recording."""
     sources = recording.sources[server]
     # Of a server of which only the log was recorded it is the same as that of its log in a file.
-    replay = LogReplay(server) if sources.interval is None else _Replay(server, sources)
+    replay = LogReplay(server) if sources.scrape_interval is None else _Replay(server, sources)
     log = LogBytes()
     for event in recording.events(server):
         at = recording.started + event.at
@@ -225,7 +226,7 @@ def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
 class _Replay:
     """Replays a server whose /metrics was recorded: each scrape is a point."""
 
-    def __init__(self, name: str, sources: RecordedSources) -> None:
+    def __init__(self, name: str, sources: Sources) -> None:
         self._state = ServerState(sources.settings(name))
         self._cost_per_hour = sources.cost_per_hour
         self._energy: EnergyReading | None = None

@@ -232,9 +232,9 @@ def distinct_names(paths: Sequence[str]) -> dict[str, str]:
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
     name = _stem(str(recording.path))
     for result in recording.benchmarks:
-        source = f"{recording.path}: {result.name}"
+        source = f"{recording.path}: {result.file}"
         runs = read_client_runs(result.content, source, objective=options.objective, zone=options.zone)
-        short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.name)}"
+        short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.file)}"
         yield from (msgspec.structs.replace(run, name=run.name.replace(source, short)) for run in runs)
 
 

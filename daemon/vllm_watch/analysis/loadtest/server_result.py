@@ -216,7 +216,7 @@ def _bucket(histogram: Histogram, quantile: float) -> tuple[float | None, float 
 
 
 def _requests(growth: Growth) -> tuple[int | None, int | None]:
-    """Return how many requests were answered, and how many were not: an aborted one has no status, an error has both."""
+    """Return how many requests were answered and how many were not: an aborted one has no status, an error has both."""
     by_reason, by_status = growth.labelled(FINISHED), growth.labelled(HTTP_REQUESTS)
     refused = sum(count for status, count in by_status.items() if status in {"4xx", "5xx"})
     if not by_reason:

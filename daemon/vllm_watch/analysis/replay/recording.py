@@ -32,9 +32,7 @@ from vllm_watch.analysis.replay.recording_lines import (
 )
 from vllm_watch.daemon.catalog.reasons import METRICS, MetricsReason
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.metric_names import PROCESS_START
 
 

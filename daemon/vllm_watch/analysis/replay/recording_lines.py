@@ -32,8 +32,8 @@ from __future__ import annotations
 
 import lzma
 
-from collections.abc import Callable, Mapping
-from typing import IO, Annotated, Any, TypeAlias
+from collections.abc import Mapping
+from typing import IO, Annotated, TypeAlias
 
 import msgspec
 
@@ -72,10 +72,14 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_per_hour: Annotated[float, msgspec.Meta(gt=0, le=1e15)] | None = None
     command_line: CommandLine | None = None
 
+    @property
+    def command(self) -> CommandFacts:
+        """The facts on its command line, as far as it was known."""
+        return CommandFacts() if self.command_line is None else self.command_line.facts
+
     def settings(self, name: str) -> ServerSettings:
         """Return what the state of a recorded server is configured with."""
-        command = CommandFacts() if self.command_line is None else self.command_line.facts
-        return ServerSettings(name, self.log, self.scrape_interval, command=command)
+        return ServerSettings(name, self.log, self.scrape_interval, command=self.command)
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -84,7 +84,7 @@ def run_recording(
     """
     replayed = ReplayedServer(state, recording.started)
     sources = recording.sources[server_name(recording, server)]
-    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.interval or 0.0)
+    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.scrape_interval or 0.0)
     number = int(moment / step)
     for event in recording.events(server):
         while moment < event.at:
