@@ -91,6 +91,18 @@ def test_what_was_listed_stays_while_nothing_can_be_listed(thread, listing, erro
     assert listing.closed == 1
 
 
+def test_the_connection_ends_with_the_thread(listing):
+    """A thread that is asked to stop closes its connection, though nobody waits for its end."""
+    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None, open_lister=listing.open)
+    thread.follow(CONFIG)
+    until(lambda: thread.status().reason == "ok")
+
+    thread.request_stop()
+
+    until(lambda: not thread.thread.is_alive())
+    assert (listing.opened, listing.closed) == (1, 1)
+
+
 def test_a_fault_of_ours_is_counted(thread, listing):
     """What nobody foresaw is an internal error of this part, and the next list is made."""
     poll(thread, listing, RuntimeError("a fault of ours"))

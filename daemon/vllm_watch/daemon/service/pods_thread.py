@@ -142,6 +142,7 @@ class PodsThread(ServiceThread):
             self.heartbeat.beat()
             wait = IDLE_SECONDS if config is None else min(IDLE_SECONDS, max(due - self._clock.now(), 0.0))
             is_woken = not self._stop.is_set() and self._clock.wait(self._wake, wait)
+        self._drop_lister()  # Here, not in `join`: it may still be listing then.
 
     def _forget(self) -> None:
         """Let go of everything: nothing is listed any more."""
