@@ -23,7 +23,6 @@ from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording, with_start_moved
-from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.demo import Player, StandIn
 from vllm_watch.daemon.state.server import ServerState
@@ -386,7 +385,7 @@ class TestServers:
         names = {name: [type(event) for event in read.events(name)] for name in read.servers}
         assert {f"127.0.0.1:{recorded.server.port}", "second"} == set(names)
         assert [LogWritten] == names["second"]
-        assert Sources(log=True) == read.sources["second"]
+        assert (True, None) == (read.sources["second"].log, read.sources["second"].scrape_interval)
 
     @pytest.mark.needs_module("pynvml")
     def test_their_gpus_are_read(self, recorded, fake_nvml):

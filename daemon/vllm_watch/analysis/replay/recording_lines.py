@@ -213,7 +213,7 @@ def _recorded(gpu: ServerGpu) -> RecordedGpu:
         known = {name: getattr(gpu.reading, name) for name in RecordedGpuReading.__struct_fields__}
         values = {" ".join(key): value for key, value in gpu.reading.values.items()}
         reading = RecordedGpuReading(**{**known, "values": values})
-    return RecordedGpu(**{**gpu._asdict(), "reading": reading})
+    return RecordedGpu(gpu.gpu, gpu.how, gpu.is_shared, gpu.memory, gpu.other_memory, reading)
 
 
 def _server_gpu(gpu: RecordedGpu) -> ServerGpu:
