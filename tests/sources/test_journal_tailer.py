@@ -108,16 +108,6 @@ def is_child_over(journal):
     return lambda: journal.tail._journal._child is None and journal.tail._history_run is None
 
 
-def test_a_first_start_reads_the_last_lines_as_history(journal):
-    """Lines from before the start are history, with the journal's own time, and not counted."""
-    journal.prints(entry(stats_line(1), 1, START - 50), entry(stats_line(2), 2, START - 40))
-    journal.poll_until(lambda: journal.tail.cursor == "c2")
-
-    assert ([1, 2], []) == (journal.history, journal.found)
-    assert [START - 50, START - 40] == journal.times
-    assert (0, 0) == (journal.counts.lines, journal.counts.size)
-
-
 def test_lines_after_the_start_are_live(journal):
     """A line from after the start is counted, with the time of its arrival."""
     journal.prints(entry(stats_line(1), 1, START - 50))
@@ -418,6 +408,7 @@ def test_of_each_entry_only_a_whole_line_is_believed(journal, messages, expected
 def test_bad_json_is_skipped_and_counted(journal):
     """What is no entry is counted in bytes, and does not stop what follows."""
     bad = [b"-- No entries --", b"{", b'{"MESSAGE":"no cursor"}', b"[" * 100_000, b'{"__CURSOR":"c","\xff":1}']
+    bad += [b'{"__CURSOR":"%s","__REALTIME_TIMESTAMP":"1"}' % cursor for cursor in (b"", b"c\\u0000")]
     no_time = entry("x", 1).replace(b'"__REALTIME_TIMESTAMP": "', b'"__REALTIME_TIMESTAMP": "?').rstrip()
     journal.prints(*[line + b"\n" for line in [*bad, no_time]], entry(stats_line(2), 2))
     journal.poll_until(lambda: journal.tail.cursor == "c2")

@@ -164,10 +164,11 @@ class Device:
             raise record
         return record
 
-    def open(self, cursor=None, boot="b0"):
+    def open(self, cursor=None):
         """Start to read; at `START` the machine has run for 1,000 s."""
-        since = Boot(boot, lambda: 1000.0)
-        return Kmsg(str(self.path), cursor=cursor, wall=lambda _moment: START, boot=since, read=self.reads)
+        since = Boot("b0", lambda: 1000.0)
+        self.log = Kmsg(str(self.path), cursor=cursor, wall=lambda _moment: START, boot=since, read=self.reads)
+        return self.log
 
 
 def record(number, at, message=XID, priority=3):
@@ -178,7 +179,9 @@ def record(number, at, message=XID, priority=3):
 @pytest.fixture
 def device(tmp_path):
     """A device without records."""
-    return Device(tmp_path)
+    made = Device(tmp_path)
+    yield made
+    made.log.close()
 
 
 def found(lines):
@@ -195,7 +198,6 @@ def test_kmsg_s_old_records_are_history(device):
 
     assert [(3, False)] == found(log.poll(START + 5))
     assert ("b0 9", "ok", False) == (log.cursor, log.reason, log.has_more)
-    log.close()
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,6 @@ def test_kmsg_resumes_within_one_boot(device, cursor, is_history):
 
     assert is_history == [line.is_history for line in log.poll(START)]
     assert "b0 9" == log.cursor
-    log.close()
 
 
 def test_records_that_were_overwritten_are_passed_over(device):
@@ -224,7 +225,6 @@ def test_records_that_were_overwritten_are_passed_over(device):
     ]
 
     assert [(1, False), (2, False)] == found(log.poll(START + 3))
-    log.close()
 
 
 def test_only_the_kernel_s_records_count(device):
@@ -239,7 +239,6 @@ def test_only_the_kernel_s_records_count(device):
     ]
 
     assert ["NVRM: a\nNVRM: b\\x0a", "c;d"] == [line.text for line in log.poll(START + 3)]
-    log.close()
 
 
 def test_a_device_that_fails_is_opened_again(device):
@@ -254,7 +253,6 @@ def test_a_device_that_fails_is_opened_again(device):
     assert [] == log.poll(START + 2)
     assert [(5, False)] == found(log.poll(START + 60))
     assert "ok" == log.reason
-    log.close()
 
 
 @pytest.mark.parametrize(("number", "reason"), [(errno.ENOENT, "not_found"), (errno.EPERM, "permission_denied")])

@@ -207,20 +207,14 @@ def _socket(view: ProcessView, output: Output) -> LogPlace:
     return LogPlace(journal=unit)
 
 
-def _terminal(_view: ProcessView, output: Output) -> LogPlace:
-    return _nowhere(f"Its output goes to a terminal ({output.path}) and is kept nowhere: {START_APPENDING}")
-
-
-def _null(_view: ProcessView, _output: Output) -> LogPlace:
-    return _nowhere(f"Its output is discarded (/dev/null): {START_APPENDING}")
-
-
-def _closed(_view: ProcessView, _output: Output) -> LogPlace:
-    return _nowhere(f"Its standard output is closed: {START_APPENDING}")
-
-
-def _other(_view: ProcessView, output: Output) -> LogPlace:
-    return _nowhere(f"Its output goes to {output.path}, which is not a file: {START_APPENDING}")
+def _kept_nowhere(_view: ProcessView, output: Output) -> LogPlace:
+    what = {
+        "terminal": f"Its output goes to a terminal ({output.path}) and is kept nowhere",
+        "null": "Its output is discarded (/dev/null)",
+        "closed": "Its standard output is closed",
+        "other": f"Its output goes to {output.path}, which is not a file",
+    }
+    return _nowhere(f"{what[output.kind]}: {START_APPENDING}")
 
 
 def _denied(view: ProcessView, _output: Output) -> LogPlace:
@@ -243,12 +237,12 @@ def _name_of(output: Output) -> str:
 
 
 _PLACES: dict[str, Callable[[ProcessView, Output], LogPlace]] = {
-    "closed": _closed,
+    "closed": _kept_nowhere,
     "denied": _denied,
     "file": _file,
-    "null": _null,
-    "other": _other,
+    "null": _kept_nowhere,
+    "other": _kept_nowhere,
     "pipe": _pipe,
     "socket": _socket,
-    "terminal": _terminal,
+    "terminal": _kept_nowhere,
 }

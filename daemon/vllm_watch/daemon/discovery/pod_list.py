@@ -36,7 +36,7 @@ from lightkube.resources.core_v1 import Pod as ApiPod
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort, PodsError
-from vllm_watch.daemon.support.errors import causes_of
+from vllm_watch.daemon.support.errors import reason_by_cause
 
 
 TIMEOUT = 8.0
@@ -148,17 +148,9 @@ def _reasons() -> Iterator[None]:
     except httpx2.HTTPStatusError as error:
         raise PodsError(_BY_STATUS.get(error.response.status_code, "api_error")) from error
     except (httpx2.HTTPError, OSError) as error:
-        raise PodsError(_reason(error), str(error)) from error
+        raise PodsError(reason_by_cause(error, _CAUSES) or "unreachable", str(error)) from error
     except _UNREADABLE as error:
         raise PodsError("no_kubernetes", type(error).__name__) from error
-
-
-def _reason(error: BaseException) -> KubernetesReason:
-    causes = tuple(causes_of(error))
-    for types, reason in _CAUSES:
-        if any(isinstance(cause, types) for cause in causes):
-            return reason
-    return "unreachable"
 
 
 class _BoundedTransport(httpx2.HTTPTransport):

@@ -59,32 +59,44 @@ class Environment(NamedTuple):
     configures_logging: bool = True
 
 
-class ProcessDetails:
-    """Reads about single processes."""
+class Proc:
+    """
+    The process table.
 
-    def __init__(self, files: ProcFiles) -> None:
-        self._files = files
+    Args:
+        root: Where it is mounted.
+    """
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self.files = files = ProcFiles(root)
+        self.table = ProcessTable(files)
+        self.open_files = OpenFiles(files)
+        self.networks = Networks(files)
+
+    def pid_namespace(self) -> str:
+        """Return the namespace in which this process has its number, empty if it cannot be read."""
+        return self.files.link(OWN, "ns/pid")
 
     def command(self, pid: int) -> ServeCommand | None:
         """Return a server's options, with those of its own configuration file; `None` if one cannot be read."""
-        arguments = arguments_of(self._files.arguments(pid))
+        arguments = arguments_of(self.files.arguments(pid))
         if arguments is None:
             return None
         command = parse_arguments(arguments)
         if command.config_file is None:
             return command
-        path = str(Path(self._files.link(pid, "cwd"), command.config_file))
+        path = str(Path(self.files.link(pid, "cwd"), command.config_file))
         config = self._text_within(pid, path)
         return None if config is None else parse_arguments(arguments, config)
 
     def owner(self, pid: int) -> Owner:
         """Return the unit or container that a process runs in."""
-        return owner_of(self._files.text(pid, "cgroup"))
+        return owner_of(self.files.text(pid, "cgroup"))
 
     def environment(self, pid: int) -> Environment | None:
         """Return a process's environment, `None` if it may not be read."""
         try:
-            content = self._files.read(pid, "environ")
+            content = self.files.read(pid, "environ")
         except OSError:
             return None
         entries = dict(entry.partition(b"=")[::2] for entry in content.split(b"\0"))
@@ -99,7 +111,7 @@ class ProcessDetails:
     def _text_within(self, pid: int, path: str) -> str | None:
         """Return the content of a process's file, by the path that the file has for that process."""
         try:
-            return self._files.read(pid, f"root{path}").decode(errors="replace")
+            return self.files.read(pid, f"root{path}").decode(errors="replace")
         except OSError:
             return None
 
@@ -107,23 +119,3 @@ class ProcessDetails:
 def _level(value: bytes) -> str:
     level = value.decode(errors="replace").upper()
     return level if level in {"DEBUG", "WARNING", "ERROR", "CRITICAL"} else "INFO"
-
-
-class Proc:
-    """
-    The process table.
-
-    Args:
-        root: Where it is mounted.
-    """
-
-    def __init__(self, root: Path = Path("/proc")) -> None:
-        self.files = files = ProcFiles(root)
-        self.table = ProcessTable(files)
-        self.details = ProcessDetails(files)
-        self.open_files = OpenFiles(files)
-        self.networks = Networks(files)
-
-    def pid_namespace(self) -> str:
-        """Return the namespace in which this process has its number, empty if it cannot be read."""
-        return self.files.link(OWN, "ns/pid")

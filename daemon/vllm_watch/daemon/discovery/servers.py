@@ -123,12 +123,11 @@ class _Machine(NamedTuple):
 def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _Machine) -> DiscoveredServer | None:
     """Return what is known about a server; `None` if it has ended meanwhile, and what was read may be another's."""
     pid = root.pid
-    details, processes = proc.details, machine.listed.processes
-    read, environment = details.command(pid), details.environment(pid)
+    read, environment = proc.command(pid), proc.environment(pid)
     command = _with_count(read or root.command or ServeCommand(), tree)
     number = proc.files.user(pid)
     user = "another user" if number is None else user_name(number)
-    owner = details.owner(pid)
+    processes, owner = machine.listed.processes, proc.owner(pid)
     view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)
     place = log_place(view)
     sockets = proc.open_files.sockets(process.pid for process in tree)

@@ -75,7 +75,7 @@ class DrainingFiles:
             if data:
                 file.grown_at = now
                 batch = file.reader.read(file.log.framer.feed(data), ArrivalTimes(now))
-                self._counts.add_read(batch, len(data))
+                self._counts.add(lines=batch.lines, size=len(data))
                 batches.append(batch)
             elif now - file.grown_at >= ROTATE_WAIT and not (is_successor_empty and self._may_be_written(file)):
                 self._close(file)

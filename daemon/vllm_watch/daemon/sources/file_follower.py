@@ -257,7 +257,7 @@ class FileFollower:
         while reads and self._files[0] is log and (data := log.read()):
             reads -= 1
             batch = self._reader.read(log.framer.feed(data), log.times(now))
-            self._counts.add_read(batch, len(data))
+            self._counts.add(lines=batch.lines, size=len(data))
             batches.append(batch._replace(is_after_gap=True) if self._is_after_gap else batch)
             self._is_after_gap = False
             if len(data) < READ_SIZE and log is self.present:

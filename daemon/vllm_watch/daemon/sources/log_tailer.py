@@ -305,7 +305,8 @@ class LogTailer:
 
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
         """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""
-        self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+        is_other = isinstance(error, NotRegularError)
+        self._reason = "not_regular" if is_other else _REASONS.get(error.errno or 0, "read_error")
         if self._reason == "read_error" and error.errno not in self._logged_errors:
             self._logged_errors.add(error.errno)
             log.warning("tail.read_error", log=self._pattern, error=str(error))
@@ -327,10 +328,6 @@ class LogTailer:
 
 def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
     return ResumePoint(position.dated(0.0), position.read_until or stopped_at)
-
-
-def _reason(error: OSError) -> LogReason:
-    return _REASONS.get(error.errno or 0, "read_error")
 
 
 def _state(path: str) -> FileState | None:
