@@ -59,9 +59,10 @@ def listing():
 
 
 @pytest.fixture
-def thread(listing):
+def thread(listing, monkeypatch):
     """The thread, polled by hand."""
-    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None, open_lister=listing.open)
+    monkeypatch.setattr(pods_thread, "open_lister", listing.open)
+    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None)
     thread.start = lambda: None
     thread.follow(CONFIG)
     return thread
