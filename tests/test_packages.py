@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import vllm_watch
 import vllm_watch_parsers
@@ -69,6 +74,9 @@ IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog
 SCREENS = {"rich", "textual"}
 """What only the extra `top` brings: `top --once` works without it."""
 
+WITH_AN_EXTRA = {"google", "httpx2", "niquests", "rich"}
+"""What the dependencies of an extra bring, and is imported only beside them."""
+
 
 @functools.cache
 def imports(path):
@@ -117,6 +125,56 @@ def reached(graph, start):
         seen |= new
         waiting += new
     return seen
+
+
+def imported_at_run_time(path):
+    """Return the packages that a file imports other than for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_checkers = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if node in for_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def brought(name):
+    """Return the distributions that an installation of one brings without extras, itself included."""
+    try:
+        requirements = [Requirement(line) for line in requires(name) or ()]
+    except PackageNotFoundError:  # grafana-client puts a package of its own in urllib3's place.
+        requirements = []
+    wanted = [one.name for one in requirements if not one.marker or one.marker.evaluate({"extra": ""})]
+    return {canonicalize_name(name)}.union(*map(brought, wanted))
+
+
+def test_an_installation_brings_what_is_imported():
+    """What the product imports is Python's, our own, brought by the plain dependencies, or declared for an extra."""
+    ours = {"vllm_watch", "vllm_watch_parsers"}
+    declared = {canonicalize_name(Requirement(line).name) for line in requires("vllm-watch")}
+    installed = brought("vllm-watch") | declared
+    distributions = {
+        name: {*map(canonicalize_name, [name, *names])} for name, names in packages_distributions().items()
+    }
+    others = {
+        (name, path.name)
+        for path in [*DAEMON.rglob("*.py"), *PARSERS.rglob("*.py")]
+        for name in imported_at_run_time(path) - sys.stdlib_module_names - ours - WITH_AN_EXTRA
+    }
+
+    assert {"requests", "tornado"} <= {name for name, _ in others}
+    # A module of an extra that is not installed here has no distribution.
+    assert [] == [(name, path) for name, path in sorted(others) if not distributions.get(name, installed) & installed]
 
 
 def test_the_tree_shows_three_wings():

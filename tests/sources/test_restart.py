@@ -59,7 +59,8 @@ def test_rotated_beyond_retention_while_down(followed):
     followed.start(stopped)
 
     assert [11, 12, 13] == followed.poll()
-    assert 1 == followed.counts.files_lost
+    # A newer file may have the inode of the lost one, which then counts as truncated.
+    assert 1 == followed.counts.files_lost + followed.counts.truncations
 
 
 def test_rotated_and_compressed_while_down(followed):

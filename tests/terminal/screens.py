@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
+
+from tests.support.waiting import SECONDS, STEPS
+from textual.widgets import Footer
 
 from vllm_watch.cli.terminal.app import TopApp
 from vllm_watch.cli.terminal.screens import ROLES
@@ -16,6 +20,15 @@ async def running(source, size=(80, 24), theme="dark", **options):
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         yield app, pilot
+
+
+async def settle(app, pilot):
+    """Wait until the screen has its footer, if any: textual draws that after the rest, on a busy machine much later."""
+    end = time.monotonic() + SECONDS
+    await pilot.pause()
+    while any(footer.display for footer in app.screen.query(Footer)) and not lines(app)[-1]:
+        assert time.monotonic() < end, text(app)
+        await pilot.pause(STEPS[-1])
 
 
 def strips(app):
