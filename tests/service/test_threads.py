@@ -203,7 +203,8 @@ def test_every_thread_ends_and_closes_what_it_opened(is_awaited):
     for moment in range(50):
         thread = Opening(moment % 5, is_awaited=is_awaited)
         thread.start()
-        until(lambda thread=thread, turns=moment % 3: thread.turns >= turns)
+        turns = min(moment % 3, 1 + thread.wakes)
+        until(lambda thread=thread, turns=turns: thread.turns >= turns)
         thread.request_stop()
         thread.join()
         until(lambda thread=thread: thread.closed_by is not None)
