@@ -12,8 +12,7 @@ from tests.support.waiting import until
 
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodsError
 from vllm_watch.daemon.exposition.self_metrics import pods_metrics
 from vllm_watch.daemon.service import pods_thread
 from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister

@@ -18,7 +18,7 @@ from tests.support.waiting import SECONDS
 LIMITS: Mapping[str, tuple[str, ...]] = {
     "daemon.support.hang_guard": ("HANG_SECONDS",),
     "daemon.gpu.reader": ("PATIENCE",),
-    "analysis.recorder.running_command": ("PATIENCE", "OUTPUT_SECONDS"),
+    "analysis.recorder.recorded_command": ("PATIENCE", "OUTPUT_SECONDS"),
     "analysis.recorder.server_recorder": ("END_SECONDS",),
     "daemon.service.gpus": ("ANSWER_SECONDS",),
     "daemon.service.log_polling": ("CLOSE_SECONDS", "HANGS_AFTER"),

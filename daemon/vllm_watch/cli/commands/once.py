@@ -15,8 +15,7 @@ import click
 import msgspec
 
 from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
-from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
-from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
+from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
 from vllm_watch.daemon.config.model import Config

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vllm_watch.daemon.catalog.codes import POD_STATES
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import Config, KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodPlan, plan_pods, with_pods
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodPlan, PodsError, plan_pods, with_pods
 from vllm_watch.daemon.service.pods_thread import open_lister
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError

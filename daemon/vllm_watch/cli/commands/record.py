@@ -19,10 +19,17 @@ from typing import Any, NamedTuple, TextIO
 import click
 import msgspec
 
-from vllm_watch.analysis.recorder.benchmark_results import PRINTED, ResultFiles, printed_result, redact_benchmark
 from vllm_watch.analysis.recorder.private_text import KINDS, Kind, PrivateText
+from vllm_watch.analysis.recorder.recorded_command import (
+    CHECK_SECONDS,
+    PRINTED,
+    ResultFiles,
+    RunningCommand,
+    check_command,
+    printed_result,
+    redact_benchmark,
+)
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
-from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.cgroup import Owner
 from vllm_watch.daemon.discovery.open_files import OpenFiles, Output
+from vllm_watch.daemon.discovery.proc import Environment, Owner
 from vllm_watch.daemon.discovery.proc_files import is_readable
-from vllm_watch.daemon.discovery.process_details import Environment
 from vllm_watch.daemon.discovery.processes import Process
 from vllm_watch.daemon.sources.rotated_names import log_name
 from vllm_watch.daemon.support.printable import ReportLine

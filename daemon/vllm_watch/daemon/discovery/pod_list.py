@@ -35,8 +35,7 @@ from lightkube.resources.core_v1 import Pod as ApiPod
 
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort, PodsError
 from vllm_watch.daemon.support.errors import causes_of
 
 
@@ -201,7 +200,6 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 def _pod(pod: ApiPod) -> Pod:
-    """Return what is needed of a pod."""
     meta, status = pod.metadata, pod.status or PodStatus()
     if meta is None or meta.name is None or meta.uid is None:
         raise ValueError("a pod without a name")

@@ -106,6 +106,21 @@ class PodPlan(NamedTuple):
         return {state: counted[state] for state in POD_STATES}
 
 
+class PodsError(Exception):
+    """
+    The pods cannot be listed.
+
+    Args:
+        reason: Why, from a closed list.
+        said: What Kubernetes or the library says about it, for the daemon's log and `check`; empty if nothing.
+    """
+
+    def __init__(self, reason: KubernetesReason, said: str = "") -> None:
+        super().__init__(reason)
+        self.reason: KubernetesReason = reason
+        self.said = said
+
+
 class PodsStatus(NamedTuple):
     """
     How listing the pods goes.

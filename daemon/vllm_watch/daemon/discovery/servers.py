@@ -19,8 +19,8 @@ from vllm_watch.daemon.discovery.address import address_of
 from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
 from vllm_watch.daemon.discovery.network import PublishedPort
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.process_details import Environment, user_name
+from vllm_watch.daemon.discovery.proc import Environment, Proc
+from vllm_watch.daemon.discovery.proc_files import user_name
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.support.printable import ReportLine
 
@@ -126,7 +126,7 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
     details, processes = proc.details, machine.listed.processes
     read, environment = details.command(pid), details.environment(pid)
     command = _with_count(read or root.command or ServeCommand(), tree)
-    number = details.user(pid)
+    number = proc.files.user(pid)
     user = "another user" if number is None else user_name(number)
     owner = details.owner(pid)
     view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)

@@ -26,8 +26,7 @@ from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, Place, places
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
-from vllm_watch.daemon.sources.log_tailer import LogTailer
-from vllm_watch.daemon.sources.tailers import Tailer, tailer_of
+from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.hang_guard import HangGuard

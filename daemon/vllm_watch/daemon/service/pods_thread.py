@@ -17,8 +17,7 @@ import structlog
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.discovery.pods import PodPlan, PodsStatus, plan_pods
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import PodPlan, PodsError, PodsStatus, plan_pods
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors

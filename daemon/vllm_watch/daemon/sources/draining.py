@@ -29,12 +29,7 @@ class _DrainingFile:
 
 
 class DrainingFiles:
-    """
-    Reads what is still written to files that have a successor, and closes those that nobody writes to any more.
-
-    Args:
-        counts: Counts what is read and lost.
-    """
+    """Reads what is still written to files that have a successor; closes those that nobody writes to any more."""
 
     def __init__(self, counts: ReadCounts) -> None:
         self._counts = counts
@@ -62,10 +57,8 @@ class DrainingFiles:
         """
         Read a piece of each file that has grown.
 
-        Args:
-            now: The time.
-            is_successor_empty: Whether only the path's present file comes after the newest one, and is empty: the
-                writer is then silent or has not opened it yet.
+        If only the path's present file comes after the newest one, and is empty, the writer is silent or has not opened
+        it yet.
         """
         batches: list[LogBatch] = []
         for file in list(self._files):

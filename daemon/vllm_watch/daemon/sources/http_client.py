@@ -167,6 +167,14 @@ class HttpClient:
             self._running.release()
 
 
+def check_answer(response: requests.Response, reasons: Mapping[int, RequestReason]) -> None:
+    """Raise `RequestError` if an answer is not what was asked for, by its status, or is compressed."""
+    status = response.status_code
+    if status != requests.codes.ok:
+        raise RequestError("redirect" if 300 <= status < 400 else reasons.get(status, "http_error"))
+    refuse_encoded(response)
+
+
 def refuse_encoded(response: requests.Response) -> None:
     """Raise `RequestError` if a body is compressed: that was not asked for, and it could be of any size."""
     codings = response.headers.get("Content-Encoding", "").split(",")
@@ -342,7 +350,6 @@ def _tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def _reason(error: BaseException) -> RequestReason:
-    """Return why no answer came."""
     for types, reason in _CAUSES:
         if _is_caused_by(error, types):
             return reason

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
-from vllm_watch.daemon.sources.journal_entries import KERNEL_FIELDS, JournalEntry, parse_entry
-from vllm_watch.daemon.sources.journal_reader import Backlog
+from vllm_watch.daemon.sources.journal_reader import KERNEL_FIELDS, Backlog, JournalEntry, parse_entry
 from vllm_watch.daemon.sources.journalctl import JournalFollower
 from vllm_watch.daemon.state.xid_events import KernelLine
-from vllm_watch.daemon.support.restart_delay import RestartDelay
+from vllm_watch.daemon.support.clock import RestartDelay
 
 
 JOURNAL, NEVER = "journal", "never"

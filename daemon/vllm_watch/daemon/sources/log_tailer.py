@@ -20,14 +20,17 @@ from typing import NamedTuple
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.sources.checkpoint import FilePosition, may_name
+from vllm_watch.daemon.sources.checkpoint import FilePosition, Loaded, may_name
 from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_file import FileId, FileState, NotRegularError, ReadCounts, file_state
 from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
 from vllm_watch.daemon.sources.rotation import ResumePoint
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
 from vllm_watch.daemon.state.snapshot import LogStatus, WatchMode
+from vllm_watch.daemon.support.clock import Clock
 
 
 log = structlog.get_logger("vllm_watch.tail")
@@ -343,3 +346,34 @@ def _modified(path: str) -> float:
         return os.stat(path).st_mtime
     except OSError:
         return 0.0
+
+
+Tailer = LogTailer | JournalTailer
+
+
+def tailer_of(
+    config: ServerConfig,
+    before: Loaded,
+    clock: Clock,
+    make_reader: Callable[[], LogReader] = LogReader,
+    *,
+    max_reads: int = MAX_READS,
+) -> Tailer:
+    """
+    Return what follows a server's log.
+
+    Args:
+        config: The server, which has a log.
+        before: How far an earlier run has read it.
+        clock: The time.
+        make_reader: Returns a reader of the lines.
+        max_reads: Pieces of a file that are read in one poll.
+    """
+    if config.journal is not None:
+        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
+        cursor = cursors[0] if cursors else None
+        return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
+    if config.log is None:
+        raise ValueError(f"server {config.name} has no log")
+    files = before.positions.files
+    return LogTailer(config.log, files, before.written, clock.wall, make_reader, max_reads=max_reads)

@@ -24,7 +24,7 @@ from vllm_watch.daemon.sources.http_client import (
     RequestError,
     TlsOptions,
     body_pieces,
-    refuse_encoded,
+    check_answer,
 )
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.support.clock import Clock
@@ -141,7 +141,7 @@ class Prober:
         headers = {**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM}
         start = time.monotonic()
         with self._client.send("POST", self._target.url, headers, msgspec.json.encode(wanted)) as response:
-            _check(response)
+            check_answer(response, _STATUS_REASONS)
             if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
             return _first_token_at(response) - start
@@ -150,7 +150,7 @@ class Prober:
         """Return the first name that the server lists."""
         url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
         with self._client.send("GET", url, headers) as response:
-            _check(response)
+            check_answer(response, _STATUS_REASONS)
             body = b"".join(body_pieces(response, _PIECE, MAX_MODELS))
         try:
             models = msgspec.json.decode(body, type=_Models).data
@@ -159,15 +159,6 @@ class Prober:
         if not models or not 0 < len(models[0].id) <= MAX_MODEL_NAME:
             raise RequestError("model_unknown")
         return models[0].id
-
-
-def _check(response: requests.Response) -> None:
-    status = response.status_code
-    if 300 <= status < 400:
-        raise RequestError("redirect")
-    if status != requests.codes.ok:
-        raise RequestError(_STATUS_REASONS.get(status, "http_error"))
-    refuse_encoded(response)
 
 
 def _first_token_at(response: requests.Response) -> float:

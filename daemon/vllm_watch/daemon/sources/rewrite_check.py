@@ -3,7 +3,7 @@
 Whether the bytes that were read of a file are still in it.
 
 This module detects a truncation, also in files that have holes. A file that was truncated and filled again may be as
-long as before, or longer: only its bytes differ. What the daemon does then is in `truncation`.
+long as before, or longer: only its bytes differ. What is done then is in `file_follower`.
 """
 
 from __future__ import annotations
