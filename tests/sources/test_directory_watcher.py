@@ -18,8 +18,8 @@ from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.service import log_thread
-from vllm_watch.daemon.service.log_thread import LogThread
+from vllm_watch.daemon.service import log_polling
+from vllm_watch.daemon.service.log_polling import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources import directory_watcher as wake_module
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
@@ -128,7 +128,7 @@ LIMITED = """
     from vllm_watch.daemon.support.clock import SystemClock
     from vllm_watch.daemon.config.model import ServerConfig
     from vllm_watch.daemon.support.own_health import InternalErrors
-    from vllm_watch.daemon.service.log_thread import LogThread
+    from vllm_watch.daemon.service.log_polling import LogThread
     from vllm_watch.daemon.service.monitor import ServerMonitor
     from tests.support.logs import stats_line
     limit, folder = sys.argv[1], Path(sys.argv[2])
@@ -246,7 +246,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(log_thread, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(log_polling, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)

@@ -245,12 +245,12 @@ def _scrape(url: str) -> ScrapeResult:
 def _read_gpus(url: str) -> GpuUse:
     """Read the GPUs of a server of this machine once."""
     # Loads what finds processes: not for files.
-    from vllm_watch.daemon.service import gpu_once  # noqa: PLC0415
+    from vllm_watch.daemon.service import gpus  # noqa: PLC0415
     from vllm_watch.daemon.support.logging_setup import configure_log  # noqa: PLC0415
 
     configure_log("error")
     server = ServerConfig(name=DEFAULT_NAME, metrics=MetricsConfig(url=url))
-    return gpu_once.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
+    return gpus.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
 
 
 def _read_saved(file: str, end: float) -> ScrapeResult:
