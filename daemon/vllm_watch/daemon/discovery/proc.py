@@ -60,12 +60,7 @@ class Environment(NamedTuple):
 
 
 class Proc:
-    """
-    The process table.
-
-    Args:
-        root: Where it is mounted.
-    """
+    """The process table, wherever it is mounted."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.files = files = ProcFiles(root)

@@ -22,12 +22,7 @@ OWN = "self"
 
 
 class ProcFiles:
-    """
-    The files of ``/proc``.
-
-    Args:
-        root: Where it is mounted.
-    """
+    """The files of ``/proc``, wherever it is mounted."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = str(root)

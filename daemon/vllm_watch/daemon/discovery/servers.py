@@ -91,14 +91,7 @@ def server_processes(processes: Iterable[Process]) -> list[Process]:
 
 
 def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Discovery:
-    """
-    Return the servers among some processes.
-
-    Args:
-        proc: The process table.
-        listed: The processes that it has just listed.
-        host: The root of the host's files, where container runtimes keep logs.
-    """
+    """Return the servers among the processes just listed; container runtimes keep logs under the root `host`."""
     by_pid = {process.pid: process for process in listed.processes}
     published = proc.networks.published_ports(listed.processes)
     me = user_name(os.geteuid())

@@ -124,14 +124,7 @@ class Running(NamedTuple):
 
 
 class WatchedProcesses:
-    """
-    Finds the processes of watched servers, for all who ask: their threads wait for each other.
-
-    Args:
-        proc: The process table.
-        uptime: Returns the seconds since the machine's start.
-        hostname: The machine's name.
-    """
+    """Finds the processes of watched servers, for all who ask: their threads wait for each other."""
 
     def __init__(
         self, proc: Proc | None = None, uptime: Callable[[], float] = steady_seconds, hostname: str | None = None
@@ -151,14 +144,7 @@ class WatchedProcesses:
         """The servers that were found before: one that is not found any more has no processes."""
 
     def running(self, servers: Sequence[ServerConfig], now: float, *, anew: bool = False) -> Running | None:
-        """
-        Return the servers' processes; `None` if no server may run here.
-
-        Args:
-            servers: The servers.
-            now: The time.
-            anew: List the processes although that was done lately.
-        """
+        """Return the servers' processes, listed `anew` or lately; `None` if no server may run here."""
         here = this_machine(self._proc, self._hostname)
         if not any(map(here.may_run, servers)):
             return None
@@ -219,9 +205,7 @@ class WatchedProcesses:
         """
         Return those of the numbers that are still of the process that had them, `None` if they mean nothing here.
 
-        Args:
-            pids: The numbers in a reading.
-            age: How many seconds ago the driver was asked for them: a process that is younger is another one.
+        `age` is how many seconds ago the driver was asked for them: a process that is younger is another one.
         """
         if self._listed is None or self._mean_nothing(pids):
             return None

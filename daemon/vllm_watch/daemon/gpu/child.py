@@ -34,13 +34,7 @@ class RefusedError(Exception):
 
 
 class Driver:
-    """
-    The initialised library, and the GPUs that it shows. Raises `RefusedError` if it cannot be used.
-
-    Args:
-        nvml: The module.
-        now: The time, in seconds.
-    """
+    """The initialised library, and the GPUs that it shows. Raises `RefusedError` if it cannot be used."""
 
     def __init__(self, nvml: Nvml, now: float) -> None:
         self._nvml = nvml
@@ -55,12 +49,7 @@ class Driver:
         self._attach(now)
 
     def read(self, now: float) -> dict[str, Any]:
-        """
-        Return a message with a reading of all GPUs. Raises `RefusedError` if no call about any of them succeeds.
-
-        Args:
-            now: The time, in seconds.
-        """
+        """Return a message with a reading of all GPUs. Raises `RefusedError` if no call about any of them succeeds."""
         if self._is_broken and now - self._attached_at >= RENEW_SECONDS:
             self._require("nvmlShutdown")
             self._attach(now)

@@ -51,11 +51,9 @@ class Device:
     A GPU or an instance of one. Raises the module's NVMLError if not even its UUID can be read.
 
     Args:
-        nvml: The module.
         handle: What NVML knows it by.
         number: Its index, or that of the GPU that it is an instance of.
         last_of_links: What each link's counters were last, by UUID; kept here, also for when the GPU is opened anew.
-        is_instance: Whether it is a MIG instance.
 
     Attributes:
         codes: What calls returned in the last reading, beside success.
@@ -81,12 +79,7 @@ class Device:
         self._sources = _all_sources()
 
     def read(self, *, wholly: bool) -> dict[str, Any]:
-        """
-        Return what is known of it now, as a part of a message to the daemon.
-
-        Args:
-            wholly: Whether what is read seldom is read, too.
-        """
+        """Return what is known of it now, as a part of a message to the daemon; `wholly`: also what is read seldom."""
         self.codes = set()
         state: GpuState = "ok"
         values: Mapping[str, float] = {}

@@ -31,13 +31,7 @@ _LINE = re.compile(rf"GPU UUID:\s*({_UUID.pattern})\s*$", re.MULTILINE)
 
 
 class GpuPlaces:
-    """
-    Asks once where the GPUs are.
-
-    Args:
-        start: Starts the process, given a function that returns the time.
-        root: Where ``proc`` is.
-    """
+    """Asks once where the GPUs are."""
 
     def __init__(
         self,

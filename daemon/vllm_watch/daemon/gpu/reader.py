@@ -78,10 +78,6 @@ class ReaderProcess:
     It is never killed: in a call of the driver that could harm the GPU. It ends when its input does, at the latest when
     the call that it is in returns.
 
-    Args:
-        now: Returns the time.
-        command: The whole command.
-
     Attributes:
         changed: Set when it said something or ended.
     """
@@ -142,15 +138,7 @@ class ReaderProcess:
 
 
 class GpuReader:
-    """
-    Reads the GPUs. For one thread.
-
-    Args:
-        clock: The time.
-        start: Starts a child process, given a function that returns the time.
-        deadline: Seconds after which a call counts as hanging.
-        first_deadline: The same for the first reading of each child.
-    """
+    """Reads the GPUs, for one thread. The deadlines are the seconds after which a call counts as hanging."""
 
     def __init__(
         self,

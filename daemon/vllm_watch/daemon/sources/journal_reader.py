@@ -214,7 +214,6 @@ class JournalReader:
 
     Args:
         cursor: The entry after which reading starts, from an earlier run of the daemon, if there was one.
-        make_reader: Returns a reader of the lines.
 
     Attributes:
         cursor: Where a later run of the daemon resumes: the last entry that was read after which nothing was open.

@@ -27,10 +27,8 @@ class JournalTailer:
         cursor: Where to resume, from an earlier run; the last lines up to there, or of all without it, are history.
         command: How journalctl is called, before its options.
         wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
-        make_reader: Returns a reader of the lines.
 
     Attributes:
-        unit: The unit's name.
         has_lost_place: Whether the journal does not know the cursor of the earlier run.
     """
 

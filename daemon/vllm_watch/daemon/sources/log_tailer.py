@@ -356,16 +356,7 @@ def tailer_of(
     *,
     max_reads: int = MAX_READS,
 ) -> Tailer:
-    """
-    Return what follows a server's log.
-
-    Args:
-        config: The server, which has a log.
-        before: How far an earlier run has read it.
-        clock: The time.
-        make_reader: Returns a reader of the lines.
-        max_reads: Pieces of a file that are read in one poll.
-    """
+    """Return what follows the log of a server that has one, from where an earlier run has read it."""
     if config.journal is not None:
         cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
         cursor = cursors[0] if cursors else None

@@ -57,14 +57,9 @@ _EVENT_STREAM = "text/event-stream"
 
 class ProbeTarget(NamedTuple):
     """
-    Where to ask for a completion, and how.
+    Where to ask for a completion, and how: within `timeout` seconds for all, with a key that is read for every probe.
 
-    Args:
-        url: Where completions are.
-        timeout: Seconds for the whole probe.
-        api_key_file: Holds the key to send; read again for every probe.
-        model: The name to ask for; without it the one that the caller knows, else the first that the server lists.
-        tls: For an ``https`` URL.
+    Without a `model` it is the one that the caller knows, else the first that the server lists.
     """
 
     url: str
@@ -103,12 +98,7 @@ class Prober:
         self._is_name_doubted = False
 
     def probe(self, known_model: str = "") -> ProbeResult:
-        """
-        Ask once. Never raises: what goes wrong is the result's reason.
-
-        Args:
-            known_model: The model's name by the server's /metrics or log, or empty.
-        """
+        """Ask once, for a model that the server's /metrics or log has named or for its first; never raises."""
         headers = self._headers()
         if headers is None:
             return ProbeResult(self._clock.now(), "key_unreadable")

@@ -27,14 +27,10 @@ class _Mark(NamedTuple):
 
 class RewriteCheck:
     """
-    Compares a few bytes of a file with what was read there.
+    Compares a few bytes of a file, which counts as read up to an offset, with what was read there.
 
     These are the last ones before the offset. All holes look the same, so if those are NUL bytes the last bytes that
     are none are compared too.
-
-    Args:
-        offset: Up to where the file counts as read.
-        read_at: Reads the file.
     """
 
     def __init__(self, offset: int, read_at: ReadAt) -> None:

@@ -48,15 +48,7 @@ _HEADERS = {"Accept": "text/plain;version=0.0.4,*/*;q=0.1", "Accept-Encoding": "
 
 
 class ScrapeTarget(NamedTuple):
-    """
-    Where /metrics is and how to ask for it.
-
-    Args:
-        url: The URL of /metrics.
-        timeout: Seconds for the whole scrape, whatever the server drips.
-        bearer_token_file: Holds the token to send; read again for every scrape.
-        tls: For an ``https`` URL.
-    """
+    """Where /metrics is and how to ask: within `timeout` seconds for all, with a token that is read every time."""
 
     url: str
     timeout: float = 4.0
