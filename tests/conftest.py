@@ -41,8 +41,7 @@ def _heeded_signals():
 @pytest.fixture(autouse=True)
 def _without_the_extra_gpu(monkeypatch):
     """Let no daemon within a test's process look for this machine's GPUs, though the extra is installed for tests."""
-    for module in ("gpu_once", "gpu_thread"):
-        monkeypatch.setattr(f"vllm_watch.daemon.service.{module}.has_module", lambda: False)
+    monkeypatch.setattr("vllm_watch.daemon.service.gpus.has_module", lambda: False)
 
 
 def pytest_addoption(parser):

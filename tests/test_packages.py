@@ -51,7 +51,7 @@ PURE_PACKAGES = (
     *(f"daemon/{name}" for name in ("capacity", "state", "reading", "statistics")),
     *(f"analysis/{name}" for name in ("comparison", "advice", "rendering")),
 )
-READERS_OF_LOAD_TESTS = {"daemon_source", "log_history", "prometheus_source", "report_sources", "source_kind"}
+READERS_OF_LOAD_TESTS = {"daemon_source", "prometheus_source", "replayed_history", "report_sources"}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
 READERS_OF_BACKTESTS = {"promtool", "rule_set", "subjects"}
 """The modules of `backtest` that open files or connections, or run promtool."""

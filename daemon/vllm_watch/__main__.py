@@ -14,7 +14,7 @@ import sys
 def main() -> None:
     """Run the command line and leave with its exit status."""
     if sys.argv[1:2] == ["run"]:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # `service.signals` lets it through.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # `service.supervisor` lets it through.
     try:
         from vllm_watch.cli.command_line import main as run_command_line  # noqa: PLC0415  # It takes tenths of a second.
 

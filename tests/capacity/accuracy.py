@@ -72,9 +72,9 @@ def judge_recording(path: Path) -> Iterator[Judged]:
     recording = Recording(path)
     for server in recording.servers:
         sources = recording.sources[server]
-        if sources.interval is None:
+        if sources.scrape_interval is None:
             continue
-        state = ServerState(ServerSettings(server, sources.has_log, sources.interval))
+        state = ServerState(ServerSettings(server, sources.log, sources.scrape_interval))
         judging = _Judging(name_of(path))
         for snapshot in run_recording(recording, state, STEP, server=server):
             for engine in snapshot.engines:

@@ -20,7 +20,7 @@ from tests.support.recordings import RECORDINGS, log_file, log_of, recording
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.replay.recording import MetricsRead, Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.daemon.state.kept_facts import CommandLine
 
@@ -138,7 +138,7 @@ class TestFlagThatIsNotKnown:
         with path.open("wb") as file:
             writer = RecordingWriter(file, header("busy"))
             for number, event in enumerate(scrapes):
-                writer.add_scrape(0.2 + 5 * number, "busy", 0.1, event.body)
+                writer.add(scrape_line(0.2 + 5 * number, "busy", 0.1, event.body))
             writer.end(5.0 * len(scrapes), "interrupted", {})
         answer = answered(path)
 

@@ -16,7 +16,7 @@ from tests.support.command_line import vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import filled_prometheus, series_of
 
-from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.replayed_history import read_recording
 from vllm_watch.analysis.replay.recording import Recording
 
 

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from vllm_watch.analysis.comparison.comparison_model import Verdict
-from vllm_watch.analysis.comparison.metrics import FAMILY, HEADLINE_WEIGHT
+from vllm_watch.analysis.comparison.comparison_model import FAMILY, HEADLINE_WEIGHT, Verdict
 from vllm_watch.analysis.rendering.comparisons import VERDICTS
 from vllm_watch.daemon.statistics.ratio import detectable_difference
 

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.support.load_tests import LOAD, OPEN, called_different, row, runs, side, single
 
+from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
-from vllm_watch.analysis.comparison.metrics import METRICS
+from vllm_watch.analysis.comparison.comparison_model import METRICS, Side
 from vllm_watch.analysis.comparison.pair import is_near_saturation
 from vllm_watch.analysis.loadtest.load_test import Phase, ServerUse
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html

@@ -22,8 +22,7 @@ from tests.support.load_tests import called_different
 from tests.support.samples import number_of, sample
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.metrics import BY_NAME, metric_value
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side, metric_value
 from vllm_watch.analysis.loadtest.load_test import QUANTILES
 from vllm_watch.daemon.statistics.ratio import block_interval, coefficient_of_variation, geometric_mean, ratio_interval
 from vllm_watch.daemon.statistics.trend import autocorrelation

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, latency, row, run, runs, side, single
 
+from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.fail_if import check_rule, parse_rule
-from vllm_watch.analysis.comparison.metrics import BY_NAME
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side
 from vllm_watch.analysis.loadtest.load_test import ServerUse
 from vllm_watch.daemon.support.errors import UsageError
 

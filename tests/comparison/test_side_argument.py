@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.analysis.comparison.side_argument import parse_sides
+from vllm_watch.analysis.comparison.compare_arguments import parse_sides
 from vllm_watch.daemon.support.errors import UsageError
 
 

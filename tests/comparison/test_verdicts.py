@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, called_different, latency, row, run, runs, side, single
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.metrics import BY_NAME, FAMILY, METRICS, family_weights
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, METRICS, Side, family_weights
 from vllm_watch.analysis.loadtest.load_test import Bounds, Phase, ServerUse
 
 

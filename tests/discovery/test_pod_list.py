@@ -18,8 +18,7 @@ from tests.support.waiting import SECONDS
 
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.discovery import pod_list
-from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort, PodsError
 
 
 @pytest.fixture

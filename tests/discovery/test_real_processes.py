@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import json
 import os
 import pty
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -68,35 +66,31 @@ class TestRedirections:
     def test_appended(self, here):
         """`nohup vllm serve … >> log 2>&1`: found with its address and its log, and nothing is to be changed."""
         port = free_port()
-        server = here.start(f"nohup {here.command(port=port)} >> vllm.log 2>&1")
+        here.start(f"nohup {here.command(port=port)} >> vllm.log 2>&1")
         here.until_listening(port)
         (server,) = here.found()
 
         assert (f"http://127.0.0.1:{port}/metrics", str(here.folder / "vllm.log")) == (server.url, server.log)
         assert not server.findings
 
-    def test_overwritten(self, here):
-        """`> log`: found, and >> advised."""
-        server = here.start(f"nohup {here.command()} > vllm.log 2>&1")
+    @pytest.mark.parametrize(
+        ("redirection", "has_log", "words"),
+        [
+            ("> vllm.log 2>&1", True, ">> instead of >"),
+            (">> vllm.log 2> /dev/null", True, "Start it with 2>&1"),
+            ("> /dev/null 2>&1", False, "discarded"),
+            ("2>&1 | tee -a vllm.log > /dev/null", True, ""),
+            ("2>&1 | tee vllm.log > /dev/null", True, "with -a"),
+            ("> >(tee -a vllm.log > /dev/null) 2>&1", True, ""),
+        ],
+    )
+    def test_redirected(self, here, redirection, has_log, words):
+        """The log is what the shell or tee writes, and what is not right is said."""
+        here.start(f"{here.command()} {redirection}")
+        server = until(lambda: next((each for each in here.found() if each.log or not has_log), None))
 
-        assert str(here.folder / "vllm.log") == server.log
-        assert ">> instead of >" in advice(server)
-
-    @pytest.mark.parametrize(("option", "is_wrong"), [("-a ", False), ("", True)])
-    def test_tee(self, here, option, is_wrong):
-        """`| tee log`: the file is what tee writes; without -a it is told to append."""
-        here.start(f"{here.command()} 2>&1 | tee {option}vllm.log > /dev/null")
-        server = until(lambda: next((each for each in here.found() if each.log), None))
-
-        assert str(here.folder / "vllm.log") == server.log
-        assert is_wrong == ("with -a" in advice(server))
-
-    def test_tee_behind_a_substitution(self, here):
-        """`> >(tee -a log)` is the same."""
-        here.start(f"{here.command()} > >(tee -a vllm.log > /dev/null) 2>&1")
-        server = until(lambda: next((each for each in here.found() if each.log), None))
-
-        assert str(here.folder / "vllm.log") == server.log
+        assert (str(here.folder / "vllm.log") if has_log else None) == server.log
+        assert words in advice(server) if words else "with -a" not in advice(server)
 
     def test_a_terminal(self, here):
         """On a terminal the log is kept nowhere, and that is said."""
@@ -109,18 +103,6 @@ class TestRedirections:
         assert server.log is None
         assert f"goes to a terminal ({name})" in advice(server)
 
-    def test_thrown_away(self, here):
-        """`> /dev/null` is said."""
-        server = here.start(f"{here.command()} > /dev/null 2>&1")
-
-        assert "discarded" in advice(server)
-
-    def test_a_pipe_to_this_process(self, here):
-        """A pipe whose reader has it under another number than 0 has no reader that can be seen."""
-        server = here.start(f"exec {here.command()} 2>&1", stdout=subprocess.PIPE)
-
-        assert "pipe whose reader cannot be seen" in advice(server)
-
     def test_deleted(self, here):
         """A log that was deleted under its writer keeps its path, which who has it open goes on with; it is said."""
         here.start(f"{here.command()} >> vllm.log 2>&1")
@@ -129,22 +111,6 @@ class TestRedirections:
 
         assert str(here.folder / "vllm.log") == server.log
         assert "has been deleted" in advice(server)
-
-    def test_renamed(self, here):
-        """A log that was renamed is followed under its new name, and copytruncate advised."""
-        here.start(f"{here.command()} >> vllm.log 2>&1")
-        (here.folder / "vllm.log").rename(here.folder / "vllm.log.1")
-        (server,) = here.found()
-
-        assert str(here.folder / "vllm.log.1") == server.log
-        assert "copytruncate" in advice(server)
-
-    def test_standard_output_alone(self, here):
-        """`>> log` without 2>&1 is followed, and what is missing is said."""
-        server = here.start(f"{here.command()} >> vllm.log 2> /dev/null")
-
-        assert str(here.folder / "vllm.log") == server.log
-        assert "Start it with 2>&1" in advice(server)
 
     @pytest.mark.needs_tool("systemd-cat")
     def test_the_journal(self, here):
@@ -170,16 +136,6 @@ class TestRedirections:
 
 class TestServers:
     """Which servers there are."""
-
-    def test_two_with_the_same_model(self, here):
-        """Two servers of one model are told apart by their ports."""
-        ports = sorted([free_port(), free_port()])
-        for port in ports:
-            here.start(f"{here.command(port=port)} >> {port}.log 2>&1")
-        view = json.loads(discover("--format", "json").stdout)
-        names = [each["name"] for each in view["servers"] if each.get("model_name") == here.model]
-
-        assert [f"{here.folder.name}:{port}" for port in ports] == sorted(names)
 
     def test_a_key_is_never_shown(self, here, tmp_path):
         """A key on the command line or in the environment is in no output: not as text, nor JSON, nor written."""
@@ -233,13 +189,6 @@ class TestServers:
         assert f"(root:{grp.getgrgid(4).gr_name} 0640)" in said
 
 
-def listens(port):
-    """Tell whether somebody takes connections on a port of this machine."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
-
-
 class TestCommand:
     """The command as it is typed."""
 
@@ -262,7 +211,7 @@ class TestCommand:
         """What --write writes is a configuration of what was found, and is not written over without --force."""
         port = free_port()
         here.start(f"{here.command(port=port)} >> 'vllm log é.txt' 2>&1")
-        until(lambda: listens(port))  # What is written says so of a server that does not listen yet.
+        here.until_listening(port)  # What is written says so of a server that does not listen yet.
         file = tmp_path / "vllm-watch.yml"
 
         def written():  # Others may start and end on this machine meanwhile.
@@ -282,23 +231,6 @@ class TestCommand:
         file.write_text("")
         discover("--write", file, "--force")
         assert servers == written()
-
-    def test_what_it_writes_of_a_renamed_log(self, here, tmp_path):
-        """Of a log that was renamed, or renamed and deleted, the path is written that the server was started with."""
-        here.start(f"{here.command(port=free_port())} >> vllm.log 2>&1")
-        log = here.folder / "vllm.log"
-        renamed = log.rename(f"{log}.2")
-        log.touch()
-        files = [tmp_path / "renamed.yml", tmp_path / "deleted.yml"]
-        discover("--write", files[0])
-        renamed.unlink()
-        discover("--write", files[1])
-        written = [
-            each.log for file in files for each in load_config(str(file)).servers if here.folder.name in each.name
-        ]
-
-        assert [str(log)] * 2 == written
-        assert f"# Its log was renamed: until it is started again it writes to {renamed}." in files[0].read_text()
 
     def test_where_it_cannot_write(self, here, tmp_path):
         """A folder that is not there is one sentence and exit 1."""

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.proc_tree import ProcTree
 
-from vllm_watch.daemon.discovery.cgroup import Owner, owner_of
+from vllm_watch.daemon.discovery.network import listeners
 from vllm_watch.daemon.discovery.open_files import OpenFiles
+from vllm_watch.daemon.discovery.proc import Owner, owner_of
 from vllm_watch.daemon.discovery.proc_files import ProcFiles
-from vllm_watch.daemon.discovery.sockets import listeners
 
 
 CONTAINER = "0123456789abcdef" * 4
@@ -288,64 +288,24 @@ class TestAddress:
 class TestLog:
     """Where the log is, and what is wrong with that."""
 
-    def test_appended(self, tree, log):
-        """`>> vllm.log 2>&1` is as it should be."""
+    @pytest.mark.parametrize(
+        ("descriptors", "flags", "words"),
+        [
+            ((1, 2), os.O_WRONLY | os.O_APPEND, ""),
+            ((1, 2), os.O_WRONLY, ">> instead of >"),
+            ((1,), os.O_WRONLY | os.O_APPEND, "2>&1"),
+            ((2,), os.O_WRONLY | os.O_APPEND, "Only its standard error is kept"),
+        ],
+        ids=["appended", "not appended", "standard output", "standard error"],
+    )
+    def test_a_file(self, tree, log, descriptors, flags, words):
+        """`>> vllm.log 2>&1` is as it should be; with `>`, or one of the two, the log is followed and advice given."""
         tree.add(10, SERVE)
-        tree.output(10, log)
+        tree.output(10, log, descriptors=descriptors, flags=flags)
 
         assert str(log) == tree.only().log
-        assert not any(finding.is_wrong for finding in tree.only().findings)
-
-    def test_not_appended(self, tree, log):
-        """`> vllm.log` is followed, and >> advised."""
-        tree.add(10, SERVE)
-        tree.output(10, log, flags=os.O_WRONLY)
-
-        assert str(log) == tree.only().log
-        assert ">> instead of >" in tree.advice()
-
-    def test_deleted(self, tree, tmp_path):
-        """A deleted log keeps its path, which who follows it goes on with; it is said what to do."""
-        tree.add(10, SERVE)
-        tree.output(10, f"{tmp_path}/vllm.log (deleted)")
-
-        assert f"{tmp_path}/vllm.log" == tree.only().log == tree.only().lasting_log
-        assert "has been deleted" in tree.advice()
-
-    @pytest.mark.parametrize("suffix", [".1", "-20261121", ".2", ".old"])
-    def test_renamed(self, tree, log, suffix):
-        """A log that rotation renamed is followed where it is, its lasting path is the first, and advice is given."""
-        tree.add(10, SERVE)
-        tree.output(10, log.rename(f"{log}{suffix}"))
-
-        assert (f"{log}{suffix}", str(log)) == (tree.only().log, tree.only().lasting_log)
-        assert "copytruncate" in tree.advice()
-
-    def test_a_date_of_its_own(self, tree, tmp_path):
-        """A log that was started with a date in its name was not renamed."""
-        path = tmp_path / "vllm-2026-11-21.log"
-        path.write_text("")
-        tree.add(10, SERVE)
-        tree.output(10, path)
-
-        assert str(path) == tree.only().log == tree.only().lasting_log
-        assert "copytruncate" not in tree.advice()
-
-    def test_two_places(self, tree, log):
-        """Where only standard output is kept the log is that, and 2>&1 advised."""
-        tree.add(10, SERVE)
-        tree.output(10, log, descriptors=(1,))
-
-        assert str(log) == tree.only().log
-        assert "2>&1" in tree.advice()
-
-    def test_standard_error_alone(self, tree, log):
-        """Where only standard error is kept, the log is that, and it is said why there is little in it."""
-        tree.add(10, SERVE)
-        tree.output(10, log, descriptors=(2,))
-
-        assert str(log) == tree.only().log
-        assert "Only its standard error is kept" in tree.advice()
+        assert words in tree.advice()
+        assert bool(words) == any(finding.is_wrong for finding in tree.only().findings)
 
     @pytest.mark.parametrize(
         ("target", "words"),
@@ -353,6 +313,7 @@ class TestLog:
             ("/dev/null", "discarded"),
             ("/dev/pts/3", "terminal (/dev/pts/3)"),
             ("/dev/full", "/dev/full, which is not a file"),
+            ("/logs/vllm.log", "cannot be reached from here"),
             ("socket:[5]", "belongs to no known unit"),
             ("pipe:[5]", "whose reader cannot be seen"),
         ],
@@ -366,29 +327,21 @@ class TestLog:
         assert words in tree.advice()
 
     @pytest.mark.parametrize(("flags", "is_wrong"), [(os.O_APPEND, False), (0, True)], ids=["tee -a", "tee"])
-    def test_tee(self, tree, log, flags, is_wrong):
-        """Behind a pipe the log is the file that tee has open; without -a it is told to append."""
+    @pytest.mark.parametrize("has_filter", [False, True])
+    def test_tee(self, tree, log, flags, is_wrong, has_filter):
+        """Behind a pipe, or a filter, the log is the file that tee has open; without -a it is told to append."""
         tree.add(10, SERVE)
         tree.output(10, "pipe:[5]")
+        if has_filter:
+            tree.add(12, "grep -v health", name="grep")
+            tree.output(12, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
+            tree.output(12, "pipe:[6]", descriptors=(1,))
         tree.add(11, "tee vllm.log", name="tee")
-        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
+        tree.output(11, "pipe:[6]" if has_filter else "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
         tree.output(11, log, descriptors=(3,), flags=os.O_WRONLY | flags)
 
         assert str(log) == tree.only().log
         assert is_wrong == ("with -a" in tree.advice())
-
-    def test_a_chain_of_pipes(self, tree, log):
-        """A filter between the server and tee is passed through."""
-        tree.add(10, SERVE)
-        tree.output(10, "pipe:[5]")
-        tree.add(11, "grep -v health", name="grep")
-        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
-        tree.output(11, "pipe:[6]", descriptors=(1,))
-        tree.add(12, "tee -a vllm.log", name="tee")
-        tree.output(12, "pipe:[6]", descriptors=(0,), flags=os.O_RDONLY)
-        tree.output(12, log, descriptors=(3,))
-
-        assert str(log) == tree.only().log
 
     def test_a_pipe_that_ends_in_no_file(self, tree):
         """A reader that keeps no file is named."""
@@ -399,80 +352,85 @@ class TestLog:
 
         assert "a pipe to logger (process 11)" in tree.advice()
 
-    def test_the_journal(self, tree):
-        """A unit's output to systemd is its journal."""
-        tree.add(10, SERVE, cgroup="0::/system.slice/vllm.service\n", JOURNAL_STREAM="8:5")
+    @pytest.mark.parametrize(
+        ("cgroup", "inode", "journal", "words"),
+        [
+            ("system.slice/vllm.service", 5, "vllm.service", ""),
+            ("user.slice/user-7.slice/user@7.service/app.slice/vllm.service", 5, None, "journal of a user"),
+            ("system.slice/ssh.service", 6, None, "not to the journal"),
+        ],
+    )
+    def test_a_socket(self, tree, cgroup, inode, journal, words):
+        """A unit's output to systemd is its journal; a user's is out of reach, and another socket is no journal."""
+        tree.add(10, SERVE, cgroup=f"0::/{cgroup}\n", JOURNAL_STREAM=f"8:{inode}")
         tree.output(10, "socket:[5]")
 
-        assert "vllm.service" == tree.only().journal
+        assert journal == tree.only().journal
+        assert words in tree.advice()
 
-    def test_a_users_journal(self, tree):
-        """A user's own unit is said to be out of reach."""
-        unit = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/vllm.service\n"
-        tree.add(10, SERVE, cgroup=unit, JOURNAL_STREAM="8:5")
-        tree.output(10, "socket:[5]")
-
-        assert tree.only().journal is None
-        assert "journal of a user" in tree.advice()
-
-    def test_a_socket_of_something_else(self, tree):
-        """A socket that systemd did not make is not the journal, whatever unit the process is in."""
-        tree.add(10, SERVE, cgroup="0::/system.slice/ssh.service\n", JOURNAL_STREAM="8:6")
-        tree.output(10, "socket:[5]")
-
-        assert tree.only().journal is None
-
-    def test_a_containers_log(self, tree):
-        """What a container prints is where Docker keeps it."""
-        tree.add(10, SERVE, cgroup=f"0::/system.slice/docker-{CONTAINER}.scope\n")
+    @pytest.mark.parametrize(
+        ("cgroup", "place"),
+        [
+            (f"system.slice/docker-{CONTAINER}.scope", f"var/lib/docker/containers/{CONTAINER}/{CONTAINER}-json.log"),
+            (f"kubepods.slice/cri-containerd-{CONTAINER}.scope", f"var/log/containers/vllm-0_a_vllm-{CONTAINER}.log"),
+        ],
+        ids=["Docker", "Kubernetes"],
+    )
+    def test_a_containers_log(self, tree, cgroup, place):
+        """What a container prints is where its runtime keeps it."""
+        tree.add(10, SERVE, cgroup=f"0::/{cgroup}\n")
         tree.output(10, "pipe:[5]")
         assert "The log of its container 0123456789ab is not in a file" in tree.advice()
 
-        path = tree.host / "var/lib/docker/containers" / CONTAINER / f"{CONTAINER}-json.log"
+        path = tree.host / place
         path.parent.mkdir(parents=True)
         path.write_text("{}\n")
         assert str(path) == tree.only().log
 
-    def test_a_pods_log(self, tree):
-        """What a pod prints is where Kubernetes keeps it."""
-        tree.add(10, SERVE, cgroup=f"0::/kubepods.slice/cri-containerd-{CONTAINER}.scope\n")
-        tree.output(10, "pipe:[5]")
-        path = tree.host / "var/log/containers" / f"vllm-0_default_vllm-{CONTAINER}.log"
-        path.parent.mkdir(parents=True)
-        path.write_text("")
-
-        assert str(path) == tree.only().log
-
-    def test_a_file_out_of_reach(self, tree):
-        """A file that cannot be found from here is said to be so."""
-        tree.add(10, SERVE)
-        tree.output(10, "/logs/vllm.log")
-
-        assert tree.only().log is None
-        assert "cannot be reached from here" in tree.advice()
-
     @pytest.mark.parametrize(
-        ("environment", "words"),
+        ("option", "environment", "words"),
         [
-            ({"VLLM_LOGGING_LEVEL": "warning"}, "VLLM_LOGGING_LEVEL=WARNING"),
-            ({"VLLM_CONFIGURE_LOGGING": "0"}, "VLLM_CONFIGURE_LOGGING=0"),
-            ({"VLLM_API_KEY": SECRET}, "requires an API key"),
+            ("", {"VLLM_LOGGING_LEVEL": "warning"}, "VLLM_LOGGING_LEVEL=WARNING"),
+            ("", {"VLLM_CONFIGURE_LOGGING": "0"}, "VLLM_CONFIGURE_LOGGING=0"),
+            ("", {"VLLM_API_KEY": SECRET}, "requires an API key"),
+            ("--disable-log-stats", {}, "--disable-log-stats"),
         ],
     )
-    def test_the_environment(self, tree, log, environment, words):
-        """What the environment does to the log is said, and a key in it is noticed and not shown."""
-        tree.add(10, SERVE, **environment)
+    def test_what_its_start_does_to_the_log(self, tree, log, option, environment, words):
+        """What environment and options do to the log is said, and a key is noticed and not shown."""
+        tree.add(10, f"{SERVE} {option}", **environment)
         tree.output(10, log)
 
         assert words in tree.advice()
         assert SECRET not in repr(tree.find())
 
-    def test_statistics_off(self, tree, log):
-        """A server without statistics is told to have them."""
-        tree.add(10, f"{SERVE} --disable-log-stats")
-        tree.output(10, log)
+    @pytest.mark.parametrize("suffix", [".1", "-20261121", ".2", ".old"])
+    def test_renamed(self, tree, log, suffix):
+        """A log that rotation renamed is followed where it is, its lasting path is the first, and advice is given."""
+        tree.add(10, SERVE)
+        tree.output(10, log.rename(f"{log}{suffix}"))
 
-        assert "--disable-log-stats" in tree.advice()
+        assert (f"{log}{suffix}", str(log)) == (tree.only().log, tree.only().lasting_log)
+        assert "copytruncate" in tree.advice()
+
+    @pytest.mark.parametrize("suffix", ["", ".2"])
+    def test_deleted(self, tree, tmp_path, suffix):
+        """A deleted log keeps its path, which who follows it goes on with; a later start writes to the first one."""
+        tree.add(10, SERVE)
+        tree.output(10, f"{tmp_path}/vllm.log{suffix} (deleted)")
+
+        assert (f"{tmp_path}/vllm.log{suffix}", f"{tmp_path}/vllm.log") == (tree.only().log, tree.only().lasting_log)
+        assert "has been deleted" in tree.advice()
+
+    def test_a_date_of_its_own(self, tree, tmp_path):
+        """A log that was started with a date in its name was not renamed."""
+        path = tmp_path / "vllm-2026-11-21.log"
+        path.write_text("")
+        tree.add(10, SERVE)
+        tree.output(10, path)
+
+        assert str(path) == tree.only().log == tree.only().lasting_log
+        assert "copytruncate" not in tree.advice()
 
 
 class TestOwner:
@@ -499,21 +457,10 @@ class TestOwner:
         assert owner == owner_of(text)
 
 
-class TestHiddenProcesses:
-    """What may not be seen is said."""
+@pytest.mark.parametrize(("user", "is_told"), [(65534, True), (0, False)])
+def test_hidden_processes(tree, monkeypatch, user, is_told):
+    """Where /proc hides other users' processes, one who is not root is told; from root nothing is hidden."""
+    tree.write("self/mounts", f"proc {tree.root} proc rw,nosuid,hidepid=invisible 0 0\n")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
 
-    def test_hidepid(self, tree, monkeypatch):
-        """Where /proc hides other users' processes, one who is not root is told."""
-        tree.write("self/mounts", f"proc {tree.root} proc rw,nosuid,hidepid=invisible 0 0\n")
-        monkeypatch.setattr(os, "geteuid", lambda: 65534)
-        (finding,) = tree.find().findings
-
-        assert "hidepid=invisible" in finding.text
-        assert finding.is_wrong
-
-    def test_root_sees_all(self, tree, monkeypatch):
-        """Root is told nothing: nothing is hidden from it."""
-        tree.write("self/mounts", f"proc {tree.root} proc rw,nosuid,hidepid=2 0 0\n")
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
-
-        assert () == tree.find().findings
+    assert [True] * is_told == [each.is_wrong and "hidepid=invisible" in each.text for each in tree.find().findings]

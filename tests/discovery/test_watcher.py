@@ -11,7 +11,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 from vllm_watch.daemon.config.model import Config
@@ -28,16 +28,6 @@ pytestmark = pytest.mark.slow
 
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
-
-
-class HandClock:
-    """A time that the test sets."""
-
-    time = 1000.0
-
-    def now(self):
-        """Return it."""
-        return self.time
 
 
 class Following:

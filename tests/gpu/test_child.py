@@ -37,7 +37,7 @@ from tests.support.waiting import SECONDS
 
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS
 from vllm_watch.daemon.catalog.series import GPUS
-from vllm_watch.daemon.gpu.driver import RENEW_SECONDS
+from vllm_watch.daemon.gpu.child import RENEW_SECONDS
 from vllm_watch.daemon.gpu.messages import FailureMessage
 from vllm_watch.daemon.gpu.quantities import EACH_TIME, OF_LINKS, SELDOM, SELDOM_SECONDS
 from vllm_watch.daemon.gpu.quantities import Field as TableField
@@ -307,16 +307,6 @@ def test_instances_of_a_divided_gpu_have_readings_of_their_own(fake_nvml):
     assert ENERGY in readings[whole.uuid].values
     assert list(soon) == list(later) == [h100(1).uuid, whole.uuid, first]
     assert undivided[whole.uuid].values.keys() == readings[h100(1).uuid].values.keys()
-
-
-def test_many_gpus_are_read_in_order(fake_nvml):
-    """Sixteen GPUs are read, each with its place."""
-    fake_nvml.show(Scene([h100(index) for index in range(16)]))
-    with child() as started:
-        readings = list(started.read().values())
-
-    assert [each.number for each in readings] == list(range(16))
-    assert [each.pci_bus_id for each in readings] == [f"0000:{0x18 + index:02x}:00" for index in range(16)]
 
 
 def test_processes_tell_which_server_has_which_gpus(fake_nvml):

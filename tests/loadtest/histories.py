@@ -8,7 +8,7 @@ import math
 
 from tests.support.recordings import recording
 
-from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.replayed_history import read_recording
 from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.recording import LogWritten
 from vllm_watch_parsers.scrape import Histogram

@@ -19,7 +19,7 @@ from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.text_format import TextWriter
-from vllm_watch.daemon.service.history import ChartHistory
+from vllm_watch.daemon.service.snapshot_document import ChartHistory
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.errors import DaemonError
 

@@ -18,8 +18,8 @@ from vllm_watch.analysis.loadtest.energy_and_cost import (
 )
 from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
 from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.phases import find_steady
 from vllm_watch.analysis.loadtest.server_history import EnergyReading, Point
-from vllm_watch.analysis.loadtest.steady import find_steady
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
 
 

@@ -12,11 +12,10 @@ from tests.support.recording_files import as_file
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest import history_builder
-from vllm_watch.analysis.loadtest.log_history import read_logs
-from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
+from vllm_watch.analysis.loadtest.report_sources import find_logs
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Point
-from vllm_watch.analysis.loadtest.source_kind import find_logs
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.errors import FileError
 

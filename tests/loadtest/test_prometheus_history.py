@@ -10,7 +10,7 @@ from math import inf
 import pytest
 
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
-from vllm_watch.analysis.loadtest.prometheus_queries import queries, sampled_at
+from vllm_watch.analysis.loadtest.prometheus_source import queries, sampled_at
 from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.prometheus.answers import PromSeries, parse_matrix, parse_names, parse_rejection

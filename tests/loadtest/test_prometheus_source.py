@@ -18,9 +18,8 @@ from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.loadtest.energy_and_cost import used_energy
-from vllm_watch.analysis.loadtest.prometheus_queries import COUNTERS
-from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
-from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.prometheus_source import COUNTERS, MAX_POINTS, PrometheusQuery, read_prometheus
+from vllm_watch.analysis.loadtest.replayed_history import read_recording
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.cli.commands.source_options import PrometheusOptions, prometheus_query
 from vllm_watch.daemon.config.moments import TimeRange

@@ -20,7 +20,7 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
 from vllm_watch.cli.commands.source_options import parse_zone
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
@@ -172,7 +172,7 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
     """There is no load to report, and the reason may be that the rest is missing."""
     path = tmp_path / "cut.jsonl.xz"
     with path.open("wb") as file:
-        RecordingWriter(file, header("qwen")).add_failed_scrape(4.0, "qwen", 1.0, "refused")
+        RecordingWriter(file, header("qwen")).add(scrape_line(4.0, "qwen", 1.0, b"", "refused"))
 
     with pytest.raises(FileError, match=r"no load is in it: .*; the recording breaks off after 0 s: it was not ended"):
         read_report([str(path)])

@@ -8,8 +8,8 @@ import pytest
 from tests.loadtest.histories import MadeUpServer
 
 from vllm_watch.analysis.loadtest.loads import find_loads
+from vllm_watch.analysis.loadtest.phases import find_steady
 from vllm_watch.analysis.loadtest.server_result import latency, server_result
-from vllm_watch.analysis.loadtest.steady import find_steady
 from vllm_watch.daemon.statistics.steady_window import METHOD
 from vllm_watch_parsers.scrape import Histogram
 

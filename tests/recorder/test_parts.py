@@ -22,15 +22,14 @@ from tests.support.recording_files import STARTED, as_file, header
 from tests.support.recordings import recording
 from tests.support.waiting import HandClock, until
 
-from vllm_watch.analysis.recorder import running_command, server_recorder
-from vllm_watch.analysis.recorder.benchmark_results import ResultFiles
+from vllm_watch.analysis.recorder import recorded_command, server_recorder
 from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import PrivateText
+from vllm_watch.analysis.recorder.recorded_command import KEPT_END, KEPT_START, KeptOutput, ResultFiles, RunningCommand
 from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
-from vllm_watch.analysis.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
-from vllm_watch.analysis.replay.recording import LogWritten, RecordedSources, Recording
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording import LogWritten, Recording
+from vllm_watch.analysis.replay.recording_lines import RecordingWriter, Sources, history_line, log_line, scrape_line
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.backfill import write_backfill
 from vllm_watch.cli.commands.record import view_of
@@ -87,7 +86,7 @@ class TestGpus:
         first, second = read.events()
         assert (3.5, STARTED + 1.0, 2.0) == (first.at, first.use.at, first.interval)
         assert (gpu(9.0)._replace(reading=gpu(9.0).reading._replace(processes=None)),) == second.use.gpus
-        assert RecordedSources(True, 5.0, 2.0, 2.4) == read.sources["a"]
+        assert Sources(True, 5.0, 2.0, 2.4) == read.sources["a"]
         assert session.counts.servers["a"].gpu_readings == 2
 
     def test_why_there_is_none_is_there_once(self, session):
@@ -223,7 +222,7 @@ class TestCommand:
 
     def test_one_that_ignores_signals_is_killed(self, monkeypatch, tmp_path):
         """After its patience SIGTERM follows SIGINT, and SIGKILL follows that."""
-        monkeypatch.setattr(running_command, "PATIENCE", 0.2)
+        monkeypatch.setattr(recorded_command, "PATIENCE", 0.2)
         ready = tmp_path / "ready"
         script = (
             "import signal, sys, time\nfor number in (2, 15): signal.signal(number, signal.SIG_IGN)\n"
@@ -307,11 +306,11 @@ class TestReplay:
             events = [(event.at, name, event) for name, played in parts.items() for event in played.events()]
             for at, name, event in sorted(events, key=lambda each: each[0]):
                 if isinstance(event, LogWritten):
-                    writer.add_log(at, name, event.data)
+                    writer.add(log_line(at, name, event.data))
                 elif event.body:
-                    writer.add_scrape(at, name, 0.0, event.body)
+                    writer.add(scrape_line(at, name, 0.0, event.body))
                 else:
-                    writer.add_failed_scrape(at, name, 0.0, event.status)
+                    writer.add(scrape_line(at, name, 0.0, b"", event.status))
             writer.end(1e4, "interrupted", {})
 
         write_backfill(str(path), [], 30.0, str(out), lambda _: None)
@@ -337,8 +336,8 @@ class TestReplay:
         with path.open("wb") as file:
             writer = RecordingWriter(file, header("a"))
             head = b"(APIServer pid=1) INFO 11-21 02:35:12 [api_server.py:1289] "
-            writer.add_history(-100.0, "a", head + b"vLLM API server version 0.14.0\n")
-            writer.add_log(1.0, "a", STATISTICS.encode() + b"\n", is_after_gap=True)
+            writer.add(history_line(-100.0, "a", head + b"vLLM API server version 0.14.0\n"))
+            writer.add(log_line(1.0, "a", STATISTICS.encode() + b"\n", is_after_gap=True))
             writer.end(2.0, "interrupted", {})
 
         *_, last = run_recording(Recording(path), ServerState(ServerSettings("a", True, 5.0)), 1.0)

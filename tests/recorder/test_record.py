@@ -385,7 +385,7 @@ class TestServers:
         names = {name: [type(event) for event in read.events(name)] for name in read.servers}
         assert {f"127.0.0.1:{recorded.server.port}", "second"} == set(names)
         assert [LogWritten] == names["second"]
-        assert (True, None) == read.sources["second"][:2]
+        assert (True, None) == (read.sources["second"].log, read.sources["second"].scrape_interval)
 
     @pytest.mark.needs_module("pynvml")
     def test_their_gpus_are_read(self, recorded, fake_nvml):
@@ -477,7 +477,7 @@ class TestCommands:
         read = recorded.read()
         assert 0 == read.command.exit_status
         assert ("--api-key", "[removed]") == read.command.argv[-2:]
-        found = dict(read.benchmarks)
+        found = {benchmark.file: benchmark.content for benchmark in read.benchmarks}
         assert {"result.json", "printed.txt"} == set(found)
         assert {**RESULT, "generated_texts": ["[removed]"]} == json.loads(found["result.json"])
         assert BLOCK in found["printed.txt"]
@@ -491,7 +491,7 @@ class TestCommands:
 
         recorded.run(*self.script(recorded, text), "--result-dir=results", "--result-filename", "mine.txt")
 
-        assert ["mine.txt"] == [name for name, _ in recorded.read().benchmarks]
+        assert ["mine.txt"] == [benchmark.file for benchmark in recorded.read().benchmarks]
 
     def test_its_failure_is_ours(self, recorded):
         """If it fails the exit status is 1, in a sentence, and the recording is whole."""

@@ -27,9 +27,9 @@ from tests.recorder.places import (
 from tests.support.recordings import NAMES, ROOT, log_of, recording
 from tests.support.samples import sample
 
-from vllm_watch.analysis.recorder.benchmark_results import redact_benchmark
 from vllm_watch.analysis.recorder.log_redaction import LogRedactor
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
+from vllm_watch.analysis.recorder.recorded_command import redact_benchmark
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape

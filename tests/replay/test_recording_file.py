@@ -28,24 +28,28 @@ from vllm_watch.analysis.replay.recording import (
     GpusRead,
     LogWritten,
     MetricsRead,
-    RecordedBenchmark,
-    RecordedSources,
     Recording,
     is_recording,
 )
 from vllm_watch.analysis.replay.recording_lines import (
+    MAX_HELD,
+    Benchmark,
     Command,
     Header,
+    Line,
     RecordedGpu,
     RecordedGpus,
+    RecordingWriter,
     Sources,
-    command_line,
     decode_header,
+    history_line,
+    log_line,
+    scrape_line,
 )
-from vllm_watch.analysis.replay.recording_writer import MAX_HELD, RecordingWriter
 from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.snapshot import FlagValue
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -63,8 +67,8 @@ def written(path, *, servers=("a",), parts=1, bodies=3, is_ended=True):
             for number in range(bodies):
                 t = float(part * bodies + number)
                 for server in servers:
-                    writer.add_log(t, server, b"line %d of %s\n" % (t, server.encode()))
-                    writer.add_scrape(t, server, 0.25, BODY)
+                    writer.add(log_line(t, server, b"line %d of %s\n" % (t, server.encode())))
+                    writer.add(scrape_line(t, server, 0.25, BODY))
             writer.write_out()
         if is_ended:
             writer.end(float(parts * bodies), "interrupted", {"prompts": 2})
@@ -80,22 +84,22 @@ class TestRoundTrip:
         first = Header(1, STARTED, {"a": Sources(log=True, scrape_interval=2.0), "b": Sources(log=False)})
         with path.open("wb") as file:
             writer = RecordingWriter(file, first)
-            writer.add_history(-7.25, "a", b"before\n")
-            writer.add_log(1.0, "a", "é\r\nline\n".encode())
-            writer.add_log(1.5, "a", b"\xff\x00\n", is_after_gap=True)
-            writer.add_scrape(2.0, "b", 0.125, b'x{l="\xfe"} 1\n')
-            writer.add_failed_scrape(3.0, "b", 4.0, "timeout")
-            writer.add_command(9.0, Command(("vllm", "bench"), -9, 1.0, 8.5))
-            writer.add_benchmark(9.0, "result.json", '{"x": 1}')
+            writer.add(history_line(-7.25, "a", b"before\n"))
+            writer.add(log_line(1.0, "a", "é\r\nline\n".encode()))
+            writer.add(log_line(1.5, "a", b"\xff\x00\n", is_after_gap=True))
+            writer.add(scrape_line(2.0, "b", 0.125, b'x{l="\xfe"} 1\n'))
+            writer.add(scrape_line(3.0, "b", 4.0, b"", "timeout"))
+            writer.add(Line(t=9.0, command=Command(("vllm", "bench"), -9, 1.0, 8.5)))
+            writer.add(Line(t=9.0, benchmark=Benchmark("result.json", '{"x": 1}')))
             writer.end(9.5, "the command ended", {"prompts": 3})
 
         read = Recording(path)
 
         assert ("a", "b") == read.servers
-        assert {"a": RecordedSources(True, 2.0), "b": RecordedSources(False, None)} == read.sources
+        assert {"a": Sources(True, 2.0), "b": Sources(False, None)} == read.sources
         assert (STARTED, 9.5) == (read.started, read.seconds)
-        assert (("vllm", "bench"), -9, 1.0, 8.5) == read.command
-        assert (RecordedBenchmark("result.json", '{"x": 1}'),) == read.benchmarks
+        assert Command(("vllm", "bench"), -9, 1.0, 8.5) == read.command
+        assert (Benchmark("result.json", '{"x": 1}'),) == read.benchmarks
         assert {"prompts": 3} == read.removed
         assert read.broken_off is None
         assert [
@@ -113,13 +117,13 @@ class TestRoundTrip:
         gpus = RecordedGpus(at=0.5, reason="ok", gpus=(RecordedGpu("GPU-1", "pid"),))
         with (tmp_path / "file").open("wb") as file:
             writer = RecordingWriter(file, first)
-            writer.add_gpus(1.0, "a", gpus)
+            writer.add(Line(t=1.0, server="a", gpus=gpus))
             writer.end(2.0, "interrupted", {})
 
         read = Recording(tmp_path / "file")
         use = GpuUse(STARTED + 0.5, "ok", (ServerGpu("GPU-1", "pid", False, None, None),))
 
-        assert RecordedSources(True, None, 10.0, 2.5) == read.sources["a"]
+        assert Sources(True, None, 10.0, 2.5) == read.sources["a"]
         assert [GpusRead(1.0, use, 10.0)] == list(read.events())
         text = lzma.decompress((tmp_path / "file").read_bytes()).splitlines()[1]
         assert json.loads(text) == {
@@ -136,7 +140,7 @@ class TestRoundTrip:
         facts, private = parse_arguments(words).facts, PrivateText()
         path = tmp_path / "file"
         with path.open("wb") as file:
-            said = Sources(log=False, scrape_interval=2.0, command_line=command_line(facts, private.clean))
+            said = Sources(log=False, scrape_interval=2.0, command_line=CommandLine.of(facts, private.clean))
             RecordingWriter(file, Header(1, STARTED, {"a": said, "b": Sources(log=True)})).end(1.0, "ended", {})
 
         read = Recording(path)
@@ -169,9 +173,9 @@ class TestRoundTrip:
             writer = RecordingWriter(file, header("a"))
             for t, data, is_log in events:
                 if is_log:
-                    writer.add_log(t, "a", data)
+                    writer.add(log_line(t, "a", data))
                 else:
-                    writer.add_scrape(t, "a", 0.0, data)
+                    writer.add(scrape_line(t, "a", 0.0, data))
             writer.end(0.0, "interrupted", {})
 
             read = list(Recording(Path(file.name)).events())
@@ -260,7 +264,7 @@ class TestBreaksOff:
 
         sizes = []
         for second in range(8):
-            writer.add_scrape(float(second), "a", 0.0, body)
+            writer.add(scrape_line(float(second), "a", 0.0, body))
             sizes.append(writer.size)
 
         assert sizes[0] < sizes[3] < sizes[-1]
@@ -381,7 +385,7 @@ def test_reading_takes_bounded_memory(tmp_path):
     with path.open("wb") as file:
         writer = RecordingWriter(file, header("a"))
         for second in range(100_000_000 // len(body)):
-            writer.add_scrape(float(second), "a", 0.0, body)
+            writer.add(scrape_line(float(second), "a", 0.0, body))
         writer.end(1e6, "interrupted", {})
 
     tracemalloc.start()

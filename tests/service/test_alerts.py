@@ -23,12 +23,14 @@ from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.prometheus.answers import parse_alerts
-from vllm_watch.daemon.service import alerts_thread
-from vllm_watch.daemon.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
-from vllm_watch.daemon.service.prometheus_alerts import (
+from vllm_watch.daemon.service import alerts
+from vllm_watch.daemon.service.alerts import (
+    EVERY_SECONDS,
+    MAX_AGE,
     MAX_ALERTS,
     SHIPPED_GRAFANA,
     Alerts,
+    AlertsThread,
     alerts_view,
     ask,
     dated,
@@ -256,7 +258,7 @@ class TestThread:
     @pytest.fixture
     def thread(self, monkeypatch):
         """A thread whose pauses are short."""
-        monkeypatch.setattr(alerts_thread, "EVERY_SECONDS", 0.05)
+        monkeypatch.setattr(alerts, "EVERY_SECONDS", 0.05)
         thread = AlertsThread(SystemClock(), InternalErrors())
         yield thread
         thread.request_stop()
@@ -289,8 +291,8 @@ class TestThread:
         with prometheus(page(alert())) as (config, _):
             thread.follow(config)
             until(lambda: thread.alerts().listed)
-            monkeypatch.setattr(alerts_thread, "EVERY_SECONDS", 3600.0)
-            monkeypatch.setattr(alerts_thread, "MAX_AGE", 0.1)
+            monkeypatch.setattr(alerts, "EVERY_SECONDS", 3600.0)
+            monkeypatch.setattr(alerts, "MAX_AGE", 0.1)
             until(lambda: thread.alerts().listed is None)
 
             assert thread.alerts().problem.startswith(f"{config.url}: no answer for ")
@@ -300,7 +302,7 @@ class TestThread:
         """Where the daemon itself fails with an answer, that is said with the address and counted; it asks again."""
         with prometheus(page(alert())) as (config, _):
             with monkeypatch.context() as broken, structlog.testing.capture_logs() as logged:
-                broken.setattr(alerts_thread, "ask", lambda *_: 1 / 0)
+                broken.setattr(alerts, "ask", lambda *_: 1 / 0)
                 thread.follow(config)
                 until(lambda: "cannot be read" in thread.alerts().problem)
                 assert thread.alerts().problem.startswith(f"{config.url}: its answer cannot be read")

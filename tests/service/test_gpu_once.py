@@ -15,7 +15,8 @@ from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.service.gpu_once import ANSWER_SECONDS, read_once
+from vllm_watch.daemon.service import gpus
+from vllm_watch.daemon.service.gpus import ANSWER_SECONDS, read_once
 from vllm_watch.daemon.state.gpu_report import GpuReport, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
 
@@ -50,13 +51,10 @@ class Processes:
 def once(*reports, read="auto", is_installed=True):
     """Return what a reader that says this leads to, by the reader's clock."""
     clock, reader = HandClock(), Reader(*reports)
-    found = read_once(
-        Config(servers=(SERVER,), gpu=GpuConfig(read=read)),
-        clock,
-        make_reader=lambda _: reader,
-        processes=Processes(),
-        is_installed=lambda: is_installed,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpus, "GpuReader", lambda _: reader)
+        patch.setattr(gpus, "has_module", lambda: is_installed)
+        found = read_once(Config(servers=(SERVER,), gpu=GpuConfig(read=read)), clock, Processes())
     assert reader.is_closed == (read != "never" and is_installed)
     assert found.unopened == (reports[0].unopened if reader.is_closed else {})
     return found.uses["a"], clock.now() - HandClock().now()

@@ -16,7 +16,8 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
+from vllm_watch.daemon.service import gpus
+from vllm_watch.daemon.service.gpus import GpuThread, wants_driver
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Positions
@@ -75,18 +76,11 @@ class Processes:
 class Daemon:
     """The part of a daemon that has to do with GPUs."""
 
-    def __init__(self, *, is_installed):
+    def __init__(self):
         self.clock = SystemClock()
         self.errors = InternalErrors()
         self.readers = []
-        self.thread = GpuThread(
-            self.clock, self.errors, self.make_reader, processes=Processes(), is_installed=lambda: is_installed
-        )
-
-    def make_reader(self, clock):
-        """Return a reader, and keep it."""
-        self.readers.append(Reader(clock))
-        return self.readers[-1]
+        self.thread = GpuThread(self.clock, self.errors, processes=Processes())
 
     def follow(self, new):
         """Watch the servers of a configuration; return their monitors by name."""
@@ -96,17 +90,24 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def running(*, is_installed=True):
+def running(*, is_installed=True, make_reader=Reader):
     """Give a daemon, and end its thread."""
-    daemon = Daemon(is_installed=is_installed)
-    try:
-        yield daemon
-    finally:
-        for reader in daemon.readers:
-            reader.may_return.set()
-        daemon.thread.request_stop()
-        if daemon.thread.is_started:
-            daemon.thread.thread.join()
+    daemon = Daemon()
+
+    def make(clock):
+        daemon.readers.append(make_reader(clock))
+        return daemon.readers[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpus, "GpuReader", make)
+        patch.setattr(gpus, "has_module", lambda: is_installed)
+        try:
+            yield daemon
+        finally:
+            for reader in daemon.readers:
+                reader.may_return.set()
+            daemon.thread.request_stop()
+            daemon.thread.join()
 
 
 def source(monitor):
@@ -132,8 +133,7 @@ def test_without_the_extra_nothing_is_started(new):
 @pytest.mark.parametrize("new", [config(server("a", "0")), config(server(), read="always")])
 def test_what_needs_the_driver_is_told_that_the_extra_is_missing(new):
     """A number in `gpus`, or `read: always`, is a source whose reason is the reader's."""
-    with running(is_installed=False) as daemon:
-        daemon.thread._make_reader = Missing
+    with running(is_installed=False, make_reader=Missing) as daemon:
         monitor = daemon.follow(new)["a"]
 
         assert until(lambda: source(monitor)) == (False, "no_module")
@@ -163,12 +163,13 @@ ELSEWHERE = "http://gpu2.example.com:8000/metrics"
         ({"metrics": "http://127.0.0.1:9/metrics"}, "never", False),
     ],
 )
-def test_no_driver_is_read_for_servers_of_other_machines(keys, read, wanted):
+def test_no_driver_is_read_for_servers_of_other_machines(monkeypatch, keys, read, wanted):
     """Where no server may run here, and no GPU is named that only this driver knows, it is left alone."""
     metrics = {"metrics": MetricsConfig(url=keys["metrics"])} if "metrics" in keys else {}
     one = ServerConfig(name="a", **{**keys, **metrics})
 
-    assert wants_driver(config(one, read=read), is_installed=True) == wanted
+    monkeypatch.setattr(gpus, "has_module", lambda: True)
+    assert wants_driver(config(one, read=read)) == wanted
 
 
 def test_servers_are_told_about_their_gpus():

@@ -18,9 +18,8 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.service import liveness as liveness_module
-from vllm_watch.daemon.service import log_monitor as log_monitor_module
-from vllm_watch.daemon.service import log_thread as log_thread_module
+from vllm_watch.daemon.service import log_polling
+from vllm_watch.daemon.service import service_thread as liveness_module
 from vllm_watch.daemon.service import supervisor as supervisor_module
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -131,7 +130,7 @@ class Daemon:
 def start(tmp_path, monkeypatch):
     """Start a daemon that loses patience soon; it is stopped at the end."""
     monkeypatch.setattr(hang_guard_module, "HANG_SECONDS", 0.2)
-    monkeypatch.setattr(log_thread_module, "HANGS_AFTER", 0.5)
+    monkeypatch.setattr(log_polling, "HANGS_AFTER", 0.5)
     monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.1)
     daemons = []
 
@@ -169,7 +168,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     remote.hang()
     daemon = start(hanging=remote.place / name, good=good)
     until(lambda: daemon.reason("hanging") == "hangs")
-    began = time.monotonic() - log_thread_module.HANGS_AFTER
+    began = time.monotonic() - log_polling.HANGS_AFTER
     until(lambda: "READY" in daemon.told.said)
     for number in range(1, 4):
         write(good)
@@ -328,7 +327,7 @@ def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
 def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypatch):
     """A server whose file system begins to hang between two looks is closed all the same; its file is, in the end."""
     answers, closed = threading.Event(), threading.Event()
-    monkeypatch.setattr(log_monitor_module, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(log_polling, "CLOSE_SECONDS", 0.05)
 
     def close(_tail):
         answers.wait(SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.daemon.service.history import ChartHistory
+from vllm_watch.daemon.service.snapshot_document import ChartHistory
 from vllm_watch.daemon.state.snapshot import Reading
 
 

@@ -21,7 +21,7 @@ from vllm_watch.daemon.catalog.codes import PARTS
 from vllm_watch.daemon.config.model import Config, GpuConfig, KubernetesConfig, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.daemon.exposition.self_metrics import self_metrics
-from vllm_watch.daemon.service import alerts_thread
+from vllm_watch.daemon.service import alerts, gpus
 from vllm_watch.daemon.service import endpoints as endpoints_module
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -147,25 +147,25 @@ def _break_notify(daemon, monkeypatch):
 
 
 def _break_alerts(daemon, patch):
-    patch.setattr(alerts_thread, "ask", fail)
-    daemon.service.alerts.follow(PrometheusConfig(url="http://127.0.0.1:9"))
+    patch.setattr(alerts, "ask", fail)
+    daemon.service.threads.alerts.follow(PrometheusConfig(url="http://127.0.0.1:9"))
 
 
 def _break_gpus(daemon, patch):
-    patch.setattr(daemon.service.gpus, "_make_reader", lambda _: types.SimpleNamespace(report=fail, close=lambda: None))
+    patch.setattr(gpus, "GpuReader", lambda _: types.SimpleNamespace(report=fail, close=lambda: None))
     config = daemon.service.fleet.config
     always = msgspec.structs.replace(config, gpu=GpuConfig(read="always"))
-    daemon.service.gpus.follow(always, daemon.service.fleet.servers)
+    daemon.service.threads.gpus.follow(always, daemon.service.fleet.servers)
 
 
 def _break_kernel_log(_, patch):
     log = types.SimpleNamespace(poll=fail, close=lambda: None, has_more=False, cursor=None, reason="ok")
     patch.setattr("vllm_watch.daemon.service.kernel_log_thread.kernel_log", lambda *_: log)
-    patch.setattr("vllm_watch.daemon.service.supervisor.place_of", lambda _: "journal")
+    patch.setattr("vllm_watch.daemon.service.kernel_log_thread.place_of", lambda _: "journal")
 
 
 def _break_pods(daemon, patch):
-    patch.setattr(daemon.service.pods, "_open", fail)
+    patch.setattr("vllm_watch.daemon.service.pods_thread.open_lister", fail)
     daemon.service.pods.follow(KubernetesConfig(selector="app=vllm"))
 
 
@@ -182,7 +182,7 @@ BREAK = {
     "probe": lambda _, patch: patch.setattr(Prober, "probe", fail),
     "discovery": lambda daemon, _: (
         setattr(daemon, "is_found_wrong", True),
-        daemon.service.threads.discovery.poll_now(),
+        daemon.service.threads.discovery.turn_now(),
     ),
     "threads": _refuse_threads,
     "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
@@ -245,7 +245,7 @@ def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
     search = daemon.service.threads.discovery
     search.request_stop()
-    search.thread.join(SECONDS)
+    search._thread.join(SECONDS)
     search.heartbeat._at -= 1000
     page = daemon.service.endpoints
 

@@ -202,7 +202,7 @@ def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
     log.cursor, log.reason = "c7", "ok"
     log.lines = [line(AT, is_history=True), line(AT + 60)]
     monkeypatch.setattr(kernel_log_thread, "kernel_log", log.open)
-    monkeypatch.setattr(supervisor, "place_of", lambda _config: "journal")
+    monkeypatch.setattr(kernel_log_thread, "place_of", lambda _config: "journal")
     (tmp_path / "log").write_text("")
     server = ServerConfig(name="a", log=str(tmp_path / "log"))
     config = Config(listen="127.0.0.1:0", servers=(server,), checkpoint=str(tmp_path / "checkpoint"))

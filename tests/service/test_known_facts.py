@@ -15,7 +15,7 @@ from vllm_watch.cli.commands import server_check
 from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses
-from vllm_watch.daemon.service import thread_group
+from vllm_watch.daemon.service import threads
 
 
 START = (
@@ -74,7 +74,7 @@ def machine(tmp_path, monkeypatch):
     made = []
     with StandIn(lambda _: [answer(page(running=4, waiting=9, start=made[0].started_at))]) as http:
         made.append(Machine(tmp_path, http))
-        for module in (thread_group, server_check):
+        for module in (threads, server_check):
             table = lambda: WatchedProcesses(made[0].tree.proc, hostname="here")  # noqa: E731
             monkeypatch.setattr(module, "WatchedProcesses", table)
         yield made[0]
@@ -133,7 +133,7 @@ def test_a_restart_with_other_flags_is_noticed(machine):
     machine.serve(200, 8)
     machine.started_at = 2000.0
     until(lambda: machine.limit() is None)
-    machine.watch.service.threads.discover_now()
+    machine.watch.service.threads.discovery.turn_now()
     until(lambda: machine.limit() == 8)
 
     configuration = machine.watch.service.fleet.servers[0].snapshot().configuration

@@ -23,9 +23,8 @@ from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
 from vllm_watch.daemon.config.model import Config, OtlpConfig
 from vllm_watch.daemon.config.server_config import TlsConfig
-from vllm_watch.daemon.service import otlp_thread
-from vllm_watch.daemon.service.otlp_push import MAX_WAIT, OtlpPush, Sent
-from vllm_watch.daemon.service.otlp_thread import OtlpThread
+from vllm_watch.daemon.service import otlp
+from vllm_watch.daemon.service.otlp import MAX_WAIT, OtlpPush, OtlpThread, Sent
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
@@ -113,16 +112,23 @@ def clock():
 def thread_of(clock, outcomes):
     """Return a thread that is not started, and its push."""
     push = StandInPush(clock, outcomes)
-    thread = OtlpThread(clock, InternalErrors(), lambda: b"body", lambda _: push)
+    thread = OtlpThread(clock, InternalErrors(), lambda: b"body")
     thread.start = lambda: None
-    thread.follow(CONFIG)
+    follow(thread, CONFIG, push)
     return thread, push
+
+
+def follow(thread, config, push):
+    """Let a thread push to an endpoint with a push of the test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(otlp, "OtlpPush", lambda _: push)
+        thread.follow(config)
 
 
 def run_until(thread, clock, end):
     """Let the thread do what it does until a time."""
     while clock.time < end:
-        clock.time += thread.turn()
+        clock.time += thread._turn()
 
 
 class TestInVirtualTime:
@@ -145,10 +151,10 @@ class TestInVirtualTime:
         """Exports never overlap: those whose time passed meanwhile are counted as missed, and the rhythm stays."""
         thread, push = thread_of(clock, lambda _: "timeout")
         push.seconds = 25.0
-        thread.turn()
+        thread._turn()
         push.seconds = 0.0
         clock.time = 1030.0
-        thread.turn()
+        thread._turn()
 
         assert thread.status().outcomes == {"ok": 0, "missed": 2, "timeout": 2}
         assert [at for at, _ in push.sent] == [1000.0, 1030.0]
@@ -185,38 +191,23 @@ class TestInVirtualTime:
 
     def test_without_the_extra(self, clock, monkeypatch):
         """Where the extra is not installed nothing is sent, and the outcome says what is missing."""
-        monkeypatch.setattr(otlp_thread, "is_installed", lambda: False)
+        monkeypatch.setattr(otlp, "is_installed", lambda: False)
         thread, push = thread_of(clock, lambda _: "ok")
         with structlog.testing.capture_logs() as logged:
-            thread.turn()
+            thread._turn()
 
         assert (push.sent, thread.status().outcomes) == ([], {"ok": 0, "not_installed": 1})
         assert "pip install '.[otlp]'" in logged[0]["meaning"]
 
-    def test_the_end_as_an_export_begins(self, clock):
-        """Where the end comes before the export has a connection, that is closed after it."""
-        thread, push = thread_of(clock, lambda _: "ok")
-
-        def connect_and_send(_):
-            thread.request_stop()
-            push.is_closed = False
-            return Sent("ok")
-
-        push.send = connect_and_send
-
-        assert thread.turn() == 0.0
-        assert push.is_closed
-
     def test_a_reload(self, clock):
         """Another endpoint is pushed to at once, and the one before is closed; without one there is no status."""
         thread, first = thread_of(clock, lambda _: "ok")
-        thread.turn()
+        thread._turn()
         second = StandInPush(clock, lambda _: "ok")
-        thread._connect = lambda _: second
-        thread.follow(CONFIG)
+        follow(thread, CONFIG, second)
         assert not first.is_closed
-        thread.follow(OtlpConfig(endpoint="http://127.0.0.1:9/other", interval=INTERVAL))
-        thread.turn()
+        follow(thread, OtlpConfig(endpoint="http://127.0.0.1:9/other", interval=INTERVAL), second)
+        thread._turn()
         assert (first.is_closed, len(first.sent), len(second.sent)) == (True, 1, 1)
 
         thread.follow(None)
@@ -365,7 +356,7 @@ class TestDaemon:
                 )
             finally:
                 service.stop()
-            until(lambda: not service.otlp.thread.is_alive())
+            until(lambda: not service.otlp._thread.is_alive())
 
     def test_check(self, monkeypatch):
         """``check`` sends an export without values, and fails with a sentence where that is not accepted."""

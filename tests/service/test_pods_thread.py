@@ -12,8 +12,7 @@ from tests.support.waiting import until
 
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod
-from vllm_watch.daemon.discovery.pods_error import PodsError
+from vllm_watch.daemon.discovery.pods import Pod, PodsError
 from vllm_watch.daemon.exposition.self_metrics import pods_metrics
 from vllm_watch.daemon.service import pods_thread
 from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister
@@ -59,9 +58,10 @@ def listing():
 
 
 @pytest.fixture
-def thread(listing):
+def thread(listing, monkeypatch):
     """The thread, polled by hand."""
-    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None, open_lister=listing.open)
+    monkeypatch.setattr(pods_thread, "open_lister", listing.open)
+    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None)
     thread.start = lambda: None
     thread.follow(CONFIG)
     return thread
@@ -89,18 +89,6 @@ def test_what_was_listed_stays_while_nothing_can_be_listed(thread, listing, erro
     assert ("ok", 1) == (thread.status().reason, thread.status().counts["watched"])
     assert listing.opened == 2  # After a failure the token and the authority are read anew.
     assert listing.closed == 1
-
-
-def test_the_connection_ends_with_the_thread(listing):
-    """A thread that is asked to stop closes its connection, though nobody waits for its end."""
-    thread = PodsThread(SystemClock(), InternalErrors(), changed=lambda: None, open_lister=listing.open)
-    thread.follow(CONFIG)
-    until(lambda: thread.status().reason == "ok")
-
-    thread.request_stop()
-
-    until(lambda: not thread.thread.is_alive())
-    assert (listing.opened, listing.closed) == (1, 1)
 
 
 def test_a_fault_of_ours_is_counted(thread, listing):

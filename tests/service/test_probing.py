@@ -16,7 +16,7 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock

@@ -220,14 +220,14 @@ class TestEnd:
         code = (
             "import os, time, types\n"
             "from vllm_watch.cli import command_line as cli\n"
-            "from vllm_watch.daemon.service import signals\n"
+            "from vllm_watch.daemon.service import supervisor\n"
             "served = []\n"
             "def wait_for_the_second(_):\n"
             "    served.append(1)\n"
             '    os.write(2, b\'{"event": "asked"}\\n\')\n'  # A print may not be interrupted by another.
             "    while len(served) < 2:\n"
             "        time.sleep(0.01)\n"
-            "signals.time = types.SimpleNamespace(sleep=wait_for_the_second)\n"
+            "supervisor.time = types.SimpleNamespace(sleep=wait_for_the_second)\n"
             "cli.main()\n"
         )
         command = [sys.executable, "-c", code, "run", "--log", tmp_path / "vllm.log", "--listen", "127.0.0.1:0"]

@@ -17,10 +17,9 @@ from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.exposition.json_view import event_documents, server_view
+from vllm_watch.daemon.service.alerts import Alert, Alerts, alerts_view
 from vllm_watch.daemon.service.checkpointer import Checkpointer
-from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.prometheus_alerts import Alert, Alerts, alerts_view
-from vllm_watch.daemon.service.snapshot_document import fleet_document
+from vllm_watch.daemon.service.fleet import Fleet, fleet_document
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.snapshot import ProbeSnapshot, ServerEvent
 from vllm_watch.daemon.support.clock import ScaledClock

@@ -25,7 +25,7 @@ from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.service import liveness as liveness_module
+from vllm_watch.daemon.service import service_thread as liveness_module
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.service.systemd import status_line
 from vllm_watch.daemon.state.server import ServerState
@@ -892,7 +892,7 @@ class TestCheckpoint:
 
         monkeypatch.setattr(ServerState, "apply_log", note)
         # A poll that takes longer counts as hanging: its lines go to the old state, which is gone, and to the new one.
-        monkeypatch.setattr("vllm_watch.daemon.service.log_monitor.CLOSE_SECONDS", SECONDS)
+        monkeypatch.setattr("vllm_watch.daemon.service.log_polling.CLOSE_SECONDS", SECONDS)
         watch.write("a")
         service = watch.start()
         until(lambda: service.fleet.is_ready)

@@ -9,7 +9,7 @@ import time
 import pytest
 import structlog
 
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.service.threads import ScrapeThread
@@ -50,7 +50,8 @@ class Sent:
     def at(self, loop, moments):
         """Let the loop send out what is due at these moments."""
         for self.now in moments:
-            loop._send_due(self.now)
+            loop._clock.time = self.now
+            loop._turn()
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def sent():
     """A loop of the given servers, whose thread is not started, and what it sends out."""
 
     def make(servers):
-        loop = ScrapeThread(SystemClock(), InternalErrors())
+        loop = ScrapeThread(HandClock(), InternalErrors())
         loop._servers = tuple(servers)
         loop._workers = found = Sent()
         return loop, found
@@ -130,11 +131,11 @@ def test_servers_that_hang_hold_up_no_other():
 
 def test_as_few_threads_as_will_do():
     """Servers that answer at once share threads, however many they are."""
-    loop = ScrapeThread(SystemClock(), InternalErrors())
+    loop = ScrapeThread(clock := HandClock(), InternalErrors())
     loop._servers = servers = tuple(Server(str(number), 1.0) for number in range(100))
     workers = loop._workers
-    for now in moments(1000, 1002):
-        loop._send_due(now)
+    for clock.time in moments(1000, 1002):
+        loop._turn()
         until(lambda: not workers._busy)
     workers.end()
 
@@ -169,16 +170,22 @@ def _refuse(_thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_threads_that_hang_are_awaited_together():
+def test_threads_that_hang_are_awaited_together(monkeypatch):
     """The second of two threads that hang is waited for only for what is left of the time after the request."""
     release, waited = threading.Event(), []
 
-    class Hanging(threading.Thread):
-        def join(self, timeout=None):
-            waited.append(timeout)
-            super().join(0.2)
+    class Hanging(ServiceThread):
+        def _turn(self):
+            release.wait()
+            return 0.0
 
-    threads = [ServiceThread(Hanging(target=release.wait, daemon=True), SystemClock()) for _ in range(2)]
+    def join(thread, timeout):
+        waited.append(timeout)
+        of_thread(thread, 0.2)
+
+    of_thread = threading.Thread.join
+    monkeypatch.setattr(threading.Thread, "join", join)
+    threads = [Hanging("a", SystemClock(), InternalErrors()) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -188,3 +195,60 @@ def test_threads_that_hang_are_awaited_together():
     release.set()
 
     assert waited[1] <= waited[0] - 0.2
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_every_thread_ends_and_closes_what_it_opened(is_awaited):
+    """A stop that comes at any moment, also within a turn, is not missed, and the thread itself closes at its end."""
+    for moment in range(50):
+        thread = Opening(moment % 5, is_awaited=is_awaited)
+        thread.start()
+        turns = min(moment % 3, 1 + thread.wakes)
+        until(lambda thread=thread, turns=turns: thread.turns >= turns)
+        thread.request_stop()
+        thread.join()
+        until(lambda thread=thread: thread.closed_by is not None)
+
+        assert thread.closed_by is thread._thread
+        thread._thread.join(SECONDS)
+        assert not thread._thread.is_alive()
+
+
+class Opening(ServiceThread):
+    """A thread that would wait for an hour after each turn, and is woken a few times."""
+
+    def __init__(self, wakes, *, is_awaited):
+        super().__init__("opening", SystemClock(), InternalErrors())
+        self.is_awaited = is_awaited
+        self.wakes, self.turns, self.closed_by = wakes, 0, None
+
+    def _turn(self):
+        self.turns += 1
+        if self.turns <= self.wakes:
+            self.turn_now()
+        return 3600.0
+
+    def _close(self):
+        assert self.closed_by is None
+        self.closed_by = threading.current_thread()
+
+
+def test_what_is_asked_in_a_turn_is_done_in_the_next():
+    """An ask is taken by one turn; one that comes later, also while that turn runs, by another."""
+    thread = Opening(0, is_awaited=True)
+    thread.turn_now()
+    assert [thread._take_asked(), thread._take_asked()] == [True, False]
+    thread.turn_now()
+    assert thread._take_asked()
+
+
+def test_a_turn_that_raises_closes_too():
+    """A fault that a thread does not survive leaves nothing open, and shows in its heartbeat."""
+    thread = Opening(0, is_awaited=True)
+    thread._turn = lambda: 1 / 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", lambda _: None)
+        thread.start()
+        thread._thread.join(SECONDS)
+
+    assert thread.closed_by is thread._thread

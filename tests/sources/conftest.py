@@ -19,6 +19,5 @@ def log(tmp_path):
 @pytest.fixture
 def followed(log):
     """A log that is there, empty and polled."""
-    log.write()
-    log.poll()
+    log.grow()
     return log

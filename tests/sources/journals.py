@@ -9,6 +9,8 @@ import os
 import sys
 import textwrap
 
+from tests.support.waiting import until
+
 
 # Prints the files of its folder named out-<run>-<piece> as they appear, then does what the file end-<run> says. Asked
 # for history, it prints the file named history and ends, unless there is a file named hang.
@@ -66,6 +68,15 @@ class JournalProgram:
         script.write_text(textwrap.dedent(FAKE.format(folder=str(folder), parent=os.getpid())))
         self.command = (sys.executable, "-S", "-E", str(script))
         self._pieces = {}
+
+    def poll_until(self, condition):
+        """Let what reads it poll again and again, at one time of the clock, until the condition holds."""
+
+        def is_so():
+            self.poll()
+            return condition()
+
+        until(is_so)
 
     def prints(self, *lines, run=0):
         """Let a run of the program print lines."""

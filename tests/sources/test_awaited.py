@@ -19,18 +19,6 @@ from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 pytestmark = pytest.mark.slow
 
 
-def test_a_missing_file_is_awaited(log):
-    """T15: a log that is not there yet is read from its first byte once it appears."""
-    log.poll()
-    before = log.status
-    log.write(1, 2)
-
-    assert (False, "not_found") == before
-    assert [1, 2] == log.poll()
-    assert (True, "ok") == log.status
-    assert 0 == log.counts.read_errors
-
-
 def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     """T15: a log whose folder is missing, appears, is removed and made again is read from the start each time."""
     folder = tmp_path / "later"
@@ -40,8 +28,7 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     found = []
     for number in range(1, 4):
         folder.mkdir()
-        log.write(number)
-        found += log.poll()
+        found += log.grow(number)
         shutil.rmtree(folder)
         found += log.poll(ROTATE_WAIT / 2)
         gone = log.status
@@ -50,7 +37,7 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     assert [1, 2, 3] == found
     assert (False, "not_found") == missing == log.status
     assert (True, "ok") == gone
-    assert 0 == log.counts.files_lost
+    assert 0 == log.counts.files_lost + log.counts.read_errors
     log.tail.close()
 
 
@@ -60,10 +47,8 @@ def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
     folder = tmp_path / "logs"
     folder.mkdir()
     log = Log(folder / "vllm.log")
-    log.write(1)
-    log.poll()
-    log.write(2)
-    log.poll()
+    log.grow(1)
+    log.grow(2)
     folder.rename(tmp_path / "away")
     log.poll(seconds)
     log.poll(seconds)
@@ -79,8 +64,7 @@ def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
 
 def test_a_log_that_is_renamed_and_missed_for_long(followed):
     """T12: what was written to a renamed file after it was let go is read when a new file appears."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.path.rename(followed.named(".1"))
     followed.poll()
     followed.poll(ROTATE_WAIT + 1)
@@ -98,8 +82,7 @@ def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(follo
         writer.write(stats_line(1))
         first = followed.poll()
         writer.write(stats_line(2))
-        followed.write(3)
-        second = followed.poll()
+        second = followed.grow(3)
 
     assert ([1], [2, 3]) == (first, second)
     followed.poll(ROTATE_WAIT + 1)
@@ -153,48 +136,36 @@ PERMISSIONS = """
 """
 
 
+def without_permission(way, wait=1.0):
+    """Return what a child that loses permission finds, its history, what it says, and whether it counts an error."""
+    with tempfile.TemporaryDirectory() as folder:  # Those of pytest are in one that belongs to root alone.
+        os.chmod(folder, 0o777)
+        found, history, said, has_errors = json.loads(run_child(PERMISSIONS, folder, way, wait, user=NOBODY))
+    return [number for poll in found for number in poll], history, [tuple(status) for status in said], has_errors
+
+
 @pytest.mark.needs_root
-class TestPermission:
-    """T16: permission is lost and given back; each case runs as a user that it means something to."""
+def test_permission_that_is_missing_at_the_start():
+    """T16: a log without permission says so and is counted; what it held when it is permitted is history."""
+    found, history, said, has_errors = without_permission("at start")
 
-    def run(self, way, wait=1.0):
-        """Return what the child found, its history, what it said of the log, and whether an error was counted."""
-        with tempfile.TemporaryDirectory() as folder:  # Those of pytest are in one that belongs to root alone.
-            os.chmod(folder, 0o777)
-            found, history, said, has_errors = json.loads(run_child(PERMISSIONS, folder, way, wait, user=NOBODY))
-        return [number for poll in found for number in poll], history, [tuple(status) for status in said], has_errors
+    assert [(False, "permission_denied"), (True, "ok"), (True, "ok")] == said
+    assert ([1], [2], True) == (history, found, has_errors)
 
-    def test_at_the_start(self):
-        """T16: a log without permission says so and is counted; what it held when it is permitted is history."""
-        found, history, said, has_errors = self.run("at start")
 
-        assert [(False, "permission_denied"), (True, "ok"), (True, "ok")] == said
-        assert ([1], [2], True) == (history, found, has_errors)
+@pytest.mark.needs_root
+@pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
+@pytest.mark.parametrize(
+    ("way", "numbers", "is_an_error"),
+    [("open file", [2, 4], False), ("folder", [2, 4], True), ("new file", [2, 3, 4], True)],
+)
+def test_permission_that_is_lost_and_given_back(way, numbers, is_an_error, wait):
+    """T16: an open file is read on; of a folder or a new file nothing is lost or read twice, and it is said in time."""
+    found, _, said, has_errors = without_permission(way, wait)
 
-    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
-    def test_of_an_open_file(self, wait):
-        """T16: a file that is open already is read on when its permission goes."""
-        found, _, said, _ = self.run("open file", wait)
-
-        assert [2, 4] == found
-        assert {(True, "ok")} == set(said)
-
-    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
-    def test_of_the_folder(self, wait):
-        """T16: a folder that may not be searched for a while makes nothing be read twice or lost."""
-        found, _, said, has_errors = self.run("folder", wait)
-
-        assert ([2, 4], True) == (found, has_errors)
-        assert ((False, "permission_denied") in said) == (wait > ROTATE_WAIT)
-        assert (True, "ok") == said[-1]
-
-    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
-    def test_of_the_new_file(self, wait):
-        """T16: a new file that may not be read yet is read from its start, once, when it may."""
-        found, _, said, has_errors = self.run("new file", wait)
-
-        assert ([2, 3, 4], True) == (found, has_errors)
-        assert ((False, "permission_denied") in said) == (wait > ROTATE_WAIT)
+    assert (numbers, is_an_error) == (found, has_errors)
+    assert ((False, "permission_denied") in said) == (is_an_error and wait > ROTATE_WAIT)
+    assert (True, "ok") == said[-1]
 
 
 def test_a_symlink_is_followed_to_its_new_target(tmp_path):
@@ -287,8 +258,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path, make, reason):
 @pytest.mark.parametrize("kind", ["folder", "fifo", "socket"])
 def test_a_log_that_is_replaced_by_no_file(followed, kind):
     """T18: something else in the log's place is refused, and the log that comes back is read."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.path.rename(followed.named(".1"))
     with socket.socket(socket.AF_UNIX) as unused:
         {

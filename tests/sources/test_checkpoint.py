@@ -26,7 +26,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.support.samples import sample
-from tests.support.waiting import SECONDS
 
 import vllm_watch.daemon.sources.checkpoint as module
 
@@ -77,12 +76,6 @@ def damaged_file(**changes):
 def loaded(path, now=NOW):
     """Load the checkpoint as the next run would."""
     return CheckpointFile(str(path)).load(now)
-
-
-def test_what_is_saved_is_loaded(path):
-    """A new process loads what the last one saved."""
-    assert CheckpointFile(str(path)).save(POSITIONS, NOW)
-    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
 
 
 def test_a_file_name_that_is_no_utf8_is_kept(path):
@@ -277,35 +270,6 @@ def test_t26_a_folder_that_may_not_be_written(locked_folder):
 
 
 # Fills a file system of 16 KiB, then saves; says what came of it and what is loaded afterwards.
-FULL_DISK = """
-import sys
-from pathlib import Path
-from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, Positions
-folder = Path(sys.argv[1])
-def positions(count, offset):
-    return Positions(tuple(FilePosition(f"/log/{n}", 1, n, offset, 0, 0, 0, 0) for n in range(count)))
-checkpoint = CheckpointFile(str(folder / "checkpoint.json"))
-assert checkpoint.save(positions(3, 7), 1.0)
-assert not checkpoint.save(positions(1000, 8), 10.0)
-print(checkpoint.failures, checkpoint.last_error)
-assert checkpoint.load(20.0).positions == positions(3, 7)
-assert [each.name for each in folder.iterdir()] == ["checkpoint.json"]
-assert checkpoint.save(positions(3, 9), 20.0)
-assert checkpoint.load(30.0).positions == positions(3, 9)
-"""
-
-
-@pytest.mark.needs_namespaces("--user", "--map-root-user", "--mount")
-def test_t25_a_disk_that_is_really_full(tmp_path):
-    """T25: on a file system without room the save fails, the old checkpoint stays, and the next that fits is saved."""
-    mounting = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -t tmpfs -o size=16k none "$1" && shift && exec "$@"', "sh"]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C"}
-    command = [*mounting, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
-
-    assert (0, "1 No space left on device\n") == (done.returncode, done.stdout), done.stderr
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
 def test_t26_something_else_in_its_place(path, make):
     """T26: a pipe or a folder in the checkpoint's place is refused without waiting."""
@@ -328,21 +292,13 @@ T28 = {
     "no version": (json.dumps(document(version=None)).encode(), "wrong_shape"),
     "foreign": (json.dumps(document(written=None, registry=[])).encode(), "wrong_shape"),
     "unknown key": (json.dumps(document(extra=1)).encode(), "wrong_shape"),
-    "unknown key of a file": (damaged_file(extra=1), "wrong_shape"),
-    "offset as text": (damaged_file(offset="12"), "wrong_shape"),
     "offset is true": (damaged_file(offset=True), "wrong_shape"),
-    "no offset": (damaged_file(offset=None), "wrong_shape"),
     "next version": (json.dumps(document(version=2)).encode(), "wrong_version"),
     "version as text": (json.dumps(document(version="1")).encode(), "wrong_version"),
     "negative offset": (damaged_file(offset=-1), "wrong_shape"),
     "huge offset": (damaged_file(offset=2**63), "wrong_shape"),
-    "astronomic offset": (damaged_file(offset=10**400), "wrong_shape"),
-    "broken offset": (damaged_file(offset=1.5), "wrong_shape"),
     "offset NaN": (damaged_file(offset=float("nan")), "wrong_shape"),
-    "offset infinite": (damaged_file(offset=float("inf")), "wrong_shape"),
     "negative moment": (damaged_file(read_until=-1), "wrong_shape"),
-    "moment NaN": (damaged_file(read_until=float("nan")), "wrong_shape"),
-    "negative inode": (damaged_file(inode=-3), "wrong_shape"),
     "head too long": (damaged_file(head_size=257), "wrong_shape"),
     "marker too long": (damaged_file(marker_size=257), "wrong_shape"),
     "marker before the start": (damaged_file(offset=10, marker_size=11), "impossible_values"),
@@ -355,7 +311,6 @@ T28 = {
     "no cursor of the kernel": (json.dumps(document(kernel_cursor="a\0b")).encode(), "wrong_shape"),
     "written NaN": (json.dumps(document(written=float("nan"))).encode(), "wrong_shape"),
     "written before 1970": (json.dumps(document(written=-1)).encode(), "wrong_shape"),
-    "written astronomic": (json.dumps(document(written=10**400)).encode(), "wrong_shape"),
     "written in two days": (json.dumps(document(written=NOW + 2 * 86_400)).encode(), "from_the_future"),
     "too large": (b" " * (MAX_SIZE + 1), "too_large"),
 }
@@ -367,11 +322,6 @@ def test_t28_a_corrupt_checkpoint_is_refused(path, data, reason):
     path.write_bytes(data)
 
     assert Loaded(Positions(), reason) == loaded(path)
-
-
-def test_t28_no_checkpoint_is_a_first_start(path):
-    """T28: without a file there is nothing to go on from."""
-    assert Loaded(Positions(), "absent") == loaded(path)
 
 
 def test_t28_a_clock_set_back_by_hours_is_believed(path):
@@ -509,51 +459,38 @@ positions_of_any_kind = st.builds(
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("reason", "key", "value"),
     [
-        [-1, []],
-        [None, [["dtype", "a b", None]]],
-        [None, [["", None, None]]],
-        [None, [["dtype", None, None]] * 400],
+        ("impossible_values", "changes", ["s", [-1, []]]),
+        ("impossible_values", "changes", ["s", [None, [["dtype", "a b", None]]]]),
+        ("impossible_values", "changes", ["s", [None, [["", None, None]]]]),
+        ("impossible_values", "changes", ["s", [None, [["dtype", None, None]] * 400]]),
+        ("impossible_values", "gpus", ["s", [-1, 1], []]),
+        ("impossible_values", "gpus", ["s", [1, 1], ["0"]]),
+        ("impossible_values", "gpus", ["s", [1, 1], ["GPU-a\n"]]),
+        *[
+            ("wrong_shape", "facts", {"server": "s", **facts})
+            for facts in (
+                {"process": [-1, 1]},
+                {"process": [1]},
+                {"process_start": float("nan")},
+                {"facts": {"max_num_seqs": -4}},
+                {"facts": {"version": "<b>"}},
+                {"facts": {"engines": {"0": {"kv_cache_tokens": 1e300}}}},
+                {"flags": {"places": {"arguments": {"dtype": "a b"}}}},
+                {"flags": {"places": {"arguments": {f"flag-{n}": "1" for n in range(200)}}}},
+                {"flags": {"places": {"elsewhere": {}}}},
+                {"command": {"model_name": 1}},
+                {"secret": "sk-1"},
+            )
+        ],
     ],
 )
-def test_a_change_that_cannot_be_is_rejected(path, change):
-    """T28: what becomes a label is spelt like a flag, whoever has written the file."""
-    path.write_text(json.dumps(document(changes=[["s", change]])))
+def test_what_cannot_be_is_rejected(path, reason, key, value):
+    """T28: what becomes a label is spelt like a flag or a UUID, and sizes are sizes, whoever has written the file."""
+    path.write_text(json.dumps(document(**{key: [value]})))
 
-    assert "impossible_values" == loaded(path).reason
-
-
-@pytest.mark.parametrize("gpus", [[[-1, 1], []], [[1, 1], ["0"]], [[1, 1], ["GPU-a\n"]]])
-def test_gpus_that_cannot_be_are_rejected(path, gpus):
-    """T28: what becomes a label is spelt like a UUID, whoever has written the file."""
-    path.write_text(json.dumps(document(gpus=[["s", *gpus]])))
-
-    assert "impossible_values" == loaded(path).reason
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"process": [-1, 1]},
-        {"process": [1]},
-        {"process_start": float("nan")},
-        {"facts": {"max_num_seqs": -4}},
-        {"facts": {"version": "<b>"}},
-        {"facts": {"engines": {"0": {"kv_cache_tokens": 1e300}}}},
-        {"flags": {"places": {"arguments": {"dtype": "a b"}}}},
-        {"flags": {"places": {"arguments": {f"flag-{n}": "1" for n in range(200)}}}},
-        {"flags": {"places": {"elsewhere": {}}}},
-        {"command": {"model_name": 1}},
-        {"secret": "sk-1"},
-    ],
-    ids=str,
-)
-def test_facts_that_cannot_be_are_rejected(path, facts):
-    """T28: what becomes a label is spelt like a flag, and sizes are sizes, whoever has written the file."""
-    path.write_text(json.dumps(document(facts=[{"server": "s", **facts}])))
-
-    assert Loaded(Positions(), "wrong_shape") == loaded(path)
+    assert Loaded(Positions(), reason) == loaded(path)
 
 
 def test_a_gpu_whose_name_could_not_be_loaded_is_not_saved(path):

@@ -18,8 +18,8 @@ from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.service import log_thread
-from vllm_watch.daemon.service.log_thread import LogThread
+from vllm_watch.daemon.service import log_polling
+from vllm_watch.daemon.service.log_polling import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources import directory_watcher as wake_module
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
@@ -61,17 +61,6 @@ def watch(wake):
     found.start()
     yield found
     found.stop()
-
-
-def test_a_line_wakes(watch, wake, tmp_path):
-    """A line that is written is a hint."""
-    log = tmp_path / "vllm.log"
-    log.touch()
-    watch.refresh(places([str(log)]))
-    wake.clear()
-    log.write_bytes(b"x\n")
-
-    assert wake.wait(SECONDS)
 
 
 def test_a_rotation_wakes(watch, wake, tmp_path):
@@ -132,21 +121,6 @@ def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):
     until(hinted)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_without_watches_the_log_is_polled(watch, tmp_path, monkeypatch, number):
-    """T22: when the kernel has no watches left, that is said once and nothing breaks."""
-
-    def refuse(*_, **__):
-        raise OSError(number, "inotify limit reached")
-
-    monkeypatch.setattr(watch._observer, "schedule", refuse)
-    with structlog.testing.capture_logs() as said:
-        watch.refresh(places([str(tmp_path / "vllm.log")]))
-        watch.refresh(places([str(tmp_path / "vllm.log")]))
-
-    assert [record["event"] for record in said] == ["file_events.watch_failed"]
-
-
 LIMITED = """
     import json, time
     from pathlib import Path
@@ -154,7 +128,7 @@ LIMITED = """
     from vllm_watch.daemon.support.clock import SystemClock
     from vllm_watch.daemon.config.model import ServerConfig
     from vllm_watch.daemon.support.own_health import InternalErrors
-    from vllm_watch.daemon.service.log_thread import LogThread
+    from vllm_watch.daemon.service.log_polling import LogThread
     from vllm_watch.daemon.service.monitor import ServerMonitor
     from tests.support.logs import stats_line
     limit, folder = sys.argv[1], Path(sys.argv[2])
@@ -209,8 +183,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, places
         folder, limit = sys.argv[1], int(sys.argv[2])
         log = Log(os.path.join(folder, "vllm.log"))
-        log.write()
-        log.poll()
+        log.grow()
         wake = threading.Event()
         watch = DirectoryWatcher(wake)
         watch.start()
@@ -273,7 +246,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(log_thread, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(log_polling, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)
@@ -330,8 +303,9 @@ def test_the_watching_thread_cannot_start(tmp_path, monkeypatch, error):
     assert ["file_events.unavailable"] == [record["event"] for record in said if "file_events" in record["event"]]
 
 
-def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
-    """T22: a watch that was refused is asked for again after a minute, not at each poll."""
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch, number):
+    """T22: a watch that was refused, which is said once, is asked for again after a minute, not at each poll."""
     now = [1000.0]
     watch = DirectoryWatcher(wake, lambda: now[0])
     watch.start()
@@ -340,13 +314,14 @@ def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
 
     def refuse(*arguments, **_options):
         asked.append(arguments)
-        raise OSError(errno.ENOSPC, "no watch left")
+        raise OSError(number, "inotify limit reached")
 
     monkeypatch.setattr(watch._observer, "schedule", refuse)
     paths = [str(tmp_path / "vllm.log")]
-    for _ in range(60):
-        watch.refresh(places(paths))
-        now[0] += 1
+    with structlog.testing.capture_logs() as said:
+        for _ in range(60):
+            watch.refresh(places(paths))
+            now[0] += 1
     before = len(asked), watch.covers(places(paths))
     monkeypatch.setattr(watch._observer, "schedule", schedule)
     watch.refresh(places(paths))
@@ -354,6 +329,7 @@ def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
     watch.stop()
 
     assert ((1, False), True) == (before, after)
+    assert ["file_events.watch_failed"] == [record["event"] for record in said]
 
 
 def test_folders_that_are_followed_no_more_are_let_go(watch, tmp_path):

@@ -32,8 +32,7 @@ def logs(tmp_path):
 def test_all_matches_of_a_glob_are_read(logs, tmp_path):
     """A glob's matches are all read, also those that appear later; a rotated one is not read again, soon or late."""
     log = logs("vllm-*", "vllm-a.log")
-    log.write()
-    log.poll()
+    log.grow()
     log.write(1)
     log.write(2, path=tmp_path / "vllm-b.log")
     first = log.poll()
@@ -47,8 +46,7 @@ def test_all_matches_of_a_glob_are_read(logs, tmp_path):
 def test_matches_that_rotate_into_each_other(logs):
     """T4: with a glob that matches rotated files too, each line is read once through many rotations and pauses."""
     log = logs("vllm.log*")
-    log.write()
-    log.poll()
+    log.grow()
     found = []
     for number in range(12):
         log.write(number)
@@ -66,13 +64,11 @@ def test_matches_that_rotated_while_down(logs):
     log = logs("vllm.log*")
     log.write(1)
     log.rotate()
-    log.write(2)
-    log.poll()
-    stopped = log.stop()
-    log.write(3)
-    log.rotate()
-    log.write(4)
-    log.start(stopped)
+    log.grow(2)
+    with log.away():
+        log.write(3)
+        log.rotate()
+        log.write(4)
 
     assert [3, 4] == log.poll() + log.poll(ROTATE_WAIT + 1) + log.poll()
     assert 0 == log.counts.files_lost
@@ -186,11 +182,9 @@ def test_a_match_that_falls_behind_is_let_go_and_taken_up_where_it_was(logs, tmp
     """T32: a match that others have overtaken is closed, and read on from where it was when it is written again."""
     monkeypatch.setattr(tail_module, "MAX_FILES", 2)
     log = logs("*.log")
-    log.write()
-    log.poll()
+    log.grow()
     before = open_files()
-    log.write(1)
-    found = log.poll()
+    found = log.grow(1)
     for number in range(20):
         path = tmp_path / f"{number}.log"
         log.write(100 + number, path=path)

@@ -40,6 +40,14 @@ def stats_line(running):
     )
 
 
+def record_line(message, second=1, end=""):
+    """Return a record of a file that repeats what clients sent."""
+    return f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [async_llm.py:300] {message}{end}"
+
+
+FORGED_START = record_line("vLLM API server version 9.9.9")
+
+
 def entry(message, number, at=START + 1, **fields):
     """Return an entry as journalctl prints it."""
     return journal_entry(message, number, at, **fields)
@@ -67,15 +75,6 @@ class Journal(JournalProgram):
             self.gaps.append(batch.is_after_gap)
             self.times += [timed.at for timed in events]
             self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
-
-    def poll_until(self, condition):
-        """Poll again and again, at one time of the clock, until the condition holds."""
-
-        def is_so():
-            self.poll()
-            return condition()
-
-        until(is_so)
 
     def arguments(self, run=0):
         """Return what a run was called with, its locale and its standard input."""
@@ -107,16 +106,6 @@ def resumed(tmp_path):
 def is_child_over(journal):
     """Whether the tail has noticed that its child ended."""
     return lambda: journal.tail._journal._child is None and journal.tail._history_run is None
-
-
-def test_a_first_start_reads_the_last_lines_as_history(journal):
-    """Lines from before the start are history, with the journal's own time, and not counted."""
-    journal.prints(entry(stats_line(1), 1, START - 50), entry(stats_line(2), 2, START - 40))
-    journal.poll_until(lambda: journal.tail.cursor == "c2")
-
-    assert ([1, 2], []) == (journal.history, journal.found)
-    assert [START - 50, START - 40] == journal.times
-    assert (0, 0) == (journal.counts.lines, journal.counts.size)
 
 
 def test_lines_after_the_start_are_live(journal):
@@ -369,28 +358,57 @@ def test_a_missing_journalctl_is_said_and_tried_again(tmp_path):
     assert (False, "no_entries") == found[:2]
 
 
-def test_binary_messages_are_read(journal):
-    """A message given as numbers is its bytes; the journal does that for colours."""
-    coloured = list(f"\x1b[36m(APIServer pid=7)\x1b[0;0m {stats_line(4).partition(') ')[2]}".encode())
-    journal.prints(entry(coloured, 1), entry([1, 300], 2), entry([0xFF, 0xFE], 3), entry(None, 4))
-    journal.poll_until(lambda: journal.tail.cursor == "c4")
+ENTRIES = {
+    "numbers": (
+        [(list(f"\x1b[36m(APIServer pid=7)\x1b[0;0m {stats_line(4).partition(') ')[2]}".encode()), {})]
+        + [(message, {}) for message in ([1, 300], [0xFF, 0xFE], None)],
+        ([4], {}),
+    ),
+    "too long": ([(stats_line(666) + "x" * MAX_LINE, {}), (stats_line(2), {})], ([2], {"long_lines": 1})),
+    "a long record": (
+        [(record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r", {}), (FORGED_START, {}), (stats_line(2), {})],
+        ([2], {"long_lines": 1}),
+    ),
+    "lines in a message": ([("hello\r\n" + stats_line(666), {}), (stats_line(1), {})], ([1], {})),
+    "NULs": ([("\0\0" + stats_line(1), {})], ([1], {"nul_bytes": 2})),
+    **{
+        kind: (
+            [
+                ("prompt: " + "x" * 100, {"_LINE_BREAK": kind, "_STREAM_ID": "a"}),
+                (stats_line(1), {"_STREAM_ID": "b"}),
+                (stats_line(666), {"_LINE_BREAK": kind, "_STREAM_ID": "a"}),
+                (stats_line(667), {"_STREAM_ID": "a"}),
+                (stats_line(2), {"_STREAM_ID": "a"}),
+            ],
+            ([1, 2], {"long_lines": 1, "lines": 3}),
+        )
+        for kind in ("line-max", "nul", "pid-change")
+    },
+    "many streams that ended in a cut": (
+        [("Segm", {"_LINE_BREAK": "eof", "_STREAM_ID": f"s{number}"}) for number in range(100)]
+        + [("x", {"_LINE_BREAK": "line-max", "_STREAM_ID": "a"})]
+        + [(stats_line(running), {"_STREAM_ID": "a"}) for running in (666, 1)],
+        ([1], {}),
+    ),
+}
+"""Messages with their fields; the numbers that are read of them, and what is counted."""
 
-    assert [4] == journal.found
 
+@pytest.mark.parametrize(("messages", "expected"), ENTRIES.values(), ids=ENTRIES)
+def test_of_each_entry_only_a_whole_line_is_believed(journal, messages, expected):
+    """I1: bytes given as numbers are read; what is too long, cut, or inside a message leaves no trace but a count."""
+    journal.prints(*[entry(message, number, **fields) for number, (message, fields) in enumerate(messages)])
+    journal.poll_until(lambda: journal.tail.cursor == f"c{len(messages) - 1}")
 
-def test_a_long_message_is_dropped_and_counted(journal):
-    """A message over the longest line, and an entry over its bound, leave no trace but a count."""
-    long = stats_line(1) + "x" * MAX_LINE
-    journal.prints(entry(long, 1), b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', entry(stats_line(2), 3))
-    journal.poll_until(lambda: journal.tail.cursor == "c3")
-
-    assert [2] == journal.found
-    assert 2 == journal.counts.long_lines
+    found, counts = expected
+    assert (found, []) == (journal.found, journal.starts)
+    assert counts == {name: getattr(journal.counts, name) for name in counts}
 
 
 def test_bad_json_is_skipped_and_counted(journal):
     """What is no entry is counted in bytes, and does not stop what follows."""
     bad = [b"-- No entries --", b"{", b'{"MESSAGE":"no cursor"}', b"[" * 100_000, b'{"__CURSOR":"c","\xff":1}']
+    bad += [b'{"__CURSOR":"%s","__REALTIME_TIMESTAMP":"1"}' % cursor for cursor in (b"", b"c\\u0000")]
     no_time = entry("x", 1).replace(b'"__REALTIME_TIMESTAMP": "', b'"__REALTIME_TIMESTAMP": "?').rstrip()
     journal.prints(*[line + b"\n" for line in [*bad, no_time]], entry(stats_line(2), 2))
     journal.poll_until(lambda: journal.tail.cursor == "c2")
@@ -406,26 +424,6 @@ def test_what_follows_an_entry_that_cannot_be_read_is_after_a_gap(journal):
         journal.poll_until(lambda: journal.tail.cursor == f"c{number}")  # noqa: B023  # Asked at once.
 
     assert ([1, 2, 3], [False, True, False]) == (journal.found, journal.gaps)
-
-
-def test_an_entry_in_pieces_is_read_when_it_is_whole(journal):
-    """An entry that comes in two writes is read once."""
-    whole = entry(stats_line(6), 1)
-    journal.prints(whole[:50])
-    journal.arguments()
-    journal.poll()
-    journal.prints(whole[50:])
-    journal.poll_until(lambda: journal.found)
-
-    assert [6] == journal.found
-
-
-def record_line(message, second=1, end=""):
-    """Return a record of a file that repeats what clients sent."""
-    return f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [async_llm.py:300] {message}{end}"
-
-
-FORGED_START = record_line("vLLM API server version 9.9.9")
 
 
 @pytest.mark.parametrize(
@@ -464,19 +462,12 @@ def test_a_record_that_never_ends_holds_up_no_cursor(journal):
     journal.poll_until(lambda: journal.tail.cursor is not None)
 
 
-def test_a_long_message_may_open_a_record(journal):
-    """I1: what follows a message that was dropped for its length continues its record."""
-    long = record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r"
-    journal.prints(entry(long, 1), entry(FORGED_START, 2), entry(stats_line(2), 3))
-    journal.poll_until(lambda: journal.tail.cursor == "c3")
-
-    assert ([2], []) == (journal.found, journal.starts)
-
-
 # With names: pytest puts the name of a test into the environment, where a megabyte keeps every child from starting.
-@pytest.mark.parametrize("lost", [b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', b"torn\n"], ids=["long", "torn"])
-def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
-    """I2: it may have been cut, or have opened a record; of each stream the next line is dropped."""
+@pytest.mark.parametrize(
+    ("lost", "long_lines"), [(b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', 1), (b"torn\n", 0)], ids=["long", "torn"]
+)
+def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost, long_lines):
+    """I2: it may have been cut, or have opened a record; of each stream the next line is dropped. A long one counts."""
     journal.prints(
         entry(stats_line(1), 1, _STREAM_ID="a"),
         lost,
@@ -489,48 +480,7 @@ def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
     journal.poll_until(lambda: journal.tail.cursor == "c6")
 
     assert ([1, 2, 3], []) == (journal.found, journal.starts)
-
-
-@pytest.mark.parametrize("kind", ["line-max", "nul", "pid-change"])
-def test_what_follows_a_cut_is_never_believed(journal, kind):
-    """A stranger's text that the journal's cut puts at a line's start is dropped with the rest of its line."""
-    journal.prints(
-        entry("prompt: " + "x" * 100, 1, _LINE_BREAK=kind, _STREAM_ID="a"),
-        entry(stats_line(1), 2, _STREAM_ID="b"),
-        entry(stats_line(666), 3, _LINE_BREAK=kind, _STREAM_ID="a"),
-        entry(stats_line(667), 4, _STREAM_ID="a"),
-        entry(stats_line(2), 5, _STREAM_ID="a"),
-    )
-    journal.poll_until(lambda: journal.tail.cursor == "c5")
-
-    assert [1, 2] == journal.found
-    assert (1, 3) == (journal.counts.long_lines, journal.counts.lines)
-
-
-def test_many_streams_that_ended_in_a_cut_hide_no_new_one(journal):
-    """However many streams ended inside a line, the next cut is known."""
-    ended = [entry("Segm", number, _LINE_BREAK="eof", _STREAM_ID=f"s{number}") for number in range(100)]
-    cut = entry("x", 100, _LINE_BREAK="line-max", _STREAM_ID="a")
-    journal.prints(*ended, cut, entry(stats_line(666), 101, _STREAM_ID="a"), entry(stats_line(1), 102, _STREAM_ID="a"))
-    journal.poll_until(lambda: journal.tail.cursor == "c102")
-
-    assert [1] == journal.found
-
-
-def test_lines_inside_a_message_are_none(journal):
-    """Only a message's first line is one: the rest belongs to its record."""
-    journal.prints(entry("hello\r\n" + stats_line(666), 1), entry(stats_line(1), 2))
-    journal.poll_until(lambda: journal.tail.cursor == "c2")
-
-    assert [1] == journal.found
-
-
-def test_nuls_are_taken_away_and_counted(journal):
-    """NUL bytes in a message are counted and not read."""
-    journal.prints(entry("\0\0" + stats_line(1), 1))
-    journal.poll_until(lambda: journal.found)
-
-    assert ([1], 2) == (journal.found, journal.counts.nul_bytes)
+    assert long_lines == journal.counts.long_lines
 
 
 def test_a_backlog_waits_in_bounded_memory(journal):
@@ -589,14 +539,6 @@ def test_a_child_that_does_not_want_to_end_is_killed(tmp_path, is_full, monkeypa
     assert not os.path.exists(f"/proc/{child._process.pid}")
 
 
-def _journal_problem():
-    """Return why the machine's own journal cannot be tried, or nothing."""
-    asked = subprocess.run(
-        ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=SECONDS, check=False
-    )
-    return "" if asked.stdout.startswith(b"{") else "the journal has no entry to read"
-
-
 @pytest.mark.needs_tool("journalctl")
 def test_the_real_journalctl_takes_the_options():
     """The machine's journalctl understands how it is called."""
@@ -611,16 +553,13 @@ def test_the_real_journalctl_takes_the_options():
 @pytest.mark.needs_tool("journalctl")
 def test_the_real_journal_is_read():
     """An entry of the machine's own journal is read as history."""
-    problem = _journal_problem()
-    if problem:
-        pytest.skip(problem)
     asked = subprocess.run(
         ["journalctl", "--output=json", "--lines=1", "--no-pager", "_TRANSPORT=stdout"],
         capture_output=True,
         timeout=SECONDS,
-        check=True,
+        check=False,
     )
-    unit = json.loads(asked.stdout or b"{}").get("_SYSTEMD_UNIT")
+    unit = json.loads(asked.stdout if asked.stdout.startswith(b"{") else b"{}").get("_SYSTEMD_UNIT")
     if unit is None:
         pytest.skip("no unit has written to the journal")
     tail = JournalTailer(unit)

@@ -29,14 +29,6 @@ ODD = {
 }
 
 
-def test_a_giant_line_is_dropped_and_the_next_one_read(followed):
-    """T19: a line over 64 KiB is dropped and counted, and takes nothing with it."""
-    followed.append(b"x" * 3_000_000 + b"\n" + stats_line(4))
-
-    assert [4] == followed.poll()
-    assert 1 == followed.counts.long_lines
-
-
 def test_a_giant_line_takes_no_memory(tmp_path):
     """T19: a line of 100 MiB is dropped and counted while memory stays as it is, and the next one is read."""
     grown = run_child(
@@ -44,8 +36,7 @@ def test_a_giant_line_takes_no_memory(tmp_path):
         import resource
         from tests.support.logs import Log, stats_line
         log = Log(sys.argv[1])
-        log.write()
-        log.poll()
+        log.grow()
         piece = b"x" * (1 << 20)
         log.append(piece)
         log.poll()
@@ -66,8 +57,7 @@ def test_a_giant_line_takes_no_memory(tmp_path):
 
 def test_a_restart_inside_a_giant_line(log):
     """T19: what comes after a restart of a line that is being dropped is dropped too: it may look like any line."""
-    log.write(1)
-    log.poll()
+    log.grow(1)
     log.append(b"x" * 100_000)
     log.poll()
     stopped = log.stop()

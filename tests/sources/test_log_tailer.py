@@ -15,30 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.waiting import until
 
-from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow
-
-
-def test_lines_are_read_once_and_in_order(followed):
-    """T1: each line that is appended is read once, whether it comes alone or with others."""
-    followed.write(1)
-    first = followed.poll()
-    followed.write(2, 3)
-
-    assert ([1], [2, 3], []) == (first, followed.poll(), followed.poll())
 
 
 def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
@@ -64,8 +51,7 @@ def test_an_unfinished_line_counts_as_lag(followed):
 
 def test_what_was_there_before_informs_and_is_not_counted(log):
     """Lines older than the first poll come as history."""
-    log.write(1, 2)
-    log.poll()
+    log.grow(1, 2)
     log.write(3)
 
     assert ([1, 2], [3]) == (log.history, log.poll())
@@ -103,54 +89,16 @@ def test_what_was_said_before_lines_that_are_passed_over_is_not_the_present(log,
     assert {"unknown"} == {state.snapshot(9000.0 + seconds).engines[0].state for seconds in (0, 60, 600)}
 
 
-def test_history_ends_when_the_file_was_last_written(log):
-    """A line's time in history is counted back from the file's time: printed times have no year and no zone."""
-    with open(log.path, "wb") as file:
-        file.write(stats_line(1, second=10) + stats_line(2, second=40))
+@pytest.mark.parametrize("copied_after", [0, 154_800])
+def test_history_ends_when_its_last_line_was_printed(log, copied_after):
+    """Printed times have no year and no zone: the file's time tells them, also in a file that was copied days later."""
+    log.append(stats_line(1, second=10) + stats_line(2, second=40))
     written = time.mktime((2025, 11, 21, 2, 35, 40, 0, 0, -1))
-    os.utime(log.path, (written, written))
+    os.utime(log.path, (written + copied_after, written + copied_after))
 
-    times = [timed.at for batch in log.tail.poll(written + 4000) for timed in batch.events]
-    log.tail.close()
+    times = [timed.at for batch in log.tail.poll(written + copied_after + 10) for timed in batch.events]
 
     assert [written - 30, written] == times
-
-
-def test_a_copied_log_is_as_old_as_it_says(log):
-    """A failure of two days ago in a file that was copied just now happened two days ago."""
-    with open(log.path, "wb") as file:
-        file.write(stats_line(1, second=10) + stats_line(2, second=40))
-    written = time.mktime((2025, 11, 21, 2, 35, 40, 0, 0, -1))
-    os.utime(log.path, (written + 154_800, written + 154_800))
-
-    times = [timed.at for batch in log.tail.poll(written + 154_810) for timed in batch.events]
-    log.tail.close()
-
-    assert [written - 30, written] == times
-
-
-def test_dockers_wrapping_is_taken_away(followed):
-    """Lines in Docker's json-file format are read, those that Docker cut in two joined."""
-    whole, cut = stats_line(1).decode(), stats_line(2).decode()
-    records = [("stdout", whole), ("stdout", cut[:50]), ("stderr", "noise\n"), ("stdout", cut[50:])]
-    with open(followed.path, "a") as file:
-        for stream, text in records:
-            file.write(
-                json.dumps({"log": text, "stream": stream, "time": "2026-11-21T02:35:00Z"}, separators=(",", ":"))
-            )
-            file.write("\n")
-
-    assert [1, 2] == followed.poll()
-
-
-def test_kubernetes_wrapping_is_taken_away(followed):
-    """Lines in Kubernetes' CRI format are read, parts joined."""
-    whole, cut = stats_line(1).decode().rstrip(), stats_line(2).decode().rstrip()
-    parts = [("stdout", "F", whole), ("stdout", "P", cut[:50]), ("stderr", "F", "noise"), ("stdout", "F", cut[50:])]
-    with open(followed.path, "a") as file:
-        file.writelines(f"2026-11-21T02:35:00.123456789Z {stream} {tag} {text}\n" for stream, tag, text in parts)
-
-    assert [1, 2] == followed.poll()
 
 
 def test_a_backlog_is_read_in_pieces(followed):
@@ -168,12 +116,10 @@ def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
     """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
     monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1000)
     monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.write(*range(2, 100))
-    size = len(b"".join(stats_line(number) for number in range(2, 100)))
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.write(*range(2, 100))
+        size = len(b"".join(stats_line(number) for number in range(2, 100)))
     found = followed.poll()
     read = sum(len(stats_line(number)) for number in found)
 
@@ -312,24 +258,3 @@ def test_ten_thousand_scrapes_leave_no_thread():
 
     assert during == after == 2
     assert open_files() <= files
-
-
-def test_connections_that_end_leave_nothing_open(tmp_path):
-    """T32: descriptors are as many after 60 polls and scrapes, each on a connection of its own, as after the first."""
-    log = tmp_path / "vllm.log"
-    log.touch()
-    page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')
-    with StandIn(lambda _: [page], closes=True) as stand_in:
-        config = ServerConfig(name="a", log=str(log), metrics=MetricsConfig(url=stand_in.url))
-        server = ServerMonitor(config, SystemClock())
-        counts = set()
-        for number in range(60):
-            log.write_bytes(stats_line(number))
-            server.log.poll()
-            server.scrape()
-            until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
-            counts.add(open_files())
-        server.close()
-
-    assert 60 == stand_in.connections
-    assert max(counts) - min(counts) <= 1

@@ -55,8 +55,7 @@ def test_a_file_that_was_renamed(followed, is_noticed, foreign):
 
 def test_a_file_that_was_renamed_while_down(followed):
     """A file that was renamed in the daemon's absence is read on where it was left, also beside older positions."""
-    followed.write(1, 2)
-    followed.poll()
+    followed.grow(1, 2)
     early, _ = followed.stop()
     followed.write(3)
     followed.start((early, 0.0))
@@ -72,8 +71,7 @@ def test_a_file_that_was_renamed_while_down(followed):
 
 def test_another_file_at_the_path_of_a_position(followed):
     """Where a path names a file that was read under another name, that goes before what the path named itself."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     positions, stopped_at = followed.stop()
     followed.rotate()
     followed.write(2)
@@ -91,8 +89,7 @@ def test_another_file_at_the_path_of_a_position(followed):
 
 def test_another_file_of_a_server_that_was_started_anew(followed):
     """In another file what came before the last start is history, and from it on everything is new."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.write(2)
     followed.tail.poll(followed.now)
     other = followed.path.with_name("other.log")
@@ -105,8 +102,7 @@ def test_another_file_of_a_server_that_was_started_anew(followed):
 
 def test_another_file_without_a_new_start(followed):
     """Another file in which no server was started lately is history: nothing in it is counted."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     other = followed.path.with_name("other.log")
     followed.append(old(START + stats_line(80)) + printed_now(stats_line(82)), path=other)
     followed.move(other)
@@ -119,8 +115,7 @@ def test_another_file_without_a_new_start(followed):
 
 def test_another_path_that_names_nothing_yet(followed):
     """A path that names no file yet is waited for, and its file is read from its first byte."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.move(followed.path.with_name("other.log"))
     assert [] == followed.poll()
     assert (False, "not_found") == followed.status
@@ -138,8 +133,7 @@ def test_back_to_the_first_path(followed):
         read += followed.poll()
         followed.move(first.rename(first.with_name(f"vllm.log-2026112{number}")))
         read += followed.poll()
-        followed.write(10 + number)
-        read += followed.poll()
+        read += followed.grow(10 + number)
         followed.append(printed_now(START), path=first)
         followed.move(first)
     followed.poll()

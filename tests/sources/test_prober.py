@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import socket
-import threading
 
 from pathlib import Path
 
 import pytest
 
 from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models, stream, token
-from tests.support.http_servers import StandIn, Talker, answer, chunk
+from tests.support.http_servers import StandIn, answer, chunk
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.sources import prober
@@ -76,6 +73,7 @@ class TestGoodServers:
         assert head.startswith("POST /v1/completions HTTP/1.1\r\n")
         assert "accept-encoding: identity" in head.lower()
         assert "authorization" not in head.lower()
+        assert "connection: close" in head.lower()
         assert {"model": "m", "max_tokens": 1, "temperature": 0, "stream": True} == {
             key: asked[key] for key in asked if key != "prompt"
         }
@@ -203,34 +201,21 @@ class TestBadServers:
     @pytest.mark.parametrize(
         ("status", "reason"),
         [
-            ("400 Bad Request", "bad_request"),
-            ("401 Unauthorized", "unauthorized"),
-            ("403 Forbidden", "forbidden"),
-            ("404 Not Found", "not_found"),
-            ("429 Too Many Requests", "overloaded"),
-            ("500 Internal Server Error", "http_error"),
-            ("502 Bad Gateway", "http_error"),
-            ("503 Service Unavailable", "overloaded"),
-            ("204 No Content", "http_error"),
+            *[(400, "bad_request"), (401, "unauthorized"), (403, "forbidden"), (404, "not_found"), (429, "overloaded")],
+            *[(503, "overloaded"), (204, "http_error"), (500, "http_error"), (502, "http_error")],
         ],
     )
     @pytest.mark.parametrize("known_model", ["m", ""], ids=["completion", "models"])
     def test_status(self, status, reason, known_model):
         """S1: a status other than 200 is a reason, whatever the body holds, and nothing is asked again."""
-        with served(answer(b'{"error":"no"}', status)) as server:
+        with served(answer(b'{"error":"no"}', f"{status} Whatever")) as server:
             assert reason == probe(server, known_model=known_model).reason
         assert 1 == len(server.requests)
-
-    def test_nothing_listens(self):
-        """S1: where nothing listens, the reason says so."""
-        with socket.socket() as holder:
-            holder.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{holder.getsockname()[1]}/v1/completions"
-            assert "refused" == Prober(ProbeTarget(url), SystemClock()).probe("m").reason
 
     @pytest.mark.parametrize(
         ("pieces", "reason"),
         [
+            pytest.param([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"], "not_a_stream", id="no HTTP"),
             pytest.param([HEAD, chunk(token()), LAST_CHUNK], "incomplete", id="no end announced"),
             pytest.param([HEAD, chunk(token()[:30])], "incomplete", id="half an event"),
             pytest.param([HEAD, chunk(token())], "incomplete", id="half a stream"),
@@ -252,11 +237,6 @@ class TestBadServers:
         with served(*pieces, closes=True) as server:
             result = probe(server)
         assert (reason, None) == (result.reason, result.first_token_seconds)
-
-    def test_no_http(self):
-        """A server that speaks no HTTP brings no token."""
-        with Talker([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"]) as server:
-            assert probe(server).reason in {"not_a_stream", "unreachable"}
 
     @pytest.mark.parametrize(
         "piece", [b":" + b"x" * 65534 + b"\n", b"x" * 65536, b"data: {}\n\n" * 6553], ids=["comments", "line", "events"]
@@ -290,17 +270,13 @@ class TestBadServers:
             assert "model_unknown" == probe(server, known_model="").reason
         assert 1 == len(server.requests)
 
-    @pytest.mark.parametrize(
-        "status", ["301 Moved Permanently", "302 Found", "307 Temporary Redirect", "308 Permanent"]
-    )
+    @pytest.mark.parametrize("status", [301, 302, 307, 308])
     @pytest.mark.parametrize("known_model", ["m", ""], ids=["completion", "models"])
     def test_redirect(self, tmp_path, status, known_model):
         """S5: a redirect is not followed: neither the request nor its key goes elsewhere."""
         (tmp_path / "key").write_text(SECRET)
-        with served(*GOOD) as elsewhere:
-            moved = answer(b"", status, Location=url_of(elsewhere))
-            with served(moved) as server:
-                result = probe(server, known_model=known_model, api_key_file=str(tmp_path / "key"))
+        with served(*GOOD) as elsewhere, served(answer(b"", f"{status} Moved", Location=url_of(elsewhere))) as server:
+            result = probe(server, known_model=known_model, api_key_file=str(tmp_path / "key"))
 
         assert "redirect" == result.reason
         assert 0 == elsewhere.connections
@@ -324,48 +300,6 @@ class TestBadServers:
 
         assert SECRET in server.requests[0]
         assert SECRET not in repr(result) + "".join(capfd.readouterr())
-
-    def test_recovery(self):
-        """After each failure the next probe has a connection of its own and reads what comes."""
-        answers = iter([GOOD, [answer(b"", "503 Busy")], GOOD, [HEAD, chunk(token())], GOOD])
-        with StandIn(lambda _: next(answers)) as server:
-            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
-            reasons = []
-            for seconds in (SECONDS, SECONDS, SECONDS, TIMEOUT, SECONDS):
-                prober._client._timeout = seconds
-                reasons.append(prober.probe("m").reason)
-            prober.close()
-
-        assert ["ok", "overloaded", "ok", "timeout", "ok"] == reasons
-        assert 5 == server.connections
-
-    def test_closing_ends_a_probe(self):
-        """Closing ends a probe under way at once."""
-        with served() as server:
-            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
-            results = []
-            thread = threading.Thread(target=lambda: results.append(prober.probe("m")))
-            thread.start()
-            until(lambda: server.requests)
-            prober.close()
-            thread.join(SECONDS)
-
-        assert "timeout" == results[0].reason
-        assert not thread.is_alive()
-
-    def test_nothing_leaks(self):
-        """T32: probes, good and bad, leave no thread and no open file behind."""
-        answers = itertools.cycle([GOOD, [answer(b"", "404 Not Found")], stream(END)])
-        with StandIn(lambda _: next(answers)) as server:
-            before = len(os.listdir("/proc/self/fd")), threading.active_count()
-            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
-            for _ in range(30):
-                prober.probe("m")
-            prober.close()
-        after = len(os.listdir("/proc/self/fd")), threading.active_count()
-
-        assert after[0] <= before[0]
-        assert after[1] <= before[1]
 
 
 def _resident():

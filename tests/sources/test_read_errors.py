@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from tests.support.logs import open_files, stats_line
+from tests.support.waiting import HandClock
 
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
@@ -56,20 +57,6 @@ class FailingOs:
         self.failing.clear()
 
 
-class SetClock:
-    """A clock that the test moves, beside a wall clock that is ahead."""
-
-    time = 1000.0
-
-    def now(self):
-        """Return the time."""
-        return self.time
-
-    def wall(self, moment):
-        """Return what the wall clock says then."""
-        return moment + 500.0
-
-
 @pytest.fixture
 def system(monkeypatch):
     """The stand-in, in the tailer's modules."""
@@ -84,8 +71,7 @@ def system(monkeypatch):
 @pytest.mark.parametrize("seconds", [1.0, ROTATE_WAIT])
 def test_a_failure_is_waited_out(followed, system, name, number, seconds):
     """T31: while a file cannot be read that is said and counted; then it is read on where it was, nothing twice."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     before = open_files()
     system.fail(name, number)
     for _ in range(3):
@@ -94,8 +80,7 @@ def test_a_failure_is_waited_out(followed, system, name, number, seconds):
         assert followed.tail.positions()
     said, errors = followed.status, followed.counts.read_errors
     system.heal()
-    followed.write(3)
-    found += followed.poll()
+    found += followed.grow(3)
 
     assert [1, 2, 2, 2, 3] == found
     assert (True, "ok") == followed.status
@@ -107,12 +92,10 @@ def test_a_failure_is_waited_out(followed, system, name, number, seconds):
 @pytest.mark.parametrize("number", ERRORS)
 def test_a_path_that_cannot_be_read(followed, system, number):
     """T31: while the path cannot be read the open file is read on; afterwards nothing is read twice."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     system.fail("stat", number)
     for _ in range(3):
-        followed.write(2)
-        found += followed.poll()
+        found += followed.grow(2)
     for _ in range(3):
         found += followed.poll(ROTATE_WAIT)
     said, errors = followed.status, followed.counts.read_errors
@@ -128,8 +111,7 @@ def test_a_path_that_cannot_be_read(followed, system, number):
 
 def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
     """T31: a file whose open handle has expired is opened anew and read on from where it was."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     expired = followed.tail._followers[str(followed.path)].logs[0]._fd
     opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
     read = os.pread
@@ -140,8 +122,7 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
         return read(descriptor, size, offset)
 
     monkeypatch.setattr(system, "pread", expire, raising=False)
-    followed.write(2)
-    found += followed.poll()
+    found += followed.grow(2)
     os.close(opened)
     found += followed.poll()
 
@@ -150,9 +131,10 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
 
 
 def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
-    """T31: a rotated file that cannot be read keeps its successors waiting for a while only, and is counted as lost."""
-    followed.write(1)
-    found = followed.poll()
+    """T31: a rotated file that cannot be read keeps its successors waiting for a while only, and is counted as lost:
+    what was said before it is not the present any more, which what follows says once.
+    """
+    found = followed.grow(1)
     followed.write(2)
     followed.rotate()
     followed.write(3)
@@ -160,8 +142,10 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     found += followed.poll()
     waiting = followed.status
     found += followed.poll(ROTATE_WAIT)
+    found += followed.grow(4)
 
-    assert ((False, "read_error"), [1, 3]) == (waiting, found)
+    assert ((False, "read_error"), [1, 3, 4]) == (waiting, found)
+    assert [False, True, False] == followed.gaps
     assert 1 == followed.counts.files_lost
     assert (True, "ok") == followed.status
 
@@ -169,8 +153,7 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
 def test_a_rotated_file_that_cannot_be_opened_for_a_moment_is_read(followed, system, number):
     """T31: a file that was rotated twice between two polls and cannot be opened at the next one is read later."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     for line in (2, 3, 4):
         followed.write(line)
         followed.rotate()
@@ -190,8 +173,7 @@ def test_a_rotated_file_that_cannot_be_opened_for_a_moment_is_read(followed, sys
 
 def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
     """T31: a rotated file that cannot be opened keeps its successors waiting for a while only, and is counted lost."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     for line in (2, 3):
         followed.write(line)
         followed.rotate()
@@ -207,8 +189,7 @@ def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
 
 def test_a_copy_that_cannot_be_opened_for_a_moment_is_read(followed, system):
     """T31: what was copied away before the log was truncated is read as soon as the copy can be opened."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
@@ -219,22 +200,6 @@ def test_a_copy_that_cannot_be_opened_for_a_moment_is_read(followed, system):
 
     assert [1, 2, 3] == found
     assert 0 == followed.counts.files_lost
-
-
-def test_what_follows_a_file_that_is_given_up_is_after_a_gap(followed, system):
-    """T31: what was said before a file that is lost is not the present any more; what follows says so, once."""
-    followed.write(1)
-    followed.poll()
-    followed.write(2)
-    followed.rotate()
-    followed.write(3)
-    system.fail("pread", errno.EIO, followed.named(".1"))
-    followed.poll()
-    followed.poll(ROTATE_WAIT)
-    followed.write(4)
-    followed.poll()
-
-    assert [False, True, False] == followed.gaps
 
 
 def test_an_error_is_said_once(followed, system):
@@ -266,15 +231,13 @@ def test_the_first_poll_fails(log, system):
 
 def test_a_restart_among_rotated_files_that_fail(followed, system):
     """T31: a restart that cannot read its files goes on where it was once it can."""
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.write(2)
-    followed.rotate()
-    followed.write(3)
-    before = open_files()
-    system.fail("pread", errno.EIO, followed.path)
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.write(2)
+        followed.rotate()
+        followed.write(3)
+        before = open_files()
+        system.fail("pread", errno.EIO, followed.path)
     found = followed.poll() + followed.poll()
     opened = open_files()
     system.heal()
@@ -291,16 +254,16 @@ def test_a_poll_that_fails_has_not_read_all(followed, system, monkeypatch):
     followed.write(2)
     system.fail("scandir", errno.EIO)
     found = followed.poll()
-    stopped = followed.stop()
-    system.heal()
-    followed.start(stopped)
+    with followed.away():
+        system.heal()
 
     assert ([], [1, 2]) == (found, followed.poll())
 
 
 def test_the_positions_say_until_when_all_was_read(tmp_path, system):
     """T31: the moment up to which all of a log was read stands still while it cannot be, and only that log's."""
-    clock = SetClock()
+    clock = HandClock()
+    clock.wall = lambda moment: moment + 500.0
     paths = tmp_path / "a.log", tmp_path / "b.log"
     for path in paths:
         path.write_bytes(stats_line(1))

@@ -31,14 +31,12 @@ def test_a_line_cut_by_a_restart_is_read_once(followed):
 @pytest.mark.parametrize("rotations", [1, 2, 3])
 def test_rotated_while_down(followed, rotations):
     """T5: after rotations in its absence the daemon goes on in the rotated file, then in its successors."""
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.write(2)
-    for number in range(rotations):
-        followed.rotate()
-        followed.write(10 + number)
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.write(2)
+        for number in range(rotations):
+            followed.rotate()
+            followed.write(10 + number)
 
     assert [2, *range(10, 10 + rotations)] == followed.poll()
     assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
@@ -47,8 +45,7 @@ def test_rotated_while_down(followed, rotations):
 
 def test_rotated_beyond_retention_while_down(followed):
     """T5: what was rotated away unread is counted as one generation, and all that is left is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     followed.write(2)
     for number in range(10, 14):
@@ -65,15 +62,13 @@ def test_rotated_beyond_retention_while_down(followed):
 
 def test_rotated_and_compressed_while_down(followed):
     """T6: a rotated file that was compressed is not read, and counted as lost; the present one is read."""
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.write(2)
-    followed.rotate()
-    followed.named(".1.gz").write_bytes(gzip.compress(followed.named(".1").read_bytes()))
-    followed.named(".1").unlink()
-    followed.write(3)
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.write(2)
+        followed.rotate()
+        followed.named(".1.gz").write_bytes(gzip.compress(followed.named(".1").read_bytes()))
+        followed.named(".1").unlink()
+        followed.write(3)
 
     assert [3] == followed.poll()
     assert 1 == followed.counts.files_lost
@@ -81,21 +76,18 @@ def test_rotated_and_compressed_while_down(followed):
 
 def test_copied_and_truncated_while_down(followed):
     """T7: what was written before a copy and truncation in the daemon's absence is read from the copy."""
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.write(2)
+        followed.copytruncate()
+        followed.write(3)
 
     assert [2, 3] == followed.poll()
 
 
 def test_the_same_inode_is_another_file(followed):
     """T13: a new file that has the inode of the one in the checkpoint is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     stopped = followed.stop()
     inode = followed.path.stat().st_ino
     for _ in range(200):
@@ -114,8 +106,7 @@ def test_the_same_inode_is_another_file(followed):
 
 def test_the_same_inode_in_the_same_run(followed):
     """T13: a file removed and made again between two polls, with the same inode or not, is read from its start."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     for number in range(20):
         followed.path.unlink()
         followed.write(number, number)
@@ -125,13 +116,11 @@ def test_the_same_inode_in_the_same_run(followed):
 def test_the_same_beginning_is_not_the_same_file(followed):
     """T14: a new file with the old one's first 700 bytes is told from it by what comes before the offset."""
     followed.append(BANNER)
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.path.unlink()
-    followed.append(BANNER)
-    followed.write(7, 8)
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.path.unlink()
+        followed.append(BANNER)
+        followed.write(7, 8)
 
     assert [7, 8] == followed.poll()
 
@@ -139,8 +128,7 @@ def test_the_same_beginning_is_not_the_same_file(followed):
 def test_the_same_beginning_in_the_same_run(followed):
     """T14: a log that begins again with the same banner, in place or as a new file, is read from its start."""
     followed.append(BANNER)
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     with open(followed.path, "r+b") as file:
         file.write(BANNER + stats_line(7) + stats_line(8))
     first = followed.poll()
@@ -153,14 +141,12 @@ def test_the_same_beginning_in_the_same_run(followed):
 
 def test_an_empty_file_after_a_rotation(followed):
     """T5: stopped while the new file is empty, the daemon goes on at the end of the old one and repeats nothing."""
-    followed.write(1, 2)
-    followed.poll()
+    followed.grow(1, 2)
     followed.rotate()
     followed.poll()
-    stopped = followed.stop()
-    followed.write(3, path=followed.named(".1"))
-    followed.write(4)
-    followed.start(stopped)
+    with followed.away():
+        followed.write(3, path=followed.named(".1"))
+        followed.write(4)
 
     assert [3, 4] == followed.poll()
 
@@ -170,30 +156,26 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     log.write(90, path=log.named("-20250101"))
     os.utime(log.named("-20250101"), (5000, 5000))
     log.write(91, path=log.named(".bak"))
-    log.write(1)
-    log.poll()
+    log.grow(1)
     shutil.copy(log.path, log.named("-20251121"))
-    stopped = log.stop()
-    log.write(2)
-    log.rotate()
-    log.write(3)
-    log.start(stopped)
+    with log.away():
+        log.write(2)
+        log.rotate()
+        log.write(3)
 
     assert [2, 3] == log.poll()
 
 
 def test_hundreds_of_rotated_files(log):
     """T32: a folder with 500 rotated files does not make the daemon open them all."""
-    log.write(1)
-    log.poll()
-    stopped = log.stop()
-    log.write(2)
-    for number in range(500, 1, -1):
-        log.named(f".{number}").touch()
-        os.utime(log.named(f".{number}"), (5000, 5000))
-    log.path.rename(log.named(".1"))
-    log.write(3)
-    log.start(stopped)
+    log.grow(1)
+    with log.away():
+        log.write(2)
+        for number in range(500, 1, -1):
+            log.named(f".{number}").touch()
+            os.utime(log.named(f".{number}"), (5000, 5000))
+        log.path.rename(log.named(".1"))
+        log.write(3)
 
     assert [2, 3] == log.poll()
     assert len(os.listdir("/proc/self/fd")) < 64
@@ -201,15 +183,13 @@ def test_hundreds_of_rotated_files(log):
 
 def test_what_is_no_file_among_the_rotated_ones(followed):
     """T18: a folder and a dangling link that are named like rotated files are passed at the start."""
-    followed.write(1)
-    followed.poll()
-    stopped = followed.stop()
-    followed.rotate()
-    followed.write(2)
-    followed.named(".1").unlink()
-    followed.named(".1").mkdir()
-    followed.named(".2").symlink_to("nowhere")
-    followed.start(stopped)
+    followed.grow(1)
+    with followed.away():
+        followed.rotate()
+        followed.write(2)
+        followed.named(".1").unlink()
+        followed.named(".1").mkdir()
+        followed.named(".2").symlink_to("nowhere")
 
     assert [2] == followed.poll()
     assert [] == followed.poll()

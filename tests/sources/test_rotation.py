@@ -22,8 +22,7 @@ ROTATIONS = sample(1_000, whole=10_000)
 
 def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
     """T3: a writer that keeps the old file for a while and then opens the new one is read in both, nothing twice."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     with open(followed.path, "ab", buffering=0) as old:
         followed.path.rename(followed.named(".1"))
         old.write(stats_line(2))
@@ -40,8 +39,7 @@ def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
 @pytest.mark.parametrize("rotations", [2, 3])
 def test_several_rotations_between_two_polls(followed, rotations):
     """T4: two and three rotations between two polls lose no line, change no order, and are counted each."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.write(2)
     for number in range(rotations):
         followed.rotate()
@@ -53,8 +51,7 @@ def test_several_rotations_between_two_polls(followed, rotations):
 
 def test_rotations_that_make_no_new_file(followed):
     """T2: where the path names nothing at each poll, each file is read before the next rotation compresses it."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     for number in range(2, 6):
         followed.named(".1").unlink(missing_ok=True)  # Compressed, that is.
         followed.path.rename(followed.named(".1"))
@@ -67,11 +64,9 @@ def test_rotations_that_make_no_new_file(followed):
 
 def test_a_log_that_is_moved_away_and_back_beside_a_copy_is_read_once(followed):
     """T2: while the path names nothing, a copy beside it is no successor of a file that is only elsewhere."""
-    followed.write(1, 2)
-    found = followed.poll()
+    found = followed.grow(1, 2)
     shutil.copy(followed.path, followed.named(".1"))
-    followed.write(3)
-    found += followed.poll()
+    found += followed.grow(3)
     followed.path.rename(followed.path.with_name("away"))
     found += followed.poll()
     followed.write(4, path=followed.path.with_name("away"))
@@ -85,8 +80,7 @@ def test_a_log_that_is_moved_away_and_back_beside_a_copy_is_read_once(followed):
 
 def test_a_copy_of_a_log_that_was_truncated_and_removed_is_read(followed):
     """T8: what was copied before the truncation, and not read yet, is read although the path names nothing."""
-    followed.write(1)
-    found = followed.poll()
+    found = followed.grow(1)
     followed.write(2)
     shutil.copy(followed.path, followed.named(".1"))
     os.truncate(followed.path, 0)
@@ -97,8 +91,7 @@ def test_a_copy_of_a_log_that_was_truncated_and_removed_is_read(followed):
 
 def test_rotated_beyond_retention_between_two_polls(followed):
     """T4: what was open is read to its end although it was removed, and what is left of its successors, in order."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.write(2)
     for number in range(10, 15):
         followed.rotate(retention=3)
@@ -130,8 +123,7 @@ def test_dated_files_and_a_clock_that_is_set(followed, names, step):
     """T4: files named by dates are found in order, also if the clock stands; none is lost if it is set meanwhile."""
     followed.write(0)
     followed.path.rename(followed.named("-20261101"))
-    followed.write()
-    followed.poll()
+    followed.grow()
     found = []
     for number, name in enumerate(names, 1):
         followed.write(number)
@@ -148,14 +140,12 @@ def test_dated_files_and_a_clock_that_is_set(followed, names, step):
 def test_files_that_others_put_beside_the_log_are_not_read(log):
     """Copies, extracts and old generations of another naming that lie beside a log are not taken for a part of it."""
     log.write(90, path=log.named("-20250101"))
-    log.write(1)
-    log.poll()
+    log.grow(1)
     log.write(91, path=log.named(".bak"))
     log.write(92, path=log.named(".stats"))
     log.write(93, path=log.named(".2"))
     log.rotate()
-    log.write(2)
-    first = log.poll()
+    first = log.grow(2)
     log.rotate()
     log.write(3)
 
@@ -164,8 +154,7 @@ def test_files_that_others_put_beside_the_log_are_not_read(log):
 
 def test_a_copy_of_what_was_read_is_not_read_again(followed):
     """A copy that someone makes before a rotation, under a name like a rotated file's, is not read again."""
-    followed.write(*range(1, 9))
-    followed.poll()
+    followed.grow(*range(1, 9))
     shutil.copy(followed.path, followed.named("-20261121"))
     followed.rotate()
     followed.write(9)
@@ -175,11 +164,9 @@ def test_a_copy_of_what_was_read_is_not_read_again(followed):
 
 def test_a_hard_link_to_the_log_is_the_log(followed):
     """A second name of the present file, like a rotated file's, makes nothing be read twice."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     os.link(followed.path, followed.named(".1"))
-    followed.write(2)
-    first = followed.poll()
+    first = followed.grow(2)
     followed.path.unlink()
     followed.write(3)
 
@@ -188,8 +175,7 @@ def test_a_hard_link_to_the_log_is_the_log(followed):
 
 def test_files_are_renamed_while_they_are_listed(followed, monkeypatch):
     """T4: a rotation that goes on between the listing of rotated files and their opening loses nothing."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.rotate()
     followed.write(2)
     followed.rotate()
@@ -211,8 +197,7 @@ def test_files_are_renamed_while_they_are_listed(followed, monkeypatch):
 
 def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch):
     """T16: a rotated file that cannot be opened is lost and counted, and the others are read."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.rotate()
     followed.write(2)
     followed.rotate()
@@ -262,8 +247,7 @@ def test_a_rotated_file_is_let_go(followed):
     """T32: a rotated file that nobody writes to any more is closed, at once or at last if it was removed."""
     before = open_files()
     followed.rotate()
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     during = open_files()
     followed.poll(ROTATE_WAIT + 1)
 
@@ -314,15 +298,13 @@ def test_a_replaced_folder(tmp_path):
     folder = tmp_path / "logs"
     folder.mkdir()
     log = Log(folder / "vllm.log")
-    log.write(1)
-    log.poll()
+    log.grow(1)
     with open(log.path, "ab", buffering=0) as old:
         folder.rename(tmp_path / "away")
         old.write(stats_line(2))
         first = log.poll()
         folder.mkdir()
-        log.write(3)
-        second = log.poll()
+        second = log.grow(3)
         old.write(stats_line(4))
 
     assert ([2], [3], [4]) == (first, second, log.poll())

@@ -25,17 +25,6 @@ HOLE = 8 << 30
 GIB = 1 << 30
 
 
-def test_a_copied_and_truncated_log_is_read_from_its_start(followed):
-    """T7: a log that was read to its end, copied and truncated goes on at its start; nothing is lost."""
-    followed.write(1, 2)
-    followed.poll()
-    followed.copytruncate()
-    followed.write(3)
-
-    assert [3] == followed.poll()
-    assert (1, 0, 0) == (followed.counts.truncations, followed.counts.rotations, followed.counts.skipped_bytes)
-
-
 def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
     """T7: lines written between the last poll and the copy are read from the copy, the one begun before whole."""
     followed.write(1)
@@ -55,8 +44,7 @@ def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
 
 def test_copies_of_two_truncations_between_two_polls(followed):
     """T7: two rounds of copy and truncate between two polls lose nothing either."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
@@ -69,8 +57,7 @@ def test_copies_of_two_truncations_between_two_polls(followed):
 
 def test_what_follows_a_lost_copy_is_after_a_gap(followed):
     """T7: where the copy that was read into is gone, what was said before is not the present any more."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     followed.copytruncate()
     followed.write(2)
     followed.copytruncate()
@@ -131,8 +118,7 @@ def test_without_a_copy_an_unfinished_line_is_lost_and_counted(followed):
 @pytest.mark.parametrize("lines", [2, 3, 50])
 def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
     """T8: a log refilled to the same length or more before the next poll is read from its start, no line torn."""
-    followed.write(1, 2)
-    followed.poll()
+    followed.grow(1, 2)
     os.truncate(followed.path, 0)
     followed.write(*range(10, 10 + lines))
 
@@ -143,15 +129,13 @@ def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
 @pytest.mark.parametrize("kept", [1, 100, 300])
 def test_a_log_truncated_to_a_part_is_read_from_its_start(followed, kept):
     """T9: a log cut to a non-zero length inside what was read is read again from its start, and counted once."""
-    followed.write(1, 2)
-    followed.poll()
+    followed.grow(1, 2)
     with open(followed.path, "r+b") as file:
         head = file.read(kept)
     os.truncate(followed.path, kept)
     first = followed.poll()
     followed.append(b"\n")
-    followed.write(3)
-    second = followed.poll()
+    second = followed.grow(3)
 
     assert [1] * head.count(b"\n") == first
     assert ([3], 1) == (second, followed.counts.truncations)
@@ -179,8 +163,7 @@ def _bytes_read():
 
 def test_a_huge_hole_is_passed_over(followed):
     """T10: eight GiB of nothing are not read, and the line behind them is."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     with open(followed.path, "r+b") as file:
         os.pwrite(file.fileno(), b"\n" + stats_line(2), HOLE)
     before = _bytes_read()
@@ -194,8 +177,7 @@ def test_a_huge_hole_is_passed_over(followed):
 def test_a_hole_in_an_unfinished_line(log):
     """T10: a restart inside a line with a hole in it begins with the line, not behind its first part."""
     line = stats_line(7)
-    log.write(1)
-    log.poll()
+    log.grow(1)
     log.append(line[:30] + bytes(40) + line[30:60])
     log.poll()
     stopped = log.stop()
@@ -209,8 +191,7 @@ def test_a_hole_in_an_unfinished_line(log):
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_hole_where_a_hole_was_is_another(followed, is_restarted):
     """T10: a log truncated while reading is inside or behind a hole, and refilled with another one, is begun again."""
-    followed.write(1)
-    followed.poll()
+    followed.grow(1)
     os.truncate(followed.path, 1 << 20)
     followed.poll()
     if is_restarted:
@@ -256,8 +237,7 @@ def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
         from tests.support.logs import Log, stats_line
         path, size, is_sparse = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
         log = Log(path)
-        log.write()
-        log.poll()
+        log.grow()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if is_sparse:
             os.truncate(path, size)

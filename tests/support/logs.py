@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import vllm_watch
@@ -75,6 +76,11 @@ class Log:
             self.gaps += [] if batch.is_history else [batch.is_after_gap]
         return found
 
+    def grow(self, *running):
+        """Append a statistics line for each number, and poll; return the numbers that were read."""
+        self.write(*running)
+        return self.poll()
+
     def named(self, suffix):
         """Return the path of a rotated file."""
         return self.path.with_name(self.path.name + suffix)
@@ -103,6 +109,13 @@ class Log:
     def start(self, stopped):
         """Begin a new tail where one was stopped."""
         self.tail = LogTailer(self.pattern, *stopped)
+
+    @contextmanager
+    def away(self):
+        """Let no daemon follow it in a ``with`` block, and then a new one where the one before was stopped."""
+        stopped = self.stop()
+        yield
+        self.start(stopped)
 
     def move(self, path):
         """Go on at another path, for the same server."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import pynvml as nvml
 
-from vllm_watch.daemon.gpu.driver import Driver
+from vllm_watch.daemon.gpu.child import Driver
 from vllm_watch.daemon.gpu.quantities import (
     ALL_LINKS,
     EACH_TIME,

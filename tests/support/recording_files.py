@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, Sources
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, RecordingWriter, Sources, log_line, scrape_line
 from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
@@ -47,12 +46,12 @@ def as_file(
             for event in recording.events(name):
                 if isinstance(event, LogWritten):
                     if has_log:
-                        writer.add_log(event.at, name, event.data)
+                        writer.add(log_line(event.at, name, event.data))
                 elif not has_metrics:
                     continue
                 elif event.body:
-                    writer.add_scrape(event.at, name, event.duration, event.body)
+                    writer.add(scrape_line(event.at, name, event.duration, event.body))
                 else:
-                    writer.add_failed_scrape(event.at, name, event.duration, event.status)
+                    writer.add(scrape_line(event.at, name, event.duration, b"", event.status))
         writer.end(recording.seconds, "interrupted", {})
     return path

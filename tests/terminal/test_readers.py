@@ -257,7 +257,7 @@ def test_no_server_runs_here(log):
         with pytest.raises(DiscoveryError, match="run vllm-watch discover"):
             read_settled(reader, SystemClock(), 0)
         follower.config = config_from_options([str(log)], [], None)
-        reader._threads.discover_now()
+        reader._threads.discovery.turn_now()
         until(lambda: _document_or_none(reader))
 
         assert decode(reader.read(None)).servers[0].name == "vllm"

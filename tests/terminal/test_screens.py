@@ -13,7 +13,7 @@ from tests.support.gpus import lost as lost_gpu
 from tests.terminal.made_up import AT, HandSource, lost
 from tests.terminal.picture import PICTURE, picture
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines, with_gpus
-from tests.terminal.screens import running, settle, text
+from tests.terminal.screens import running, text
 
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 
@@ -33,7 +33,7 @@ async def shown(source, view, app, pilot):
     """Show something else, and return the screen."""
     source.view = view
     app.tick()
-    await settle(app, pilot)
+    await pilot.pause()
     return text(app)
 
 
@@ -93,7 +93,7 @@ def test_the_other_screens_are_drawn_as_they_were(snapshot, size):
             await shown(source, all_servers(), app, pilot)
             for name, key in (("paused", "space"), ("events", "e"), ("help", "question_mark")):
                 await pilot.press(key)
-                await settle(app, pilot)
+                await pilot.pause()
                 screens[name] = text(app)
             return screens
 

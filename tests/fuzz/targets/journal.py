@@ -16,8 +16,7 @@ from collections import Counter
 from tests.fuzz import seeds as sources
 
 from vllm_watch.daemon.reading.framing import MAX_LINE
-from vllm_watch.daemon.sources.journal_entries import MAX_CUT_STREAMS, CutLines, JournalEntry, parse_entry
-from vllm_watch.daemon.sources.journal_reader import JournalReader
+from vllm_watch.daemon.sources.journal_reader import MAX_CUT_STREAMS, CutLines, JournalEntry, JournalReader, parse_entry
 from vllm_watch_parsers.access import ACCESS_START
 
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.expressions import duration_seconds
 from vllm_watch.analysis.backtest.rule_set import Group, RuleFile, RuleSet, rule_nodes
-from vllm_watch.daemon.support.clean_up import cleaned_up, held_back
 from vllm_watch.daemon.support.errors import ConfigError, ToolError
 from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.whole_file import cleaned_up, held_back
 
 
 NAME = "promtool"

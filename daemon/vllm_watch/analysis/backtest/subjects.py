@@ -21,9 +21,8 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, gridded, of_the_daemon, together
 from vllm_watch.analysis.loadtest.prometheus_history import Sampling, sampling_of
-from vllm_watch.analysis.loadtest.prometheus_queries import sampled_at, values_of
-from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found
-from vllm_watch.analysis.loadtest.source_kind import find_logs, source_kind
+from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found, sampled_at, values_of
+from vllm_watch.analysis.loadtest.report_sources import find_logs, source_kind
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.moments import TimeRange

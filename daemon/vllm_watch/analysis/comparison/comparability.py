@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
-from vllm_watch.analysis.comparison.metrics import COSTS, GOODPUT, METRICS, THROUGHPUTS
+from vllm_watch.analysis.comparison.comparison_model import COSTS, GOODPUT, METRICS, THROUGHPUTS, ConfigDifference, Side
 from vllm_watch.analysis.comparison.pair import (
     SERVED,
     Measured,
@@ -163,11 +162,7 @@ def check_configuration(a: Side, b: Side) -> Iterator[Finding]:
 
 
 def traps(pair: Pair) -> Mapping[str, str]:
-    """
-    Return the metrics that are not compared, by name, each with the reason.
-
-    They mean something else on the two sides, or nothing, though both have a value.
-    """
+    """Return the metrics that mean something else on the two sides, or nothing, by name, each with the reason."""
     chunks = differs_in_chunks(pair)
     states = {side.is_saturated for side in pair.sides}
     latencies = [metric.name for metric in METRICS if metric.latency is not None]
@@ -209,7 +204,6 @@ def _sizes_differ(a: Load, b: Load) -> bool:
 
 
 def _arrivals(pair: Pair) -> str:
-    """Return how many requests arrived, as far as the servers know: the reader knows what was sent."""
     rates = [side.mean(lambda run: run.load.offered_request_rate) for side in pair.sides]
     texts = [f"{significant(rate)} in {side.name}" for rate, side in zip(rates, pair.sides, strict=True) if rate]
     return f"; requests that arrived each second: {', '.join(texts)}" if texts else ""
@@ -232,7 +226,6 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def _all_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return all values of each setting, each once and in order."""
     values: dict[str, list[str]] = {}
     for run in runs:
         for name, value in _settings(run).items():

@@ -28,16 +28,7 @@ class _Levels(NamedTuple):
 
 
 def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
-    """
-    Compare each side with the baseline.
-
-    Sides whose runs have several loads, as those of a sweep, are compared load by load.
-
-    Args:
-        sides: At least two, with different names and at least one run each.
-        baseline: The name of one of them; the first one if `None`.
-        force: Whether numbers are given of sides that are not comparable.
-    """
+    """Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load."""
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
     levels = _split_by_load(ordered)
@@ -89,11 +80,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
 
 
 def _split_by_load(sides: Sequence[Side]) -> _Levels:
-    """
-    Return the sides load by load, in the order of the first side's runs, each with the load in its name.
-
-    They are as they were if no side has several loads, or they have none in common.
-    """
+    """Return the sides load by load, each with the load in its name; as they are without several loads in common."""
     loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
     common = [text for text in loads[0] if all(text in others for others in loads)]
     if not common or max(map(len, loads)) == 1:
@@ -112,7 +99,6 @@ def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
 
 
 def _no_view(a: Side, b: Side) -> str:
-    """Return why there is nothing to compare: not all runs have a result of one kind."""
     empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
     if empty:
         return f"No result is known of {', '.join(empty)}."

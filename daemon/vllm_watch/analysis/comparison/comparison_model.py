@@ -1,13 +1,145 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `compare` answers. Ratios and units are those of `loadtest.model`; what is not known is absent."""
+"""
+The metrics that `compare` compares, each once: its unit, its good direction, and what matters.
+
+Six of them are the family that is tested, fixed before any value is seen, so that Holm's correction holds for all of
+them together. One of the six is the headline. The others have intervals and no verdict.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
-from vllm_watch.analysis.loadtest.load_test import Run, Struct
-from vllm_watch.daemon.catalog.metric_titles import View
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Latency, Quantile, Result, Run, Struct
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName, View
+from vllm_watch.daemon.statistics.percentiles import min_count
+
+
+class Metric(NamedTuple):
+    """
+    One metric, by its name in the JSON, ``ttft_ms.p99``: `latency` and `statistic` are its parts.
+
+    `matters` is the smallest relative difference that matters to anyone. `cv_of_runs` is how much it is taken to vary
+    between runs if there is one a side; `None`: so much that one tells nothing.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    matters: float
+    in_family: bool = False
+    cv_of_runs: float | None = None
+    latency: LatencyName | None = None
+    statistic: str = ""
+
+
+GOODPUT = "request_goodput"
+OUTPUT = "output_throughput"
+TPOT = "tpot_ms.mean"
+
+FAMILY = (OUTPUT, "ttft_ms.p50", TPOT, "ttft_ms.p99", "e2el_ms.mean", GOODPUT)
+
+HEADLINE_WEIGHT = 0.5
+"""The part that the headline has of the chance of a false verdict; the other five metrics share the rest."""
+
+_STATISTICS = ("mean", *QUANTILES)
+_MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
+_TAILS = ("p90", "p95", "p99")
+_TAIL_MATTERS = 0.10
+_CV_OF_RUNS: Mapping[str, float] = {
+    "ttft_ms.p50": 0.05,
+    TPOT: 0.03,
+    "tpot_ms.p50": 0.03,
+    "itl_ms.mean": 0.03,
+    "itl_ms.p50": 0.03,
+    "e2el_ms.mean": 0.05,
+    "e2el_ms.p50": 0.05,
+    **{f"{latency}.p95": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
+    **{f"{latency}.p90": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
+}
+"""Of latencies; P99 and the mean of TTFT are not here: one run tells nothing of them."""
+
+
+def _latency(latency: LatencyName, statistic: str) -> Metric:
+    name = f"{latency}.{statistic}"
+    matters = _TAIL_MATTERS if statistic in _TAILS else _MATTERS[latency]
+    return Metric(
+        name,
+        "ms",
+        higher_is_better=False,
+        matters=matters,
+        in_family=name in FAMILY,
+        cv_of_runs=_CV_OF_RUNS.get(name),
+        latency=latency,
+        statistic=statistic,
+    )
+
+
+ENERGIES: Mapping[str, bool] = {"joules_per_output_token": False, "tokens_per_joule": True, "mean_watts": False}
+"""Of the steady window, and in each view those of the server; with whether more is better."""
+
+_ENERGY_UNITS = {"joules_per_output_token": "J", "tokens_per_joule": "tokens/J", "mean_watts": "W"}
+
+COSTS = ("cost_per_million_output_tokens", "cost_per_million_input_tokens", "cost_per_million_tokens")
+"""Where the price is fixed, throughputs the other way round: they vary as much, and mean as little where those do."""
+
+METRICS: tuple[Metric, ...] = (
+    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.10),
+    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.03),
+    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
+    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
+    *(_latency(latency, statistic) for latency in LATENCIES for statistic in _STATISTICS),
+    *(
+        Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02, cv_of_runs=0.03)
+        for name, is_gain in ENERGIES.items()
+    ),
+    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02, cv_of_runs=0.03) for name in COSTS),
+)
+"""In the order of the table."""
+
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
+
+
+def family_weights(headline: str) -> dict[str, float]:
+    """Return the weight of each metric of the family, all of them together 1; the headline is one of them."""
+    others = (1 - HEADLINE_WEIGHT) / (len(FAMILY) - 1)
+    return {name: HEADLINE_WEIGHT if name == headline else others for name in FAMILY}
+
+
+def metric_value(metric: Metric, result: Result) -> float | None:
+    """Return a metric's value in a result, `None` if it is not known."""
+    if metric.name == GOODPUT:
+        return None if result.goodput is None else result.goodput.request_goodput
+    latency = _latency_of(metric, result)
+    if latency is None:
+        return None if metric.latency else cast("float | None", getattr(result, metric.name))
+    value = cast("float | None", getattr(latency, metric.statistic))
+    return latency.median if value is None and metric.statistic == "p50" else value
+
+
+def metric_bounds(metric: Metric, result: Result) -> Bounds | None:
+    """Return between which values a percentile is, if it comes from buckets."""
+    latency = _latency_of(metric, result)
+    return None if latency is None else latency.bounds.get(cast("Quantile", metric.statistic))
+
+
+def needed_values(metric: Metric, result: Result) -> int | None:
+    """Return how many values a percentile needs, if it has too few; else `None`."""
+    latency = _latency_of(metric, result)
+    if latency is None or metric.statistic not in QUANTILES:
+        return None
+    quantile = cast("Quantile", metric.statistic)
+    needed = min_count(QUANTILES[quantile])
+    known = latency.count
+    if known is None and metric.latency != "itl_ms":  # Of the others a request has one value at most.
+        known = result.successful
+    return needed if quantile in latency.too_few or (known is not None and known < needed) else None
+
+
+def _latency_of(metric: Metric, result: Result) -> Latency | None:
+    return None if metric.latency is None else cast("Latency | None", getattr(result, metric.latency))
 
 
 Verdict = Literal["better", "worse", "no_difference_shown", "below_what_matters", "too_few", "not_compared"]
@@ -35,11 +167,9 @@ class ConfigDifference(Struct, frozen=True, kw_only=True):
 
 class Row(Struct, frozen=True, kw_only=True):
     """
-    One metric, ``ttft_ms.p99`` or ``output_throughput``.
+    One metric: values are geometric means over the runs, and `low` and `high` bound `percent` with 95 % confidence.
 
-    `a` and `b` are the sides' values, geometric means over the runs; `difference` is b less a, `percent` that of a.
-    `low` and `high` are the bounds of `percent` with 95 % confidence. `n` is how many values each side has: runs, or
-    blocks if there is one run. `detectable_percent` is the smallest difference that would have been found.
+    `n` is how many runs each side has, or blocks. `detectable_percent` is the smallest difference that would be found.
     """
 
     metric: str
@@ -59,13 +189,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """
-    Two configurations; `a` is the baseline.
-
-    `reasons` are why they are not comparable, or only with care; with ``comparable`` false there are no metrics unless
-    they were asked for, and then also only if there is a `view` that all runs have. `method` is one sentence on how the
-    verdicts came about.
-    """
+    """Two configurations; `reasons` are why they are not comparable, and then there are metrics only if asked for."""
 
     baseline: str
     candidate: str

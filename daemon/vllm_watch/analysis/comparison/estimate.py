@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
+from vllm_watch.analysis.comparison.comparison_model import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.analysis.comparison.pair import (
     Measured,
     Pair,
@@ -53,11 +53,10 @@ Unit = Literal["runs", "blocks", "none"]
 
 class Estimate(NamedTuple):
     """
-    One metric on two sides.
+    One metric on two sides: `low`, `ratio` and `high` are b to a.
 
-    `low`, `ratio` and `high` are b to a; `n` is how many values each side has, of the `unit`. `p` is that of a single
-    test; of blocks there is none, and `is_apart` says whether their interval of the asked confidence leaves out 1.
-    `detectable` is the smallest ratio that is found in nine of ten cases. `note` says what is missing, or restricts.
+    `p` is that of a single test; of blocks, `is_apart` says whether the interval of the asked confidence leaves out 1.
+    `detectable` is the smallest ratio that is found in nine of ten cases.
     """
 
     metric: Metric
@@ -75,14 +74,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Estimate | None:
-    """
-    Return what is known of a metric, `None` if neither side has a value, or one has none and it is not tested.
-
-    Args:
-        metric: Which one.
-        pair: The two sides.
-        confidence: With which a difference is to be found: higher than that of the interval if others are tested, too.
-    """
+    """Return what is known of a metric, `None` without values to show; a difference is found with this confidence."""
     a, b = (metric_values(metric, side) for side in pair.sides)
     if not (a or b) or not (metric.in_family or (a and b)):
         return None
@@ -149,11 +141,7 @@ def _bounds(metric: Metric, side: Measured) -> Bounds | None:
 
 
 def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimate:
-    """
-    Widen an interval to what the buckets leave open: they are different only if their bounds do not overlap.
-
-    Where all runs of a side are in one bucket there is none, for they only seem to have the same value.
-    """
+    """Widen an interval to what the buckets leave open: values in one bucket only seem to be the same."""
     if (a is None and b is None) or known.a is None or known.b is None:
         return known
     a, b = a or Bounds(low=known.a, high=known.a), b or Bounds(low=known.b, high=known.b)
@@ -176,8 +164,7 @@ def _by_queue(metric: Metric, pair: Pair) -> str | None:
     """
     Return why TTFT tells nothing: near saturation it is that of a queue.
 
-    Several runs tell how a queue varies unless that is left to chance: then some runs have none and others a long one,
-    and an interval of a few runs is too narrow.
+    If a queue is left to chance, some runs have none and others a long one: an interval of a few runs is too narrow.
     """
     if metric.latency != "ttft_ms":
         return None
@@ -241,7 +228,6 @@ def _blocks(run: Run, name: str) -> tuple[float, ...]:
 
 
 def _no_blocks(side: Measured, blocks: Sequence[float]) -> str | None:
-    """Return why the only run of a side has no blocks to judge by."""
     steady = side.runs[0].steady
     if steady is None:
         return f"{_ONE_RUN} {side.name} has no steady window. {_MORE}"

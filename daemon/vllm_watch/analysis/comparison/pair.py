@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.comparison.metrics import ENERGIES, GOODPUT, OUTPUT, TPOT, Metric, metric_value
+from vllm_watch.analysis.comparison.comparison_model import ENERGIES, GOODPUT, OUTPUT, TPOT, Metric, Side, metric_value
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run, ServerUse
 from vllm_watch.daemon.catalog.metric_titles import View
@@ -87,8 +86,7 @@ def is_near_saturation(run: Run, result: Result | None) -> bool | None:
     """
     Return whether requests queued for a place in the batch, or could have by chance, `None` if that is not known.
 
-    Then the time to the first token is that of the queue, which grows and shrinks over minutes. By chance a queue grows
-    only at a rate: the number of users bounds it.
+    Then the time to the first token is that of the queue. The number of users bounds it: only at a rate it may grow.
     """
     if is_saturated(run, result):
         return True
@@ -116,7 +114,6 @@ def _room(run: Run, running: float, use: ServerUse) -> float:
 
 
 def _engines(run: Run) -> int:
-    """Return among how many engines requests were shared; one where that is not known."""
     places = _places(run)
     return max(round(run.max_running_requests / places), 1) if run.max_running_requests and places else 1
 
@@ -215,11 +212,7 @@ def speculation(run: Run) -> str | None:
 
 
 def speculations(pair: Pair) -> tuple[set[str | None], set[str | None]]:
-    """
-    Return how the runs of each side drafted tokens, as `speculation` has it.
-
-    A Prometheus has few flags: beside a run of one, only the flags that all runs with drafts have are looked at.
-    """
+    """Return how the runs of each side drafted; beside a Prometheus, which has few flags, by those that all have."""
     runs = [run for side in pair.sides for run in side.runs]
     every = [flags for run in runs if (flags := _flags(run))]
     has_few = any(run.server is not None for run in runs)
@@ -262,12 +255,7 @@ def _way(run: Run, shown: set[str]) -> str | None:
 
 
 def headline_metric(pair: Pair) -> str:
-    """
-    Return the name of the metric to look at first: chosen by what was asked and sent, never by the values.
-
-    Goodput if an objective is set, else output tokens per second; at a fixed rate that only repeats the rate, so there
-    it is the time per output token.
-    """
+    """Return the metric to look at first, by what was sent, never by values: at a fixed rate throughput repeats it."""
     if all(result.goodput is not None for side in pair.sides for result in side.results):
         return GOODPUT
     kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from vllm_watch.analysis.comparison.metrics import BY_NAME, Metric
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Metric
 from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric, load_kind, metric_values, speculations
 from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
 from vllm_watch.daemon.catalog.metric_titles import titled
@@ -38,11 +38,7 @@ class Finding(NamedTuple):
 
 
 class SideFinding(NamedTuple):
-    """
-    What is wrong with one side, in the parts of a sentence: ``The runs of``, its name, ``last only 5 s``.
-
-    `why` follows after a colon, and is the same whatever the side.
-    """
+    """What is wrong with one side: ``The runs of``, its name, ``last only 5 s``, and `why`, as of any side."""
 
     before: str
     side: str

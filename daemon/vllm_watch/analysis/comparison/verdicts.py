@@ -15,18 +15,22 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vllm_watch.analysis.comparison.comparability import side_settings, traps
-from vllm_watch.analysis.comparison.comparison_model import Decision, MatrixRow, Row, Side, Verdict
-from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, Estimate, estimate
-from vllm_watch.analysis.comparison.metrics import (
+from vllm_watch.analysis.comparison.comparison_model import (
     BY_NAME,
     FAMILY,
     GOODPUT,
     METRICS,
     OUTPUT,
     TPOT,
+    Decision,
+    MatrixRow,
     Metric,
+    Row,
+    Side,
+    Verdict,
     family_weights,
 )
+from vllm_watch.analysis.comparison.estimate import SIGNIFICANCE, Estimate, estimate
 from vllm_watch.analysis.comparison.pair import (
     Measured,
     Pair,
@@ -171,7 +175,6 @@ def _is_hopeless(known: Estimate) -> bool:
 
 
 def _percent(ratio: float | None) -> float | None:
-    """Return a ratio as a difference in per cent; one beyond all numbers is not known."""
     return None if ratio is None or math.isinf(ratio) else (ratio - 1) * 100
 
 
@@ -182,11 +185,7 @@ def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
 
 
 def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: View) -> Decision:
-    """
-    Return which side is better than each of the others.
-
-    It needs no correction for their number: the best side has to be better than the second best, too.
-    """
+    """Return which side is better than each of the others: the second best is one of them, so no correction is due."""
     undecided = Decision(criterion=criterion, metric=metric.name)
     values = [metric_mean(metric, side) for side in sides]
     lacking = [side.name for side, value in zip(sides, values, strict=True) if value is None]
@@ -228,7 +227,6 @@ def _memory_decision(sides: Sequence[Side]) -> Decision:
 
 
 def _memory(side: Side) -> float | None:
-    """Return the memory for the weights and for the KV cache that was used at most, in GiB, on average."""
     return mean_known([_run_memory(run) for run in side.runs])
 
 

@@ -58,12 +58,7 @@ _DATE = "%Y%m%d-%H%M%S"
 def read_client_runs(
     text: str, source: str, *, objective: Objective | None = None, zone: tzinfo | None = None
 ) -> tuple[Run, ...]:
-    """
-    Return the run of each result in a file's text, in its order; the zone is the client's, `None` this machine's.
-
-    Raises:
-        FileError: The file has no result, or one that is cut off or cannot be believed.
-    """
+    """Return the run of each result in a text; `FileError` without one that can be believed. `zone` is the client's."""
     try:
         results = read_benchmarks(text)
     except BenchmarkError as error:
@@ -73,7 +68,6 @@ def read_client_runs(
 
 
 def _run(result: BenchmarkResult, source: str, name: str, objective: Objective | None, zone: tzinfo | None) -> Run:
-    """Return one result as a run with the client's view alone."""
     if isinstance(result, ServeResult):
         return _serve_run(result, source, name, objective, zone)
     if isinstance(result, ThroughputResult):
@@ -153,7 +147,6 @@ def _latency_run(result: LatencyResult, source: str, name: str) -> Run:
 
 
 def _lists(requests: Requests | None) -> dict[LatencyName, Sequence[float]]:
-    """Return the values of each latency, sorted, in milliseconds; those that nothing was measured of are left out."""
     if requests is None:
         return {}
     seconds: dict[LatencyName, Sequence[float]] = {
@@ -250,7 +243,6 @@ def _failed(result: ServeResult) -> int | None:
 
 
 def _good(requests: Requests, objective: Objective) -> int | None:
-    """Count the requests within all limits, or `None` if a limit is of a latency that the file has no list of."""
     seconds: dict[LatencyName, Sequence[float | None]] = {
         "ttft_ms": requests.ttfts,
         "tpot_ms": _tpots(requests),

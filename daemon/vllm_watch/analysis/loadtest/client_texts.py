@@ -116,13 +116,11 @@ def _closed_loop(result: ServeResult) -> str | None:
 
 
 def _is_unpaced(result: ServeResult) -> bool:
-    """Whether requests are sent as soon as there is a place for them."""
     rate = result.settings.request_rate
     return result.settings.ramp_up is None and (rate is None or math.isinf(rate))
 
 
 def _client_queue(result: ServeResult) -> str | None:
-    """Warn of time before the request is sent, which no latency of the client holds."""
     if result.settings.max_concurrency is None or _is_unpaced(result):
         return None
     places = f"the {result.settings.max_concurrency} places of --max-concurrency"
@@ -154,7 +152,6 @@ def _short(result: ServeResult, view: Result) -> str | None:
 
 
 def _slow_start(result: ServeResult) -> str | None:
-    """Compare the first answers with the rest."""
     ttfts = result.requests.ttfts if result.requests is not None else ()
     first = result.settings.max_concurrency or _FIRST
     if len(ttfts) >= 3 * first:
@@ -199,11 +196,7 @@ def _exchanged(result: ServeResult) -> str | None:
 
 
 def load_text(load: Load) -> str | None:
-    """
-    Return how much was sent, `None` if that is not known.
-
-    Such as ``4 requests/s``, ``1 to 8 requests/s (linear)``, ``8 at once``, ``all at once``.
-    """
+    """Return how much was sent, ``4 requests/s``, ``8 at once``, ``all at once``; `None` if that is not known."""
     rate = load.request_rate
     parts = [] if rate is None or rate == "inf" else [f"{limit(float(rate))} requests/s"]
     parts += [] if load.ramp_up is None else [_growth_text(load.ramp_up)]

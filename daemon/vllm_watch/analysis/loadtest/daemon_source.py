@@ -17,8 +17,14 @@ from typing import NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
-from vllm_watch.analysis.loadtest.prometheus_queries import COUNTERS, HISTOGRAMS, LAST_READING, PLAIN
+from vllm_watch.analysis.loadtest.prometheus_history import (
+    COUNTERS,
+    HISTOGRAMS,
+    LAST_READING,
+    PLAIN,
+    Answers,
+    PrometheusHistory,
+)
 from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
@@ -53,12 +59,7 @@ class DaemonQuery(NamedTuple):
 
 
 def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _share: None) -> list[ServerHistory]:
-    """
-    Return what each server does from now on, after what it did in the last hour.
-
-    Raises:
-        DaemonError: It cannot be reached, or does not watch the server.
-    """
+    """Return what each server does from now on, after its last hour; raise `DaemonError` if that cannot be read."""
     with closing(DaemonClient(query.target)) as client:
         try:
             return _watch(client, query, clock, progress)
@@ -98,7 +99,6 @@ def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
 
 
 def _families(text: str) -> dict[str, list[Sample]]:
-    """Return the samples of each server."""
     by_server: dict[str, list[Sample]] = defaultdict(list)
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -111,7 +111,6 @@ def _families(text: str) -> dict[str, list[Sample]]:
 
 
 def _answers(samples: Sequence[Sample], now: float) -> Answers:
-    """Return a server's samples as what a Prometheus answers for one moment: by the daemon's clock, if it is ahead."""
     at = max([now, *(sample.value for sample in samples if sample.name == _LAST_READING)])
     series = (
         PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
@@ -122,7 +121,6 @@ def _answers(samples: Sequence[Sample], now: float) -> Answers:
 
 
 def _hours(body: bytes) -> dict[str, list[Point]]:
-    """Return the last hour of each server, as far as the status page has it."""
     return {
         server.name: [_point(at, values) for at, values in server.hour((*_CHARTED, *_RATES))]
         for server in decode(body).servers

@@ -67,12 +67,7 @@ def used_energy(points: Sequence[Point]) -> UsedEnergy | None:
 
 
 def mean_powers(points: Sequence[Point], edges: Sequence[float]) -> list[float]:
-    """
-    Return the mean power of each part of a window, in watts; nothing if that of the whole window is not known.
-
-    Parts, which begin and end at the edges, may be shorter than the time between two readings: there the power is taken
-    to be constant.
-    """
+    """Return the mean power of each part of a window, in watts; between two readings it is taken to be constant."""
     used = used_energy(points)
     if used is None or used.watts is None:
         return []
@@ -140,7 +135,6 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
 
 
 def _joules_at(at: float, totals: Sequence[tuple[float, float]]) -> float:
-    """Return what was used until a moment, on the line through the two readings around it or next to it."""
     place = min(max(bisect_left(totals, (at, 0.0)), 1), len(totals) - 1)
     (start, first), (end, last) = totals[place - 1], totals[place]
     return first + (last - first) * (at - start) / (end - start)

@@ -41,6 +41,9 @@ MAX_POINTS = 16_384
 MAX_EVENTS = 1000
 """The most events that are kept: the last ones."""
 
+LOG_ALONE_AFTER = 15.0
+"""After this time without a scrape the log's statistics lines make points."""
+
 LOG_ALONE = (
     "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
     "nothing is known of latencies."
@@ -120,7 +123,6 @@ class HistoryBuilder:
         self._starts, self._failures = starts, failures
 
     def _note_config(self, point: Point) -> None:
-        """Take in what a life of the server ran with, as far as is known at a point."""
         life = self._lives.get(point.process)
         if life is None or life.revision != self.started_with.revision:
             start = point.at if life is None else life.start
@@ -170,11 +172,7 @@ class HistoryBuilder:
 
 
 def merged(points: Sequence[Point]) -> list[Point]:
-    """
-    Return at most three quarters as many points: two that follow each other become one.
-
-    They have one state, if that is enough: else states that change from point to point become one, too.
-    """
+    """Return at most three quarters as many points: two that follow each other become one, if possible of one state."""
     paired = _paired(points, lambda one, other: one.state == other.state)
     return paired if len(paired) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
 
@@ -204,12 +202,7 @@ def _pair(one: Point, other: Point) -> Point:
 
 
 class StartedWith:
-    """
-    Gathers what is known of a server; a new start replaces what the one before it reported.
-
-    `config` has flags by name. `hardware` has what the log shows: the device (``cpu``, ``cuda``), the GPU's
-    name where a kernel is configured for it, and memory in GiB.
-    """
+    """Gathers what is known of a server; a new start replaces what the one before it reported. Memory is in GiB."""
 
     def __init__(self) -> None:
         self.version: str | None = None
@@ -291,12 +284,7 @@ class StartedWith:
 
 
 def snapshot_point(snapshot: ServerSnapshot, reading: MetricsReading | None, *, is_fresh: bool) -> Point:
-    """
-    Return a snapshot as a point, all engines together.
-
-    The last scrape is for what is counted there and is no series; `is_fresh` is whether a source has reported since the
-    point before.
-    """
+    """Return a snapshot as a point, all engines together; some counters are only in the last scrape."""
     totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
     return Point(
         snapshot.at,
@@ -347,7 +335,6 @@ def _gauges(snapshot: ServerSnapshot) -> dict[str, float]:
 def _counters(
     snapshot: ServerSnapshot, totals: Iterable[EngineTotals], reading: MetricsReading | None
 ) -> dict[str, float]:
-    """Return all counters: those of the engines, requests by class of HTTP status, and what a scrape alone counts."""
     counters: dict[str, float] = defaultdict(float)
     for each in totals:
         for name, value in each.counters.items():

@@ -80,7 +80,6 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
 
 
 def _matched(run: Run, histories: Sequence[ServerHistory]) -> _Matched | None:
-    """Return the history that a run is of: that of its own recording, else one at its time, else one of its shape."""
     places = [
         _Matched(run, index, when)
         for index, history in enumerate(histories)
@@ -94,7 +93,6 @@ def _matched(run: Run, histories: Sequence[ServerHistory]) -> _Matched | None:
 
 
 def _is_recorded_with(run: Run, history: ServerHistory) -> bool:
-    """Return whether a result is in the file that a history is of."""
     return run.source[0].startswith(f"{history.source.partition(': ')[0]}: ")
 
 
@@ -118,7 +116,6 @@ def _with_history(
 
 
 def _is_of_same_server(run: Run, history: ServerHistory) -> bool:
-    """Return whether a history has the same tokens at the same time as a run of another source, and no other name."""
     if run.server is not None and history.server is not None and run.server != history.server:
         return False
     when = match(run, history)
@@ -126,7 +123,6 @@ def _is_of_same_server(run: Run, history: ServerHistory) -> bool:
 
 
 def _joined(matched: _Matched, server: Run | None) -> Run:
-    """Return one run of both views; the result is the client's."""
     client, remark = matched.client, matched.when.remark
     if server is None:
         return client
@@ -149,7 +145,6 @@ def _joined(matched: _Matched, server: Run | None) -> Run:
 
 
 def _slow_client(client: Run, server: Run) -> list[str]:
-    """Return a warning if the client saw the first token much later than the server had it."""
     seen, had = (run.result.ttft_ms.mean if run.result and run.result.ttft_ms else None for run in (client, server))
     if seen is None or had is None or seen - had < _SLOW_CLIENT_MS or seen < _SLOW_CLIENT_RATIO * had:
         return []
@@ -165,7 +160,6 @@ def _without_server(run: Run, histories: Sequence[ServerHistory]) -> Run:
 
 
 def _without_twins(clients: Sequence[Run]) -> list[Run]:
-    """Return the clients' runs, each once: a test's JSON and what was printed of it are of one run."""
     runs: list[Run] = []
     for run in sorted(clients, key=lambda client: client.start is None):
         twin = next((index for index, other in enumerate(runs) if _is_twin(other, run)), None)
@@ -177,11 +171,7 @@ def _without_twins(clients: Sequence[Run]) -> list[Run]:
 
 
 def _is_twin(one: Run, other: Run) -> bool:
-    """
-    Return whether two runs are of one test: all counts are the same, and one of them has no date.
-
-    With two dates they are one only to the last digit: a result, and a recording that holds it.
-    """
+    """Return whether two runs are of one test: with one date if all counts are equal, with two if all values are."""
     if other.source == one.source or one.result is None or other.result is None:
         return False
     if other.start is not None:
@@ -203,7 +193,6 @@ def _filled(run: Run, twin: Run) -> Run:
 
 
 def _with_plateau(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs with the capacity that they show together, where none of them was saturated for long."""
     capacity = plateau_capacity(_one_configuration(runs))
     if capacity is None:
         return tuple(runs)
@@ -218,7 +207,6 @@ def _with_plateau(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _one_configuration(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs if they are loads of one configuration with requests of one length, else none."""
     if len({(run.model, run.version, tuple(sorted(run.config.items()))) for run in runs}) != 1:
         return ()
     inputs, outputs = ([run.load.mean_input_tokens for run in runs], [run.load.mean_output_tokens for run in runs])
@@ -263,7 +251,6 @@ def _by_zone(result: Result, start: float, end: float, history: ServerHistory) -
 
 
 def _by_shape(result: Result, history: ServerHistory) -> Match | None:
-    """Look for a run whose time is not known among all loads."""
     spans = [
         span
         for span in find_loads(history.points, _SHORTEST_IDLE)

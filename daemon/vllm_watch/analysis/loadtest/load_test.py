@@ -57,12 +57,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """
-    One latency of all requests, in milliseconds.
-
-    `count` is the number of values. `bounds` has the percentiles that come from buckets, each with its bucket's
-    bounds; `too_few` those that need more values than there are.
-    """
+    """One latency of all requests, in milliseconds; `bounds` are of buckets, `too_few` are values for a percentile."""
 
     mean: float | None = None
     median: float | None = None
@@ -84,12 +79,7 @@ class Objective(Struct, frozen=True, kw_only=True):
 
 
 class Goodput(Struct, frozen=True, kw_only=True):
-    """
-    The requests within the objective.
-
-    `request_goodput` is per second, `ratio` of all that were sent, from 0 to 1. `bounds` of the ratio where the
-    requests are known only by buckets.
-    """
+    """The requests within the objective, per second and as a share of all; `bounds` if only buckets are known."""
 
     objective: Objective
     request_goodput: float | None = None
@@ -99,11 +89,10 @@ class Goodput(Struct, frozen=True, kw_only=True):
 
 class Result(Struct, frozen=True, kw_only=True):
     """
-    The result block: requests, tokens, rates and latencies of one view over one period.
+    The requests, tokens, rates and latencies of one view over one period.
 
-    Power and energy are of the server's GPUs, and known of its steady window alone; `tokens_per_joule` counts the
-    tokens that were computed: generated ones, and those of prompts that were in no cache. The costs are at the run's
-    `cost_per_hour`, each the whole price of the period, so that they do not add up.
+    Power and energy are of the GPUs in the steady window. Tokens per joule are computed ones: cached prompts are not in
+    them. Each cost is the whole price of the period: they do not add up.
     """
 
     view: View
@@ -138,12 +127,7 @@ class RateGrowth(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """
-    What was sent. `request_rate` is in requests per second, or ``inf`` as text; with `ramp_up` it is not known.
-
-    `mean_input_tokens` and `mean_output_tokens` are what the requests had, not what was asked for.
-    `offered_request_rate` is the requests per second that arrived at the server, in the steady window.
-    """
+    """What was sent: rates in requests per second; mean lengths as the requests had them, not as asked for."""
 
     endpoint: Endpoint | None = None
     backend: str | None = None
@@ -168,12 +152,7 @@ class Distribution(Struct, frozen=True, kw_only=True):
 
 
 class ServerUse(Struct, frozen=True, kw_only=True):
-    """
-    What the server did in a period. Rates are means over it, ratios from 0 to 1.
-
-    `running`, `waiting` and `kv_cache_usage_ratio` are means; those with ``max_`` the highest value seen.
-    `wasted_draft_tokens` were drafted and rejected. `batch_size` is over engine steps, in tokens.
-    """
+    """What the server did in a period: means, and highest values. `batch_size` is in tokens of an engine step."""
 
     prompt_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
@@ -206,10 +185,9 @@ class Phase(Struct, frozen=True, kw_only=True):
 
 class Steady(Struct, frozen=True, kw_only=True):
     """
-    The steady window: `method` names how it was found, `problem` why its values say little, if they do.
+    The steady window: how it was found, and why its values say little, if they do.
 
-    `blocks` are values of consecutive equal parts of the window, by metric (``output_throughput``, ``tpot_ms.mean``):
-    what `compare` has if there is one run a side.
+    `blocks` are values of equal parts of it, by metric: what `compare` has if there is one run a side.
     """
 
     start: float
@@ -222,12 +200,7 @@ class Steady(Struct, frozen=True, kw_only=True):
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """
-    How many tokens per second (generated) the server sustains; the band to plan with is 70 to 85 % of `low`.
-
-    `prompt_tokens_per_second` are those of prompts that it computes meanwhile, without cached ones: with longer prompts
-    the capacity is less.
-    """
+    """How many generated tokens per second a server sustains besides prompts; plan with 70 to 85 % of `low`."""
 
     tokens_per_second: float
     low: float
@@ -262,9 +235,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """
     One run of a load test, from one or more sources.
 
-    `config` is every flag that is known and matters, by vLLM's name without the dashes, as text. `result` is the
-    client's view where there is one, else the server's; `views` has both where there are both. `hardware`
-    is what is known of it, by what it is (``gpu``, ``device``).
+    `config` is by vLLM's flags without dashes. `result` is the client's view if there is one, else the server's;
+    `views` has all.
     """
 
     source: tuple[str, ...]
@@ -339,12 +311,7 @@ def overlap(one: Run, other: Run) -> bool:
 
 
 def parse_objective(text: str) -> Objective:
-    """
-    Parse ``chat`` or ``batch``, or limits with their units: ``ttft=300ms,tpot=40ms``, also by the names of `slo`.
-
-    Raises:
-        ValueError: It is neither; the message is shown after the option.
-    """
+    """Parse ``chat``, ``batch``, or limits, ``ttft=300ms,tpot=40ms``; raise `ValueError`, for users, if it is none."""
     preset = SLO_PRESETS.get(text)
     if preset is not None:
         first, each = preset.time_to_first_token * 1000, preset.time_per_output_token * 1000

@@ -44,11 +44,7 @@ _TOKENS = (GENERATED, PROMPTED, COMPUTED)
 
 
 class LoadSpan(NamedTuple):
-    """
-    A time with work. `start` and `end` are when the work began and ended, as exactly as the points show.
-
-    `points` are those from the last one before it to the first one after it, both included.
-    """
+    """A time with work; its points are from the last one before the work to the first one after it."""
 
     start: float
     end: float
@@ -69,10 +65,9 @@ def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> l
 
 def load_between(points: Sequence[Point], start: float, end: float) -> LoadSpan | None:
     """
-    Return what a server did in a client's window; `None` if no two points are in or around it.
+    Return what a server did in a client's window, `None` if no two points are around it.
 
-    The edges are points without work near the window's, so that no request is cut in two; without such points those
-    nearest to it.
+    Its edges are points without work, so that no request is cut in two, or those nearest to the window's.
     """
     first = _edge(points, start, before=True)
     last = _edge(points, end, before=False)
@@ -96,7 +91,6 @@ def tokens_grown(old: Point, new: Point) -> float:
 
 
 def _busy_intervals(points: Sequence[Point]) -> list[int]:
-    """Return the places of the points before which there was work."""
     return [
         index + 1
         for index, (old, new) in enumerate(pairwise(points))
@@ -151,7 +145,6 @@ def _token_rate(old: Point, new: Point) -> float:
 
 
 def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None:
-    """Return the place of the point at which a window is cut."""
     farthest = max(EDGE_SECONDS, _STEPS * min(_step_at(points, moment), MOST_EDGE)) + CLOCK_SECONDS
     first = bisect_left(points, moment - farthest, key=_at)
     last = bisect_right(points, moment + farthest, key=_at)
@@ -173,7 +166,6 @@ def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None
 
 
 def _step_at(points: Sequence[Point], moment: float) -> float:
-    """Return the usual seconds between points around a moment."""
     place = bisect_left(points, moment, key=_at)
     return typical_step(points[max(place - _AROUND, 0) : place + _AROUND])
 
@@ -187,5 +179,4 @@ def _is_quiet(point: Point) -> bool:
 
 
 def _has_growth(points: Sequence[Point], index: int) -> bool:
-    """Return whether tokens were computed in the interval that ends with a point."""
     return 0 < index < len(points) and tokens_grown(points[index - 1], points[index]) > 0

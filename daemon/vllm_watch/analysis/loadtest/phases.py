@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's history over time: its phases, which are what it did from when to when, and its series for plots."""
+"""The steady window of a load by the server's own values, and what was measured in it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,118 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Phase, PhaseName, ServerUse, Steady, Timeline
+from vllm_watch.analysis.loadtest.energy_and_cost import energy_values, mean_powers, with_energy
+from vllm_watch.analysis.loadtest.load_test import Objective, Phase, PhaseName, ServerUse, Steady, Timeline
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, has_work, tokens_grown
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, Growth, Point, rate, typical_step
-from vllm_watch.analysis.loadtest.server_result import server_use
-from vllm_watch.analysis.loadtest.steady import DRIFT
+from vllm_watch.analysis.loadtest.server_result import (
+    HISTOGRAMS,
+    MILLISECONDS,
+    arrivals,
+    finished,
+    server_result,
+    server_use,
+)
 from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.statistics.steady_window import METHOD, find_steady_window
+
+
+DRIFT = "no steady state"
+"""How the problem of a window begins that has no mean."""
+
+BLOCKS = 10
+_FEWER_BLOCKS = 5
+_POINTS_PER_BLOCK = 2
+_P99 = 0.99
+
+
+def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | None:
+    """Return the steady window of a load, `None` with too few points. One that drifts has no mean, so no result."""
+    inside = [point for point in load.points if load.start <= point.at <= load.end and point.is_fresh]
+    window = find_steady_window(
+        [point.at for point in inside],
+        {
+            "time per output token": [time_per_token(old, new) for old, new in pairwise([load.points[0], *inside])],
+            "running requests": [point.gauges.get("requests_running") for point in inside],
+        },
+        _issued(load.points),
+        _p99_latency(load.points),
+    )
+    if window is None:
+        return None
+    points = [point for point in inside if window.start <= point.at <= window.end]
+    has_drift = window.problem is not None and window.problem.startswith(DRIFT)
+    seconds = window.end - window.start
+    result = None
+    if not has_drift and seconds > 0:
+        result = with_energy(server_result(points, seconds, objective), points, seconds)
+    return Steady(
+        start=window.start,
+        end=window.end,
+        method=METHOD,
+        problem=window.problem,
+        result=result,
+        use=server_use(points),
+        blocks={} if has_drift else blocks(points),
+    )
+
+
+def time_per_token(old: Point, new: Point) -> float | None:
+    """
+    Return the mean time per output token in an interval, in seconds.
+
+    /metrics has it of finished requests; of a log it is the time divided by the tokens of each running request.
+    """
+    growth = Growth((old, new))
+    observed = growth.histogram(HISTOGRAMS["tpot_ms"])
+    if observed is not None:
+        return observed.mean
+    if HISTOGRAMS["tpot_ms"] in new.histograms:
+        return None
+    running = (old.gauges.get("requests_running", 0.0) + new.gauges.get("requests_running", 0.0)) / 2
+    tokens = growth.counter(GENERATED) or 0.0
+    return running * (new.at - old.at) / tokens if tokens > 0 and running > 0 else None
+
+
+def blocks(points: Sequence[Point]) -> Mapping[str, tuple[float, ...]]:
+    """Return the values of equal parts of a window, by each metric that all parts have."""
+    count = next((n for n in (BLOCKS, _FEWER_BLOCKS) if len(points) > n * _POINTS_PER_BLOCK), None)
+    if count is None:
+        return {}
+    edges = [round(part * (len(points) - 1) / count) for part in range(count + 1)]
+    parts = [_block(points[first : last + 1]) for first, last in pairwise(edges)]
+    powers = mean_powers(points, [points[edge].at for edge in edges])
+    for (first, last), part, watts in zip(pairwise(edges), parts, powers, strict=False):
+        part.update(energy_values(watts, points[first : last + 1]))
+    shared = set.intersection(*(set(part) for part in parts))
+    return {name: tuple(part[name] for part in parts) for name in sorted(shared)}
+
+
+def _block(points: Sequence[Point]) -> dict[str, float]:
+    growth = Growth(points)
+    values: dict[str, float | None] = {
+        "output_throughput": rate(growth.counter(GENERATED), growth.seconds),
+        "request_throughput": rate(finished(growth), growth.seconds),
+    }
+    for name, series in HISTOGRAMS.items():
+        histogram = growth.histogram(series)
+        mean = histogram.mean if histogram else None
+        values[f"{name}.mean"] = None if mean is None else mean * MILLISECONDS
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _issued(points: Sequence[Point]) -> tuple[float, float] | None:
+    came = [(old.at, new.at) for old, new in pairwise(points) if (arrivals((old, new), Growth((old, new))) or 0) > 0]
+    return (came[0][0], came[-1][1]) if came else None
+
+
+def _p99_latency(points: Sequence[Point]) -> float | None:
+    """Return the upper bound of the P99 of a request's whole latency, in seconds."""
+    observed = Growth(points).histogram(HISTOGRAMS["e2el_ms"])
+    if observed is None:
+        return None
+    buckets = zip(observed.bounds[:-1], observed.counts[:-1], strict=True)
+    return next((bound for bound, count in buckets if count >= _P99 * observed.observations), None)
 
 
 SHORTEST = 10.0
@@ -71,11 +177,7 @@ class _Part(NamedTuple):
 def find_phases(
     points: Sequence[Point], loads: Sequence[LoadSpan], steady: Steady | None, span: tuple[float, float] | None = None
 ) -> tuple[Phase, ...]:
-    """
-    Return the phases of a history, or of a span of it, in order, each with what the server did in it.
-
-    A short idle time inside a load is no phase; work before and after the steady window is `ramp`.
-    """
+    """Return the phases of a history, or of a span of it, in order; a short idle time inside a load is none."""
     parts = _merged(_parts(points))
     for load in loads:
         parts = _smooth(parts, load, max(SHORTEST, _STEPS * typical_step(points), _SHARE * (load.end - load.start)))
@@ -101,11 +203,7 @@ def _parts(points: Sequence[Point]) -> list[_Part]:
 
 
 def _phase_of(old: Point, new: Point) -> PhaseName:
-    """
-    Return what a server did between two points: idle or asleep at both ends, it may have worked between them.
-
-    A state comes and goes with some seconds of what it is about; here they are known, and the gauges are exact.
-    """
+    """Return what a server did in an interval: gauges are exact, states come late, and an idle one may have worked."""
     phase = _BY_STATE[new.state]
     if new.state in _OF_GAUGES and "requests_waiting" in new.gauges:
         is_queued = new.gauges["requests_waiting"] > new.gauges.get("requests_deferred", 0.0)
@@ -147,7 +245,6 @@ def _joined(parts: Sequence[_Part]) -> _Part:
 
 
 def _divided(part: _Part, steady: Steady) -> list[_Part]:
-    """Return a part of work as what is before the steady window, in it, and after it."""
     start, end = max(part.start, steady.start), min(part.end, steady.end)
     if part.phase != "ramp" or start >= end:
         return [part]

@@ -17,26 +17,13 @@ from statistics import median
 from typing import NamedTuple, cast
 
 from vllm_watch.analysis.loadtest.history_builder import (
+    LOG_ALONE_AFTER,
     HistoryBuilder,
     mean_positions,
     summed,
     together,
     worst_state,
 )
-from vllm_watch.analysis.loadtest.prometheus_queries import (
-    CONFIG,
-    ENGINE_STATE,
-    FACT_GAUGES,
-    FAILURES,
-    GAUGES,
-    INFO,
-    LAST_READING,
-    POSITION,
-    PRICE,
-    SERVER_GPU,
-    STARTS,
-)
-from vllm_watch.analysis.loadtest.recording_history import LOG_ALONE_AFTER
 from vllm_watch.analysis.loadtest.server_history import (
     COMPUTED,
     FINISHED,
@@ -47,13 +34,42 @@ from vllm_watch.analysis.loadtest.server_history import (
     ServerHistory,
     labelled,
 )
-from vllm_watch.daemon.catalog.series import PREFIX, SERIES
+from vllm_watch.daemon.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, SERIES, Series
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.state.configuration import are_all_known, flags_of_labels
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
+
+ENGINE_LABELS = ("server", "model_name", "engine")
+POSITION = "spec_decode_position_acceptance_ratio"
+FAILURES = "log_events_total"
+STARTS = "server_starts_total"
+INFO = "server_info"
+CONFIG = "server_config_info"
+ENGINE_STATE = "engine_state"
+LAST_READING = "source_last_reading_timestamp_seconds"
+PRESENCE = "source_up"
+"""What every server has at every scrape, whatever its sources report."""
+
+GPU_INFO = "gpu_info"
+SERVER_GPU = "server_gpu_info"
+PRICE = "server_cost_per_hour"
+
+_LEFT_OUT = {"last_token_timestamp_seconds"}
+
+
+def _of_engines(series: tuple[Series, ...]) -> tuple[str, ...]:
+    return tuple(row.name for row in series if row.labels == ENGINE_LABELS and row.name not in _LEFT_OUT)
+
+
+GAUGES = _of_engines(NOW.series)
+FACT_GAUGES = _of_engines(FACTS.series)
+COUNTERS = tuple(row.name for row in DONE.series)
+HISTOGRAMS = tuple(row.name for row in LATENCY.series)
+PLAIN = (*GAUGES, *FACT_GAUGES, ENGINE_STATE, POSITION, INFO, CONFIG, LAST_READING)
+"""What is neither a counter nor a histogram."""
 
 _OWN_LABELS = frozenset({"__name__", "le", *(label for series in SERIES.values() for label in series.labels)})
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
@@ -215,7 +231,6 @@ _Row = defaultdict[str, list[tuple[Mapping[str, str], float]]]
 
 
 def _rows(chosen: Mapping[float, _Chosen], every: Iterable[PromSeries]) -> dict[float, _Row]:
-    """Return the values of each moment, from whole series."""
     rows: dict[float, _Row] = {at: defaultdict(list) for at in chosen}
     for series in every:
         name, origin = series.labels.get("__name__", "").removeprefix(PREFIX), _origin(series.labels)
@@ -345,7 +360,6 @@ def _states(row: _Row) -> Iterable[EngineState]:
 
 
 def _counters(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return what a point has of all counters; prompt tokens that were computed have the name of a scrape's."""
     counters = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
     return {**counters, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else counters
 

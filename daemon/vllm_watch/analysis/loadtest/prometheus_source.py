@@ -1,22 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a server's history from a Prometheus, or what speaks like one."""
+"""
+The queries for one server's series, by the names of the catalog.
+
+Those of a history ask for the last value within one scrape interval, not for the value of up to five minutes before:
+where nothing was scraped there is nothing. Counters and buckets are asked for as they are, never as rates.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
-from vllm_watch.analysis.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
+from vllm_watch.analysis.loadtest.energy_and_cost import ENERGY
+from vllm_watch.analysis.loadtest.prometheus_history import (
+    COUNTERS,
+    GPU_INFO,
+    HISTOGRAMS,
+    PLAIN,
+    PRESENCE,
+    PRICE,
+    SERVER_GPU,
+    Answers,
+    PrometheusHistory,
+    Sampling,
+    sampling_of,
+)
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
+from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.support.errors import PrometheusError
+
+
+class Queries(NamedTuple):
+    """The expressions of one server: `series` has one for each family of histograms, whose answers are large."""
+
+    sampled: str
+    series: tuple[str, ...]
+    energy: str
+    energy_read: str
+    divided: str
+
+
+def sampled_at(server: str | None) -> str:
+    """Return the expression for when a server's values were scraped, by the labels that Prometheus added; or any's."""
+    wanted = "" if server is None else _server(server)
+    return f"max without (server, source) (timestamp({PREFIX}{PRESENCE}{{{wanted}}}))"
+
+
+def values_of(names: Collection[str], server: str | None) -> str:
+    """Return the expression for series by their names: those of a server and those of none, or all."""
+    wanted = "" if server is None else f",server=~{json.dumps(re.escape(server) + '|')}"
+    return f'{{__name__=~"{"|".join(sorted(names))}"{wanted}}}'
+
+
+def servers_within(seconds: float) -> str:
+    """Return the expression for all servers with values within some seconds."""
+    return f"group by (server) (present_over_time({PREFIX}{PRESENCE}[{_window(seconds)}]))"
+
+
+def queries(server: str, interval: float) -> Queries:
+    """Return the expressions for a server whose values were scraped every `interval` seconds."""
+    plain = (*PLAIN, SERVER_GPU, PRICE)
+    families = ("|".join(plain), "|".join(COUNTERS), *(f"{name}_(bucket|sum)" for name in HISTOGRAMS))
+    energy = PREFIX + ENERGY
+    return Queries(
+        sampled_at(server),
+        tuple(_last(names, server, interval) for names in families),
+        _of_gpus(f"max by (gpu) ({energy})", server),
+        _of_gpus(f"max by (gpu) (timestamp({energy}))", server),
+        _of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),
+    )
+
+
+def _of_gpus(by_gpu: str, server: str) -> str:
+    return f"{by_gpu} and on (gpu) {PREFIX}{SERVER_GPU}{{{_server(server)}}}"
+
+
+def _last(names: str, server: str, interval: float) -> str:
+    return f'last_over_time({{__name__=~"{PREFIX}({names})",{_server(server)}}}[{_window(interval)}])'
+
+
+def _server(name: str) -> str:
+    # A string of PromQL has Go's escapes, and JSON's are among them.
+    return f"server={json.dumps(name)}"
+
+
+def _window(seconds: float) -> str:
+    return f"{max(round(1000 * seconds), 1)}ms"
 
 
 MAX_POINTS = 11_000
@@ -43,12 +121,7 @@ class PrometheusQuery(NamedTuple):
 
 
 def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: None) -> ServerHistory:
-    """
-    Return a server's history over a time, with a point for each scrape, or fewer over a long time.
-
-    Raises:
-        PrometheusError: It cannot be reached, rejects the token or a query, or has nothing of this server in this time.
-    """
+    """Return a server's history with a point for each scrape, fewer over a long time; or raise `PrometheusError`."""
     target, server, times = query
     api = PrometheusApi(target)
     try:

@@ -33,11 +33,7 @@ _SCRAPED_AFTER = 20
 
 
 class Region(NamedTuple):
-    """
-    A load test from `start` to `end`, in seconds since the epoch; `text` is one line of what came out of it.
-
-    A second region with the same id `run` replaces the first.
-    """
+    """A load test, in seconds since the epoch, and its result in a line; a second one of the same `run` replaces it."""
 
     start: float
     end: float
@@ -65,11 +61,7 @@ def region_of(run: Run, file: str | None = None) -> Region | None:
 
 
 def run_id(start: float, name: str | None = None) -> str:
-    """
-    Return an id for a run that was given none: its start in UTC, after the name of what was tested.
-
-    Of a name that is not all ASCII, or too long, only a part is in the id: then a few digits stand for the whole of it.
-    """
+    """Return an id for a run: its start in UTC after its name, of which a hash stands for what is long or no ASCII."""
     began = datetime.fromtimestamp(start, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     if not name:
         return began
@@ -104,7 +96,6 @@ def path(region: Region) -> str:
 
 
 def _result(run: Run) -> list[str]:
-    """Return what came out of a run, in a few words each."""
     result = run.result
     if result is None:
         return ["no result"]

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of a load test, read from disk: what each is, and the report of all of them together."""
+"""What a file or folder is, by its content: a recording, a benchmark's result, or a server's log."""
 
 from __future__ import annotations
 
+import gzip
+import os
+import re
 import zlib
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -17,15 +20,95 @@ from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
-from vllm_watch.analysis.loadtest.log_history import ToMoment, read_logs
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read_prometheus
-from vllm_watch.analysis.loadtest.recording_history import read_recording
+from vllm_watch.analysis.loadtest.replayed_history import ToMoment, read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
-from vllm_watch.analysis.loadtest.source_kind import SourceKind, find_logs, open_text, source_kind, without_endings
-from vllm_watch.analysis.replay.recording import Recording
+from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
+from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
+from vllm_watch_parsers.benchmark import what_is
+
+
+SourceKind = Literal["recording", "benchmark", "log"]
+
+_PART = 1024 * 1024
+_GZIP = b"\x1f\x8b"
+_STATISTICS = re.compile(rb"\[loggers\.py:\d+\] |\[metrics\.py:\d+\] Avg |Avg prompt throughput: ")
+_RECORDING_LINE = b'{"vllm_watch_recording":'
+"""How a recording's first line begins, once its compression is removed."""
+_JSON = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")
+_JSON_LINES = re.compile(rb"\{[^\n]*\}\n\{")
+"""Lines of JSON are a log: as vLLM writes it with such a formatter, or Docker's json-file."""
+
+_ENDINGS = re.compile(r"(?:\.(?:jsonl?|log|out|txt|xz|gz|bz2|zst)(?:[.-]\d[\w:+-]*)?)+$", re.ASCII)
+"""Those of results, recordings and logs, with what rotation and compression add: ``.json``, ``.log.1.gz``."""
+
+
+def source_kind(path: Path) -> SourceKind:
+    """Return what a path names; raise `FileError` if it cannot be read, or is nothing that can be."""
+    if is_recording(path):
+        return "recording"
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder: give the logs, recordings and results in it")
+    head, tail = _ends(path)
+    if head.startswith(_RECORDING_LINE):
+        raise FileError(f"{path}: is a recording without its compression: compress it with xz")
+    kind = what_is(head.decode(errors="replace")) or what_is(tail.decode(errors="replace"))
+    if kind == "serve" and _STATISTICS.search(head + tail) and not _JSON.match(head):
+        raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")
+    # JSON that is no result is not understood either way: the reader of results names who wrote it.
+    is_document = _JSON.match(head) is not None and _JSON_LINES.match(head) is None
+    return "benchmark" if kind is not None or is_document else "log"
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """Open a file, also a compressed one."""
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_compressed(path) else path.open("rb")
+
+
+def _is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
+def _ends(path: Path) -> tuple[bytes, bytes]:
+    """Return a file's first and last megabyte; of a compressed one only the first."""
+    try:
+        with open_text(path) as file:
+            head = file.read(_PART)
+            size = path.stat().st_size
+            if size <= _PART or _is_compressed(path):
+                return head, b""
+            file.seek(max(size - _PART, _PART))
+            return head, file.read()
+    except (OSError, EOFError) as error:
+        raise FileError(f"{path}: cannot be read: {error}") from error
+
+
+def without_endings(name: str) -> str:
+    """Return a file's name without its endings; other dots stay, as in ``openai-0.5qps-Qwen2.5-7B.json``."""
+    return _ENDINGS.sub("", name) or name
+
+
+def find_logs(paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the files of each log, by its name: a log whose own file is given has its rotated ones, too."""
+    given: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        given[log_name(path)].append(path)
+    return {name: _files(name, files) for name, files in given.items()}
+
+
+def _files(name: str, given: Sequence[str]) -> tuple[str, ...]:
+    paths = [*(former_files(name) if name in given else ()), *given]
+    by_file = {os.path.realpath(path): path for path in paths}
+    return tuple(path for path in by_file.values() if not _has_plain_twin(path, by_file))
+
+
+def _has_plain_twin(path: str, files: dict[str, str]) -> bool:
+    """Return whether a compressed file is there uncompressed, too: it is being rotated."""
+    return path.endswith(GZIP) and os.path.realpath(path.removesuffix(GZIP)) in files and Path(path[:-3]).exists()
 
 
 _QUERY_SIZE = 4 * 1024 * 1024
@@ -33,12 +116,7 @@ _QUERY_SIZE = 4 * 1024 * 1024
 
 
 class ReadOptions(NamedTuple):
-    """
-    How sources are read.
-
-    `zone` is that of logs and benchmark results, which print local time; `None` is this machine's. Each query of
-    `prometheus` is one more source. `cost_per_hour` is a server's; `None` if only the sources may know it.
-    """
+    """How sources are read: logs and results in `zone`, else this machine's; the price is a server's."""
 
     objective: Objective | None = None
     zone: tzinfo | None = None
@@ -47,11 +125,7 @@ class ReadOptions(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """
-    What was found in the sources: the runs of clients, and the histories of servers.
-
-    `broken_off` has a clause for each recording that is not whole.
-    """
+    """What was found: runs of clients, histories of servers, and a clause for each recording that is not whole."""
 
     clients: tuple[Run, ...]
     histories: tuple[ServerHistory, ...]
@@ -61,13 +135,7 @@ class Sources(NamedTuple):
 def read_report(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Report:
-    """
-    Return the report of one or several load tests from logs (a rotated one by its own path), recordings and results.
-
-    Raises:
-        FileError: A source cannot be read, or is none, or nothing ran in any of them.
-        PrometheusError: The Prometheus cannot be read.
-    """
+    """Return the report of one or several load tests; raise `FileError` or `PrometheusError` if nothing can be read."""
     options = options or ReadOptions()
     sources = read_sources(paths, options, progress)
     report = join(sources.clients, sources.histories, options.objective)
@@ -81,13 +149,7 @@ def read_report(
 def read_sources(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Sources:
-    """
-    Return what is in some files and folders, and in a Prometheus.
-
-    Raises:
-        FileError: One of them cannot be read, or is none of the sources.
-        PrometheusError: The Prometheus cannot be read.
-    """
+    """Return what is in files and in a Prometheus; raise `FileError` or `PrometheusError` if one is unreadable."""
     options = options or ReadOptions()
     clients: list[Run] = []
     histories: list[ServerHistory] = []
@@ -119,7 +181,6 @@ def read_sources(
 
 
 def _part(progress: Progress, before: float, size: float, whole: float) -> Progress:
-    """Return what tells the progress of a part, of which the whole is known."""
     return lambda share: progress((before + share * size) / whole)
 
 
@@ -133,7 +194,6 @@ class _Unit(NamedTuple):
 
 
 def _units(paths: Sequence[str]) -> Iterator[_Unit]:
-    """Yield the sources, each once."""
     kinds = {path: source_kind(Path(path)) for path in dict.fromkeys(paths)}
     for path, kind in kinds.items():
         if kind != "log":
@@ -172,9 +232,9 @@ def distinct_names(paths: Sequence[str]) -> dict[str, str]:
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
     name = _stem(str(recording.path))
     for result in recording.benchmarks:
-        source = f"{recording.path}: {result.name}"
+        source = f"{recording.path}: {result.file}"
         runs = read_client_runs(result.content, source, objective=options.objective, zone=options.zone)
-        short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.name)}"
+        short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.file)}"
         yield from (msgspec.structs.replace(run, name=run.name.replace(source, short)) for run in runs)
 
 
@@ -187,7 +247,6 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
 
 
 def _stem(path: str) -> str:
-    """Return a short name for a source: that of its file without its ending."""
     return without_endings(Path(path).resolve().name)
 
 

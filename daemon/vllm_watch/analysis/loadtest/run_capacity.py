@@ -114,7 +114,6 @@ def requests_in_flight(run: Run) -> float | None:
 
 
 def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
-    """Return the capacity that a saturated time shows: requests waited all the time, and there was no room for them."""
     if stretch.limit(facts) == "max-num-seqs":
         limit = f"{stretch.running:.0f} of at most {facts['max_running_requests']:.0f} requests ran"
     else:
@@ -132,8 +131,7 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
     """
     Return the capacity if requests came faster than they were answered, although no limit is known to be reached.
 
-    `most` is the highest throughput of any phase: a server that did more at another time was held up by something else,
-    such as one very long prompt.
+    A server that did more at another time was held up by something else, such as one very long prompt.
     """
     use, seconds = phase.result, phase.end - phase.start
     value, offered, served = use.generation_tokens_per_second, use.offered_requests_per_second, use.requests_per_second
@@ -150,7 +148,6 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
 
 
 def _measured_by_load(value: float, prompt: float | None, why: str) -> Capacity:
-    """Return a capacity that a load test has shown without holding it at a limit: to 10 %."""
     return Capacity(
         **measured_range(value, None, None, prompt)._asdict(),
         basis="bench",
@@ -159,7 +156,6 @@ def _measured_by_load(value: float, prompt: float | None, why: str) -> Capacity:
 
 
 def _not_reached(meter: SaturationMeter) -> str:
-    """Return why what was seen does not show the capacity itself."""
     if not meter.longest_seconds:
         return "it was not reached"
     if meter.longest_seconds < SATURATED_SECONDS:
@@ -185,7 +181,6 @@ def _at_limit(curve: Curve) -> Capacity:
 
 
 def _no_estimate(why: NoCurve, not_reached: str) -> str:
-    """Return why there is no curve, in a sentence with what was seen."""
     text = _WHY[why.reason](why.numbers)
     if why.reason in _ABOUT_LIMIT:
         return f"{UNKNOWN}: {text}."
@@ -193,7 +188,6 @@ def _no_estimate(why: NoCurve, not_reached: str) -> str:
 
 
 def _too_few_loads(numbers: Mapping[str, float]) -> str:
-    """Return what an estimate from a curve needs, what there is of it, and how to measure the rest."""
     windows, seen = numbers["windows"], numbers["levels"]
     levels = [str(2**level) for level in range(1, MIN_LEVELS + 1)]
     # Each load loses its first and its last window.
@@ -245,11 +239,7 @@ _ABOUT_LIMIT = frozenset({"limit_unknown", "limits_differ"})
 
 
 def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
-    """
-    Return where latency turns: the run with the most power, which is throughput divided by latency.
-
-    `None` if there are fewer than three loads, or the most power is that of the lightest or the heaviest.
-    """
+    """Return the run with the most throughput for its latency, if it is neither the lightest nor the heaviest."""
     points = sorted(
         (
             LatencyTurn(

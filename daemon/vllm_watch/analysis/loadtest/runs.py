@@ -21,7 +21,7 @@ from vllm_watch.analysis.loadtest.load_test import (
     Steady,
 )
 from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
-from vllm_watch.analysis.loadtest.phases import find_phases, timeline
+from vllm_watch.analysis.loadtest.phases import find_phases, find_steady, timeline
 from vllm_watch.analysis.loadtest.run_capacity import server_capacity
 from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, rounded, typical_step
 from vllm_watch.analysis.loadtest.server_result import (
@@ -31,7 +31,6 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_result,
     server_use,
 )
-from vllm_watch.analysis.loadtest.steady import find_steady
 from vllm_watch.daemon.catalog.metric_titles import LatencyName
 
 
@@ -47,11 +46,7 @@ _STORM_PAUSE = 60.0
 def server_runs(
     history: ServerHistory, windows: Sequence[tuple[float, float]] = (), objective: Objective | None = None
 ) -> list[Run | None]:
-    """
-    Return the runs in a history with the server's view alone: one for each window in which a client measured.
-
-    It is `None` where the history has nothing of a window. Without windows each load of the history is a run.
-    """
+    """Return the server's view of each window in which a client measured, `None` without points; else of each load."""
     loads = find_loads(history.points)
     spans = [load_between(history.points, *window) for window in windows] if windows else [*_largest(loads)]
     with_load = [span for span in spans if span is not None]
@@ -63,7 +58,6 @@ def server_runs(
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
-    """Return the loads that are no warm-ups, in order of time."""
     tokens = [_tokens(load) for load in loads]
     order = sorted(range(len(loads)), key=lambda place: -tokens[place])[:MAX_RUNS]
     return [loads[place] for place in sorted(order) if tokens[place] >= LEAST_SHARE * max(tokens)]
@@ -123,7 +117,6 @@ def _run(
 
 
 def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:
-    """Return what the server saw of the load; the settings of its client are not known to it."""
     offered = (steady.use if steady is not None else use).offered_requests_per_second
     return Load(
         offered_request_rate=offered,
@@ -142,7 +135,6 @@ def _events(history: ServerHistory, points: Sequence[Point], part: tuple[float, 
 
 
 def _preemption_storms(points: Sequence[Point]) -> Iterator[Event]:
-    """Yield the times in which requests were preempted again and again, each once."""
     start = end = total = 0.0
     for old, new in pairwise(points):
         preempted = Growth((old, new)).counter("preemptions_total") or 0.0
@@ -190,7 +182,6 @@ def _lost_requests(span: LoadSpan) -> float:
 
 
 def _with_capacity(history: ServerHistory, runs: Sequence[Run | None], loads: Sequence[LoadSpan]) -> list[Run | None]:
-    """Return the runs with the capacity of their server: all that it did shows it."""
     phases = find_phases(history.points, loads, None)
     estimate = server_capacity(history.points, phases, history.facts)
     if estimate.capacity is None:

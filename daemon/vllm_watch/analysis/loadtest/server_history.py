@@ -28,12 +28,7 @@ ACCEPTED = "spec_decode_accepted_tokens_total"
 
 
 class EnergyReading(NamedTuple):
-    """
-    What the GPUs of a server have used until a moment.
-
-    `joules` are by GPU, since its driver was loaded; `None` of one that was not read, or does not count. Of the
-    `unsplit` nobody knows what the server used: they are shared with another one, or divided.
-    """
+    """Joules of each GPU since its driver was loaded, if it counts; of the `unsplit` the server's part is unknown."""
 
     at: float
     joules: Mapping[str, float | None]
@@ -42,13 +37,11 @@ class EnergyReading(NamedTuple):
 
 class Point(NamedTuple):
     """
-    A server at one moment.
+    A server at one moment, all engines together, by the names of the series without their prefix.
 
-    `gauges`, `counters` and `histograms` are by the names of the series without their prefix, summed over the engines;
-    ratios are means. `gauges` are present only while they are fresh; counters keep their values. A counter with a label
-    has the label's value after a dot (``requests_finished_total.stop``); those that are no series have the names of
-    `metric_names` (``prefix_cache_hits``). `is_fresh` is whether this point has new values of its own: the others
-    repeat what was there before. `process` counts the server's starts. `energy` is the last that is known of its GPUs.
+    `gauges` are fresh ones; counters keep their values, with the value of a label after a dot. What is no series has
+    its name of `metric_names`. A point that is not `is_fresh` repeats the one before. `process` counts the server's
+    starts.
     """
 
     at: float
@@ -63,11 +56,7 @@ class Point(NamedTuple):
 
 
 class ServerHistory(NamedTuple):
-    """
-    One server over time: its points in order, what is known of it, and what happened.
-
-    `config` is by vLLM's flags without dashes; `facts` are numbers by the names of the series without their prefix.
-    """
+    """One server over time; `config` is by vLLM's flags without dashes, `facts` by series without their prefix."""
 
     source: str
     name: str
@@ -109,10 +98,9 @@ def typical_step(points: Sequence[Point]) -> float:
 
 class Growth:
     """
-    What was counted between the first and the last of some points, in order of time.
+    What was counted between the first and the last of some points.
 
-    A counter that falls was reset: what it counts afterwards is added, as Prometheus does. What was counted between the
-    last point of one life and its end is unknown.
+    A counter that falls was reset, and what it counts afterwards is added, as Prometheus does.
     """
 
     def __init__(self, points: Sequence[Point]) -> None:

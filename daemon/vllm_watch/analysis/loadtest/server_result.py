@@ -133,7 +133,6 @@ def _hits(points: Sequence[Point], growth: Growth, cache: str) -> float | None:
 
 
 def _acceptance_length(points: Sequence[Point], growth: Growth) -> float | None:
-    """Return the tokens that a step gives: one, and those of the draft that are accepted."""
     drafts, accepted = growth.counter(DRAFTS), growth.counter(ACCEPTED)
     if drafts and accepted is not None:
         return 1 + accepted / drafts
@@ -141,7 +140,6 @@ def _acceptance_length(points: Sequence[Point], growth: Growth) -> float | None:
 
 
 def _positions(points: Sequence[Point], growth: Growth) -> tuple[float, ...]:
-    """Return the share of drafts accepted at each position."""
     drafts, by_position = growth.counter(DRAFTS), growth.labelled(ACCEPTED)
     if drafts and by_position:
         return tuple(min(by_position[position] / drafts, 1.0) for position in sorted(by_position, key=int))
@@ -208,7 +206,6 @@ def _estimate(histogram: Histogram, quantile: float, high: float) -> float:
 
 
 def _bucket(histogram: Histogram, quantile: float) -> tuple[float | None, float | None]:
-    """Return the bounds of the bucket that a percentile is in; `None` above the last one."""
     rank = quantile * histogram.observations
     low = 0.0
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
@@ -219,11 +216,7 @@ def _bucket(histogram: Histogram, quantile: float) -> tuple[float | None, float 
 
 
 def _requests(growth: Growth) -> tuple[int | None, int | None]:
-    """
-    Return how many requests were answered, and how many were not.
-
-    A request that its client gives up is counted as aborted, and has no status of failure; an error has both.
-    """
+    """Return how many requests were answered and how many were not: an aborted one has no status, an error has both."""
     by_reason, by_status = growth.labelled(FINISHED), growth.labelled(HTTP_REQUESTS)
     refused = sum(count for status, count in by_status.items() if status in {"4xx", "5xx"})
     if not by_reason:
@@ -245,10 +238,9 @@ def _goodput(
     growth: Growth, requests: tuple[int | None, int | None], seconds: float, objective: Objective | None
 ) -> Goodput | None:
     """
-    Return between which shares of all requests were answered within all limits.
+    Return between which shares of requests were within all limits: histograms do not show which is where.
 
-    Histograms do not show which request was within which limit: at least those that no limit leaves out, at most those
-    that the strictest leaves. A failed request is not within any, whether histograms have it or not.
+    At least those that no limit leaves out, at most those that the strictest leaves; no failed one.
     """
     if objective is None:
         return None

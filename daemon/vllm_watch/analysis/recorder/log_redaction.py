@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Removes private data from the lines of a log, so that vllm-watch reads the same from what is left.
-
-Text of clients is in few places: in the records of some call sites, in tracebacks of requests, in targets of uvicorn's
-access log, and in what follows such a record without a head of its own. There a line is made anew from what is known to
-be harmless; everywhere else `PrivateText` removes what it knows. No line is dropped: their number and the records that
-they continue are read, too.
-"""
+"""Messages of vLLM that have text of clients, made anew from what is harmless."""
 
 from __future__ import annotations
 
@@ -18,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
-from vllm_watch.analysis.recorder.client_messages import LITERAL, ClientMessages
 from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText, redact_json
 from vllm_watch.daemon.reading.event_filter import EventFilter
 from vllm_watch.daemon.reading.framing import CUT
@@ -27,8 +19,120 @@ from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
 from vllm_watch.daemon.state.http_source import HANDLERS
 from vllm_watch_parsers.access import ACCESS_START, PEER_END
 from vllm_watch_parsers.events import Lifecycle, StartupFact
-from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
+from vllm_watch_parsers.line import ECHOING_SITES, UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
+from vllm_watch_parsers.python_repr import top_level_items
+
+
+_CLIENT_SITE = re.compile(r"(?:\w*tool\w*|\w*parser|harmony\w*|connection|validation|exception|vllm_error|http)\.py")
+"""Files whose records quote what a client sent, or what the model answered."""
+
+_HANDLER_SITE = re.compile(r"(?:\w*serving\w*|\w*api_router|chat_utils|\w*preprocess\w*|input_processor)\.py")
+"""Files whose warnings and errors do."""
+
+_QUOTE = re.compile(r": |(?=['\"\[{(=])")
+"""Where such a message begins to quote."""
+
+LITERAL = re.compile(r"""'(?:[^'\\]|\\.)+'|"(?:[^"\\]|\\.)+"|[\[{].+[\]}]""", re.DOTALL)
+"""A printed string, list or object."""
+
+_RECEIVED = re.compile(r"(Received request )(.*?)(: (?=prompt: |params: |.*params: ))(.*)", re.DOTALL)
+_PARAMS = re.compile(r"(?:^|, )params: (\w{1,40})\((.*)\)", re.DOTALL)
+_GENERATED = re.compile(
+    r"(Generated response )(.*?)((?: \(streaming (?:delta|complete)\))?(?: details)?: output.*)", re.DOTALL
+)
+_FINISH = re.compile(r", finish_reason: ([a-z_]{1,20}|None)\Z")
+_REJECTED = re.compile(
+    r"(Request queue full - rejecting request )(.*)( \(current=\d+, n=\d+, max=\d+\)\.?)\Z", re.DOTALL
+)
+_ENDED = re.compile(
+    r"(Request )(.*?)( (?:aborted\b|failed\b)(?: with an internal error during generation| \([a-z ]{1,30}\))?)(.*)",
+    re.DOTALL,
+)
+_NAMED_REQUEST = re.compile(
+    r"((?:Added|Finished|Aborted|Abort|Aborting|Rejecting|Preempting) requests?(?:\(s\))? "
+    r"|.{0,60} caught\. Request id: )(.*?)(\.?)\Z",
+    re.DOTALL,
+)
+_DUMPED = re.compile(r"(Dumping scheduler output[^:]{0,80}: ?|(?=SchedulerOutput\())(.+)", re.DOTALL)
+_SCHEDULED = re.compile(r"\btotal_num_scheduled_tokens=(\d{1,10})\b")
+
+
+class ClientMessages:
+    """Knows vLLM's messages about requests."""
+
+    def __init__(self, private: PrivateText) -> None:
+        self._private = private
+
+    def made_anew(self, site: str, level: str, message: str) -> str | None:
+        """Return a message with text of a client, made anew from what is harmless; `None` if it is no such message."""
+        for pattern, form in (
+            (_RECEIVED, self._received),
+            (_GENERATED, self._generated),
+            (_REJECTED, self._around_id),
+            (_ENDED, self._ended),
+            (_NAMED_REQUEST, self._around_id),
+            (_DUMPED, self._scheduled),
+        ):
+            found = pattern.match(message)
+            if found is not None:
+                return form(found)
+        if site in ECHOING_SITES or level == "DEBUG":
+            return self._private.clean(self._private.remove("prompts", message))
+        return None
+
+    def _received(self, found: re.Match[str]) -> str:
+        start, request, colon, rest = found.groups()
+        if "prompts" in self._private.removes:
+            rest = self._params(rest)
+        return start + self._private.remove("request-ids", request) + colon + self._private.clean(rest)
+
+    def _params(self, rest: str) -> str:
+        if rest.startswith("prompt: "):
+            self._private.remove("prompts", rest)
+        prompt = f"prompt: {REMOVED}, " if rest.startswith("prompt: ") else ""
+        found = _PARAMS.search(rest)
+        if found is None:
+            return prompt + self._private.remove("prompts", rest)
+        items = [f"{name}={self._private.remove('prompts', value)}" for name, value in top_level_items(found[2])]
+        lora = ", lora_request: None." if rest.endswith(", lora_request: None.") else f", {REMOVED}"
+        return f"{prompt}params: {found[1]}({', '.join(items)}){lora}"
+
+    def _generated(self, found: re.Match[str]) -> str:
+        start, request, rest = found.groups()
+        finish = _FINISH.search(rest)
+        if "prompts" in self._private.removes:
+            self._private.remove("prompts", rest)
+            rest = f": output: {REMOVED}{finish[0] if finish else ''}"
+        return start + self._private.remove("request-ids", request) + rest
+
+    def _ended(self, found: re.Match[str]) -> str:
+        start, request, how, rest = found.groups()
+        if rest.strip("."):
+            rest = " " + self._private.clean(self._private.remove("prompts", rest.strip()))
+        return start + self._private.remove("request-ids", request) + how + rest
+
+    def _around_id(self, found: re.Match[str]) -> str:
+        start, request, end = found.groups()
+        return start + self._private.remove("request-ids", request) + end
+
+    def _scheduled(self, found: re.Match[str]) -> str:
+        start, output = found.groups()
+        if "prompts" not in self._private.removes:
+            return start + self._private.clean(output)
+        tokens = _SCHEDULED.search(output)
+        self._private.remove("prompts", output)
+        return f"{start}SchedulerOutput({tokens[0] if tokens else ''}) {REMOVED}"
+
+    def without_quoted(self, site: str, level: str, message: str) -> str | None:
+        """Return the start of a message about a request, up to where it quotes. `None` if the site has others."""
+        if not _CLIENT_SITE.fullmatch(site) and (level == "INFO" or not _HANDLER_SITE.fullmatch(site)):
+            return None
+        found = _QUOTE.search(message)
+        if found is None:
+            return self._private.clean(message)
+        quoted = self._private.clean(self._private.remove("prompts", message[found.end() :]))
+        return self._private.clean(message[: found.start()]) + found[0] + quoted
 
 
 # What replaces a removed text that looks like an event: those are counted, and remain so.
@@ -59,12 +163,7 @@ _LONG = b" [removed: the line is too long]"
 
 
 class LogRedactor:
-    """
-    Redacts one log line by line, in order. A copy continues another file of the same log.
-
-    Args:
-        private: Removes and counts.
-    """
+    """Redacts one log line by line, in order. A copy continues another file of the same log."""
 
     def __init__(self, private: PrivateText) -> None:
         self._private = private
@@ -128,13 +227,11 @@ class LogRedactor:
         return process + self._bare(head.message, parsed)
 
     def _recorded(self, text: bytes, head: Head, parsed: LogLine) -> bytes:
-        """Redact the first line of a record of vLLM."""
         at = text.rindex(head.message)
         message = self._message(head.site, head.level, _decoded(head.message), parsed)
         return text[:at] + _encoded(message) + text[at + len(head.message) :]
 
     def _message(self, site: str, level: str, message: str, parsed: LogLine) -> str:
-        """Redact a record's message, and note whether what continues it is of a client."""
         self._is_of_client = self._is_request_failure = False
         clean = self._private.clean
         if not parsed.events:
@@ -152,7 +249,6 @@ class LogRedactor:
         return clean(message)
 
     def _json(self, fields: dict[str, Any], head: Head, parsed: LogLine) -> bytes:
-        """Redact a record in JSON; its message and its traceback have all their lines."""
         first, *others = fields["message"].split("\n")
         lines = [self._message(head.site, head.level, first, parsed)]
         if head.site.startswith("uvicorn"):
@@ -168,13 +264,11 @@ class LogRedactor:
         return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
     def _uvicorn(self, text: str) -> str:
-        """Redact one of uvicorn's lines, such as one of its access log."""
         self._drops_bare = False
         self._is_request_failure = _REQUEST_TRACEBACK in text
         return redact_access(self._private, text)
 
     def _bare(self, text: bytes, parsed: LogLine) -> bytes:
-        """Redact a line without a head: of a traceback, a progress bar, another library, or a client's text."""
         if self._drops_bare and not parsed.events:
             return self._dropped(text, parsed) if text.strip() else text
         return _encoded(self._traceback_line(_decoded(text), parsed, is_of_client=False))
@@ -194,7 +288,6 @@ class LogRedactor:
         return self._private.remove("prompts", found[0]) if len(found[0]) >= _MIN_LITERAL else found[0]
 
     def _dropped(self, text: bytes, parsed: LogLine) -> bytes:
-        """Return what stands for a line of a client's text."""
         removed = self._private.remove("prompts", _decoded(text))
         if removed != REMOVED:
             return text
@@ -251,14 +344,7 @@ def _query_value(private: PrivateText, item: str) -> str:
 
 
 class RedactingReader(LogReader):
-    """
-    A `LogReader` whose batches have their lines.
-
-    A copy of it continues another file, as copies of a `LogReader` do.
-
-    Args:
-        private: Removes what is private; used by one thread.
-    """
+    """A `LogReader`, for one thread, whose batches have their lines without what is private."""
 
     def __init__(self, private: PrivateText) -> None:
         super().__init__()

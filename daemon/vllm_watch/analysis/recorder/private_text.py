@@ -99,15 +99,7 @@ _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[\[({\])}]""", re.
 
 
 class PrivateText:
-    """
-    Removes what is not kept, and counts it.
-
-    Args:
-        kept: Kinds that are left as they are.
-
-    Attributes:
-        counts: How often something of each kind was removed.
-    """
+    """Removes all kinds but those that are kept, and counts what it removed."""
 
     def __init__(self, kept: Collection[Kind] = ()) -> None:
         self.removes = frozenset(KINDS) - frozenset(kept)
@@ -166,7 +158,6 @@ class PrivateText:
         return found[0] + self._announced("keys", header[found.end() :]) if found else self.clean(header)
 
     def _announced(self, kind: Kind, value: str) -> str:
-        """Remove the value of an option; a key is removed wherever else it is."""
         removed = self.remove(kind, value)
         if kind == "keys" and removed != value and len(value) >= _MIN_KNOWN:
             self._known.add(value)
@@ -202,7 +193,6 @@ class PrivateText:
         return text
 
     def _without_named(self, text: str, kind: Kind) -> str:
-        """Return a text without the values that the names of a kind announce."""
         # Most names announce nothing, and are the same in line after line: one look for all kinds is quicker.
         if (":" in text or "=" in text) and kind in _announced_kinds(text):
             return self._replaced(text, kind, _NAMES[kind], _BARE[kind])
@@ -229,7 +219,6 @@ class PrivateText:
 
 @lru_cache(maxsize=1)
 def _announced_kinds(text: str) -> frozenset[Kind]:
-    """Return the kinds of which a text has a name with a sign after it."""
     return frozenset().union(*map(_kinds_of_name, _BEFORE_SIGN.findall(text)))
 
 
@@ -253,7 +242,6 @@ def redact_json(value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any 
 
 
 def _redacted(value: Any, kind: Kind | None, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
-    """Return a value of a key that announces a kind of private data, or none."""
     if kind is None:
         return redact_json(value, private)
     if isinstance(value, dict):
@@ -264,12 +252,7 @@ def _redacted(value: Any, kind: Kind | None, private: PrivateText) -> Any:  # no
 
 
 def _value_end(text: str, start: int) -> int | None:
-    """
-    Return where the string, list or object ends that starts at an index; one that is cut off ends with the text.
-
-    `None` for anything else. Brackets need only be balanced, whichever they are: what is printed may be cut off
-    anywhere.
-    """
+    """Return where the string, list or object at an index ends; what is cut off ends the text; `None` of others."""
     string = _STRING_START.match(text, start)
     if string is not None:
         return _string_end(text, string.end(), string[1])

@@ -15,12 +15,24 @@ from typing import IO
 
 from vllm_watch import __version__
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Command, Header, Sources, command_line, recorded_gpus
-from vllm_watch.analysis.replay.recording_writer import RecordingWriter
+from vllm_watch.analysis.replay.recording_lines import (
+    FORMAT,
+    Benchmark,
+    Command,
+    Header,
+    Line,
+    RecordingWriter,
+    Sources,
+    history_line,
+    log_line,
+    recorded_gpus,
+    scrape_line,
+)
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
 from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import FileError
 
@@ -55,12 +67,7 @@ class Counts:
 
 
 def create_file(path: Path, *, force: bool) -> IO[bytes]:
-    """
-    Create the file of a recording.
-
-    Raises:
-        FileError: It is there already and `force` is not given, or cannot be written.
-    """
+    """Create the file of a recording; `FileError` if it is there already without `force`, or cannot be written."""
     try:
         return path.open("wb" if force else "xb")
     except FileExistsError:
@@ -72,24 +79,13 @@ def create_file(path: Path, *, force: bool) -> IO[bytes]:
 def sources_of(server: ServerConfig, gpu_interval: float | None, private: PrivateText) -> Sources:
     """Return what is recorded of a server, whose GPUs are read at this interval, if they are."""
     scrape_interval = server.metrics.interval if server.metrics else None
-    said = command_line(server.command, private.clean)
+    command = server.command
+    said = None if command.flags is None else CommandLine.of(command, private.clean)
     return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour, said)
 
 
 class RecordingSession:
-    """
-    A recording that is being written. Its methods may be called from any thread.
-
-    Args:
-        file: The file, empty; `end` closes it.
-        servers: What is recorded of each server, by its name.
-        clock: The time.
-        removed_kinds: The kinds of private data that are removed.
-        stop: Set when recording cannot go on.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
+    """A recording that is being written, from any thread; `stop` is set when it cannot go on. `end` closes the file."""
 
     def __init__(
         self,
@@ -129,7 +125,7 @@ class RecordingSession:
         data = b"".join(line + b"\n" for line in kept.lines)
 
         def add(writer: RecordingWriter) -> None:
-            writer.add_log(self.seconds, server, data, is_after_gap=is_after_gap)
+            writer.add(log_line(self.seconds, server, data, is_after_gap=is_after_gap))
             self.counts.servers[server].lines += len(kept.lines)
             self.counts.removed.update(kept.removed)
 
@@ -140,25 +136,24 @@ class RecordingSession:
         """Add that a log held so many bytes more."""
 
         def add(writer: RecordingWriter) -> None:
-            writer.add_log(self.seconds, server, b"", is_after_gap=True)
+            writer.add(log_line(self.seconds, server, b"", is_after_gap=True))
             self.counts.servers[server].unread = unread
 
         self._write(add)
 
     def add_history(self, server: str, at: float, data: bytes) -> None:
         """Add lines that were written before; `at` is when, by the clock."""
-        self._write(lambda writer: writer.add_history(at - self._started, server, data))
+        self._write(lambda writer: writer.add(history_line(at - self._started, server, data)))
 
     def add_scrape(self, server: str, duration: float, body: bytes, reason: str) -> None:
         """Add a scrape that ended just now: its body, or the reason why it has none."""
         counts = self.counts.servers[server]
 
         def add(writer: RecordingWriter) -> None:
+            writer.add(scrape_line(self.seconds, server, duration, body, reason))
             if reason == "ok":
-                writer.add_scrape(self.seconds, server, duration, body)
                 counts.scrapes += 1
             else:
-                writer.add_failed_scrape(self.seconds, server, duration, reason)
                 counts.failed_scrapes += 1
                 counts.scrape_reason = reason
 
@@ -169,7 +164,7 @@ class RecordingSession:
         counts = self.counts.servers[server]
 
         def add(writer: RecordingWriter) -> None:
-            writer.add_gpus(self.seconds, server, recorded_gpus(use, self._started))
+            writer.add(Line(t=self.seconds, server=server, gpus=recorded_gpus(use, self._started)))
             counts.gpu_readings += use.reason == "ok"
             counts.gpu_reason = use.reason
 
@@ -181,15 +176,14 @@ class RecordingSession:
 
     def add_command(self, argv: Sequence[str], exit_status: int, started: float) -> None:
         """Add a command that has just ended; `started` is of `seconds`."""
-        self._write(
-            lambda writer: writer.add_command(self.seconds, Command(tuple(argv), exit_status, started, self.seconds))
-        )
+        command = Command(tuple(argv), exit_status, started, self.seconds)
+        self._write(lambda writer: writer.add(Line(t=self.seconds, command=command)))
 
     def add_benchmark(self, name: str, content: str) -> None:
         """Add a result that a benchmark left."""
 
         def add(writer: RecordingWriter) -> None:
-            writer.add_benchmark(self.seconds, name, content)
+            writer.add(Line(t=self.seconds, benchmark=Benchmark(name, content)))
             self.counts.benchmarks.append(name)
 
         self._write(add)

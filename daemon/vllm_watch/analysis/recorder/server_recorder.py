@@ -15,8 +15,8 @@ from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
+from vllm_watch.daemon.sources.log_tailer import tailer_of
 from vllm_watch.daemon.sources.scraper import Scraper, scrape_target
-from vllm_watch.daemon.sources.tailers import tailer_of
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import Clock
 
@@ -36,16 +36,9 @@ END_SECONDS = 10.0
 
 class RecorderThread:
     """
-    Does something at intervals, or again at once where there is more to do, until it is stopped; then the last turn.
+    Does `work` at intervals, again at once while that returns true, until it is stopped, and then `finish`.
 
-    Args:
-        name: The thread's name.
-        session: Where failures are noted.
-        clock: The time.
-        interval: Seconds from one turn to the next.
-        work: What to do in each turn; it returns whether there is more to do.
-        finish: What to do in the last turn.
-        hangs: Is called if the thread has not ended in time.
+    `hangs` is called if it has not ended in time.
     """
 
     def __init__(  # noqa: PLR0913 - Each goes by its name.
@@ -133,13 +126,7 @@ def recorder_threads(
 
 
 class GpuRecorder:
-    """
-    Records the GPUs of a server: each reading once, and why there is none once.
-
-    Args:
-        name: The server's name.
-        session: Where to write.
-    """
+    """Records the GPUs of a server: each reading once, and why there is none once."""
 
     def __init__(self, name: str, session: RecordingSession) -> None:
         self._name, self._session = name, session
@@ -160,15 +147,7 @@ class GpuRecorder:
 
 
 class LogRecorder:
-    """
-    Records a server's log from the first poll on, and before it how the server was started.
-
-    Args:
-        server: The server, which has a log.
-        session: Where to write.
-        clock: The time.
-        kept: Kinds of private data that stay.
-    """
+    """Records a server's log from the first poll on, and before it how the server was started."""
 
     def __init__(
         self, server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind] = ()

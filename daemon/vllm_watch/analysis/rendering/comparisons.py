@@ -8,8 +8,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Decision, MatrixRow, Row, Verdict
-from vllm_watch.analysis.comparison.metrics import COSTS, ENERGIES, FAMILY
+from vllm_watch.analysis.comparison.comparison_model import (
+    COSTS,
+    ENERGIES,
+    FAMILY,
+    Comparison,
+    Comparisons,
+    Decision,
+    MatrixRow,
+    Row,
+    Verdict,
+)
 from vllm_watch.analysis.rendering.document import (
     Block,
     Cells,

@@ -23,8 +23,7 @@ from vllm_watch.analysis.rendering.document import (
 )
 from vllm_watch.analysis.rendering.results import percentile, percentile_notes
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
-from vllm_watch.analysis.replay.log_course import LogCourse, Peak
-from vllm_watch.analysis.replay.replay import LogPeriod
+from vllm_watch.analysis.replay.replay import LogCourse, LogPeriod, Peak
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES

@@ -95,15 +95,7 @@ class LogBytes:
 
 
 class FinishedLog:
-    """
-    A finished log.
-
-    Args:
-        path: A file; one whose name ends in ``.gz`` is compressed.
-
-    Raises:
-        FileError: It cannot be read.
-    """
+    """A finished log, compressed if its name ends in ``.gz``; all methods raise `FileError` if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -116,12 +108,7 @@ class FinishedLog:
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
     def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:
-        """
-        Yield what the lines report, in batches that end at least every megabyte, and where `until` does.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Yield what the lines report, in batches that end at least every megabyte, and where `until` does."""
         for block in self._blocks():
             start = 0
             for found in until.finditer(block) if until is not None else ():
@@ -130,12 +117,7 @@ class FinishedLog:
             yield self._bytes.read(block[start:], self._times)
 
     def read_apart(self) -> Iterator[LogBatch]:
-        """
-        Yield the same, but each line with an event, and each call that pauses, is a batch of its own.
-
-        Raises:
-            FileError: It cannot be read.
-        """
+        """Yield the same, but each line with an event, and each call that pauses, is a batch of its own."""
         for block in self._blocks():
             yield from self._bytes.read_apart(block, self._times)
 
@@ -167,9 +149,8 @@ class FinishedLog:
 
     def silence(self, now: float) -> float:
         """
-        Return for how many seconds no line has followed the last one, at `now` by this machine's clock.
-
-        The last line's time is told as the daemon tells it, that is by the file's time where a time zone explains it.
+        Return for how many seconds no line has followed, by the file's time where a time zone explains it, as the
+        daemon.
         """
         written = PrintedTimes(self._last_printed, min(self._modified, now)).at(self._last_printed)
         return max(now - written, 0.0)
@@ -200,7 +181,6 @@ def _status(path: str) -> os.stat_result:
 
 @contextmanager
 def _said_of(path: str) -> Iterator[None]:
-    """Say of which file an error is."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:

@@ -21,6 +21,8 @@ import msgspec
 from vllm_watch.analysis.replay.recording_lines import (
     FORMAT,
     GPU_INTERVAL,
+    Benchmark,
+    Command,
     Header,
     Line,
     Sources,
@@ -30,9 +32,7 @@ from vllm_watch.analysis.replay.recording_lines import (
 )
 from vllm_watch.daemon.catalog.reasons import METRICS, MetricsReason
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.errors import FileError, UsageError
-from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.metric_names import PROCESS_START
 
 
@@ -47,16 +47,11 @@ MAX_LINE = 512 * 1024 * 1024
 
 _PIECE = 256 * 1024
 _MAX_MEMORY = 256 * 1024 * 1024
-"""For decompression; what `recording_writer` makes takes a few MiB."""
+"""For decompression; what is written here takes a few MiB."""
 
 
 class LogWritten(NamedTuple):
-    """
-    The log grew. `at` is in seconds since the recording's start.
-
-    `is_history` marks lines that were there before it, with a negative `at`; `is_after_gap` those before which lines
-    were not read.
-    """
+    """The log grew, `at` seconds after the recording's start; history, which was there before, is negative."""
 
     at: float
     data: bytes
@@ -65,11 +60,7 @@ class LogWritten(NamedTuple):
 
 
 class MetricsRead(NamedTuple):
-    """
-    A scrape that took `duration` seconds and ended at `at`.
-
-    `body` is empty where there was no answer, and `status` is the reason.
-    """
+    """A scrape of `duration` seconds, ended `at`; without an answer the body is empty, `status` the reason."""
 
     at: float
     body: bytes
@@ -78,11 +69,7 @@ class MetricsRead(NamedTuple):
 
 
 class GpusRead(NamedTuple):
-    """
-    The GPUs of a server were read.
-
-    `use` has its time in seconds since the epoch, and the next reading is due after `interval` seconds.
-    """
+    """The GPUs of a server were read; `use` has its time since the epoch; `interval` is in seconds."""
 
     at: float
     use: GpuUse
@@ -92,48 +79,8 @@ class GpusRead(NamedTuple):
 RecordedEvent = LogWritten | MetricsRead | GpusRead
 
 
-class RecordedSources(NamedTuple):
-    """
-    What was recorded of a server: its log or not, and /metrics every `interval` seconds or not.
-
-    Its GPUs were read every `gpu_interval` seconds, if they were; `cost_per_hour` is in any currency; `command` are the
-    facts on its command line, as far as it was known.
-    """
-
-    has_log: bool
-    interval: float | None
-    gpu_interval: float | None = None
-    cost_per_hour: float | None = None
-    command: CommandFacts = CommandFacts()
-
-    def settings(self, name: str) -> ServerSettings:
-        """Return what the state of a recorded server is configured with."""
-        return ServerSettings(name, self.has_log, self.interval, command=self.command)
-
-
-class RecordedCommand(NamedTuple):
-    """A command that ran while it was recorded, from `started` to `ended`; `exit_status` is negative for a signal."""
-
-    argv: tuple[str, ...]
-    exit_status: int
-    started: float
-    ended: float
-
-
-class RecordedBenchmark(NamedTuple):
-    """What a benchmark client wrote: `name` is its file's, ``printed.txt`` for what it printed."""
-
-    name: str
-    content: str
-
-
 def is_recording(path: Path) -> bool:
-    """
-    Tell by its content whether a path names a recording, whatever its name is.
-
-    Raises:
-        FileError: It cannot be read.
-    """
+    """Tell by its content whether a path names a recording; raise `FileError` if it cannot be read."""
     if path.is_dir():
         return False
     try:
@@ -144,46 +91,22 @@ def is_recording(path: Path) -> bool:
 
 
 class Recording:
-    """
-    A recording that was opened, all of it read once and checked.
-
-    Args:
-        path: Where it is.
-
-    Attributes:
-        started: When it was started, in seconds since the epoch.
-        seconds: How long it is.
-        servers: The names of the recorded servers.
-        sources: What was recorded of each of them.
-        benchmarks: The results that the recorded command left.
-        command: The recorded command.
-        removed: How many of each kind of private data were removed.
-        broken_off: A sentence that says what is missing at its end, if anything is.
-
-    Raises:
-        FileError: It cannot be read, or is not what `recording_lines` says.
-    """
+    """A recording, all of it read once and checked. `broken_off` says what is missing at its end, if anything."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.started = 0.0
         self.seconds = 0.0
         self.servers: tuple[str, ...] = ()
-        self.sources: Mapping[str, RecordedSources] = MappingProxyType({})
-        self.benchmarks: tuple[RecordedBenchmark, ...] = ()
-        self.command: RecordedCommand | None = None
+        self.sources: Mapping[str, Sources] = MappingProxyType({})
+        self.benchmarks: tuple[Benchmark, ...] = ()
+        self.command: Command | None = None
         self.removed: Mapping[str, int] = MappingProxyType({})
         self.broken_off: str | None = None
         self._read_once()
 
     def events(self, server: str | None = None) -> Iterator[RecordedEvent]:
-        """
-        Yield what happened to a server, in order of time; without a name, to the only one.
-
-        Raises:
-            UsageError: There is no such server, or several and no name.
-            FileError: The file cannot be read any more.
-        """
+        """Yield what happened to a server, in order of time; `UsageError` without a name if there are several."""
         wanted = server_name(self, server)
         interval = self.sources[wanted].gpu_interval or GPU_INTERVAL
         lines = iter(_Lines(self.path))
@@ -198,12 +121,11 @@ class Recording:
                 yield event
 
     def _read_once(self) -> None:
-        """Read and check all lines, and keep what is not an event of a server."""
         lines = _Lines(self.path)
         numbered = iter(lines)
         header = _header(self.path, next(numbered, (1, b""))[1])
         self.started, self.servers = header.started_unix, tuple(header.servers)
-        self.sources = {name: _sources(recorded) for name, recorded in header.servers.items()}
+        self.sources = header.servers
         benchmarks, end = [], None
         for number, text in numbered:
             line = _line(self.path, number, text)
@@ -213,9 +135,8 @@ class Recording:
                 raise FileError(f"{self.path}:{number}: t: {line.t} comes after {self.seconds}")
             self.seconds = max(self.seconds, line.t)
             if line.benchmark is not None:
-                benchmarks.append(RecordedBenchmark(line.benchmark.file, line.benchmark.content))
-            if line.command is not None:
-                self.command = RecordedCommand(*msgspec.structs.astuple(line.command))
+                benchmarks.append(line.benchmark)
+            self.command = line.command or self.command
             self.removed = line.removed or self.removed
             end = line.end or end
         self.benchmarks = tuple(benchmarks)
@@ -226,11 +147,7 @@ class Recording:
 
 
 class _Lines:
-    """
-    The complete lines of a file with their numbers.
-
-    `problem` says why the last stream is not complete, once all lines were read.
-    """
+    """The numbered complete lines of a file; afterwards `problem` says why the last stream is not complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -252,7 +169,6 @@ class _Lines:
                 raise FileError(f"{self._path}:{number + 1}: a line is longer than {MAX_LINE} bytes")
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yield the file's text up to where it breaks off."""
         try:
             with self._path.open("rb") as packed:
                 if packed.read(len(MAGIC)) != MAGIC:
@@ -300,13 +216,6 @@ def _header(path: Path, text: bytes) -> Header:
     return header
 
 
-def _sources(recorded: Sources) -> RecordedSources:
-    command = CommandFacts() if recorded.command_line is None else recorded.command_line.facts
-    return RecordedSources(
-        recorded.log, recorded.scrape_interval, recorded.gpu_interval, recorded.cost_per_hour, command
-    )
-
-
 def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         return decode_line(text)
@@ -315,11 +224,7 @@ def _line(path: Path, number: int, text: bytes) -> Line:
 
 
 def _event(line: Line) -> LogWritten | MetricsRead | None:
-    """Return what a line says of its server's log or /metrics."""
-    for is_history, text, data in (
-        (False, line.log, line.log_base64),
-        (True, line.history, line.history_base64),
-    ):
+    for is_history, text, data in ((False, line.log, line.log_base64), (True, line.history, line.history_base64)):
         if text is not None or data is not None:
             return LogWritten(line.t, _bytes(text, data), is_history, line.gap)
     if line.status is None:
@@ -332,12 +237,7 @@ def _bytes(text: str | None, data: bytes | None) -> bytes:
 
 
 def server_name(recording: Recording, name: str | None) -> str:
-    """
-    Return the name of the server that is meant.
-
-    Raises:
-        UsageError: There is no such server, or several and no name.
-    """
+    """Return the name of the server that is meant; `UsageError` if there is none such, or several and no name."""
     servers = recording.servers
     if name is None and len(servers) == 1:
         return servers[0]
@@ -355,18 +255,20 @@ def with_start_moved(body: bytes, seconds: float) -> bytes:
 _PROCESS_START = re.compile(rb"^(%s )([0-9.e+]+)$" % PROCESS_START.encode(), re.MULTILINE)
 
 
+_BY_STATUS: Mapping[str, MetricsReason] = {
+    "200": "incomplete",
+    "401": "unauthorized",
+    "403": "forbidden",
+    "404": "not_found",
+}
+
+
 def scrape_failure(status: str) -> MetricsReason:
     """Return the reason for a recorded status: a reason itself, an HTTP status, or Python's name for a failure."""
     if status in METRICS and status != "ok":
         return cast("MetricsReason", status)
-    by_status: dict[str, MetricsReason] = {
-        "401": "unauthorized",
-        "403": "forbidden",
-        "404": "not_found",
-        "200": "incomplete",
-    }
     if status.isdigit():
-        return by_status.get(status, "http_error")
+        return _BY_STATUS.get(status, "http_error")
     if "timeout" in status.lower():
         return "timeout"
     return "refused" if status in {"URLError", "ConnectionRefusedError"} else "unreachable"

@@ -30,8 +30,10 @@ at any time, and all streams before are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeAlias
+import lzma
+
+from collections.abc import Mapping
+from typing import IO, Annotated, TypeAlias
 
 import msgspec
 
@@ -40,6 +42,7 @@ from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.gpu_report import GpuReading, HowKnown, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import CommandLine
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.flags import CommandFacts
 
 
@@ -60,22 +63,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAYS)]
 
 
-def command_line(facts: CommandFacts, clean: Callable[[str], str]) -> CommandLine | None:
-    """Return what is recorded of a command line, its texts without what is private; `None` if there is none."""
-    return None if facts.flags is None else CommandLine.of(facts, clean)
-
-
 class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """
-    What is recorded of a server.
-
-    Args:
-        log: Whether its log is.
-        scrape_interval: Seconds between two scrapes; `None` without /metrics.
-        gpu_interval: Seconds between two readings of its GPUs; `None` where none are read.
-        cost_per_hour: What it costs in an hour, in any currency, if that is configured.
-        command_line: What its command line said, where its process was found.
-    """
+    """What is recorded of a server: intervals are in seconds, `None` of what is not; the cost is in any currency."""
 
     log: bool
     scrape_interval: Interval | None = None
@@ -83,18 +72,18 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_per_hour: Annotated[float, msgspec.Meta(gt=0, le=1e15)] | None = None
     command_line: CommandLine | None = None
 
+    @property
+    def command(self) -> CommandFacts:
+        """The facts on its command line, as far as it was known."""
+        return CommandFacts() if self.command_line is None else self.command_line.facts
+
+    def settings(self, name: str) -> ServerSettings:
+        """Return what the state of a recorded server is configured with."""
+        return ServerSettings(name, self.log, self.scrape_interval, command=self.command)
+
 
 class Header(msgspec.Struct, frozen=True):
-    """
-    The first line.
-
-    Args:
-        vllm_watch_recording: The format.
-        started_unix: When the recording was started, in seconds since the epoch.
-        servers: What is recorded of each server, by name.
-        vllm_watch: The version that wrote it; nothing if that was another program.
-        removed: Which kinds of private data are removed, and which are not.
-    """
+    """The first line: the format, and the version that wrote it, empty if that was another program."""
 
     vllm_watch_recording: int
     started_unix: UnixSeconds
@@ -181,57 +170,103 @@ def encoded(line: Header | Line) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-_OF_GPU = [name for name in RecordedGpu.__struct_fields__ if name != "reading"]
-_OF_READING = [name for name in RecordedGpuReading.__struct_fields__ if name != "values"]
-"""What has the same name and value in a recording and in the state."""
+def log_line(t: float, server: str, data: bytes, *, is_after_gap: bool = False) -> Line:
+    """Return complete lines of a log as a line."""
+    text, rest = _text(data)
+    return Line(t=t, server=server, gap=is_after_gap, log=text, log_base64=rest)
+
+
+def history_line(t: float, server: str, data: bytes) -> Line:
+    """Return lines that were written before the recording, at a negative time."""
+    text, rest = _text(data)
+    return Line(t=t, server=server, history=text, history_base64=rest)
+
+
+def scrape_line(t: float, server: str, duration: float, body: bytes, reason: str = "ok") -> Line:
+    """Return a scrape: what was answered, or the reason why there is no complete answer."""
+    if reason != "ok":
+        return Line(t=t, server=server, status=reason, duration=duration)
+    text, rest = _text(body)
+    return Line(t=t, server=server, status=200, duration=duration, body=text, body_base64=rest)
+
+
+def _text(data: bytes) -> tuple[str | None, bytes | None]:
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return None, data
 
 
 def recorded_gpus(use: GpuUse, started: float) -> RecordedGpus:
-    """
-    Return what is recorded of a reading.
-
-    Args:
-        use: What it says of the server.
-        started: When the recording was started, by the same clock.
-    """
+    """Return what is recorded of a reading; both times are by the same clock."""
     return RecordedGpus(at=round(use.at - started, 3), reason=use.reason, gpus=tuple(map(_recorded, use.gpus)))
 
 
 def gpu_use(line: RecordedGpus, started: float) -> GpuUse:
-    """
-    Return what was recorded as the state takes it in.
-
-    Args:
-        line: What was recorded.
-        started: When the recording was started, in seconds since the epoch.
-    """
+    """Return what was recorded as the state takes it in; `started` is in seconds since the epoch."""
     return GpuUse(started + line.at, line.reason, tuple(map(_server_gpu, line.gpus)))
 
 
 def _recorded(gpu: ServerGpu) -> RecordedGpu:
-    known = gpu.reading
-    reading = None if known is None else RecordedGpuReading(**_of(known, _OF_READING), values=_by_text(known))
-    return RecordedGpu(**_of(gpu, _OF_GPU), reading=reading)
+    reading = None
+    if gpu.reading is not None:
+        known = {name: getattr(gpu.reading, name) for name in RecordedGpuReading.__struct_fields__}
+        values = {" ".join(key): value for key, value in gpu.reading.values.items()}
+        reading = RecordedGpuReading(**{**known, "values": values})
+    return RecordedGpu(gpu.gpu, gpu.how, gpu.is_shared, gpu.memory, gpu.other_memory, reading)
 
 
 def _server_gpu(gpu: RecordedGpu) -> ServerGpu:
-    known = gpu.reading
-    reading = None if known is None else GpuReading(**_of(known, _OF_READING), **_beside(gpu.gpu, known))
-    return ServerGpu(**_of(gpu, _OF_GPU), reading=reading)
+    reading = None
+    if gpu.reading is not None:
+        known = msgspec.structs.asdict(gpu.reading)
+        values = {tuple(key.split(" ")): value for key, value in gpu.reading.values.items()}
+        reading = GpuReading(**{**known, "gpu": gpu.gpu, "values": values, "processes": None})
+    return ServerGpu(**{**msgspec.structs.asdict(gpu), "reading": reading})
 
 
-def _of(whole: object, names: list[str]) -> dict[str, Any]:
-    return {name: getattr(whole, name) for name in names}
+MAX_HELD = 4 * 1024 * 1024
+"""Bytes after which what is held is written out. Bodies repeat, so that this much compresses well."""
+
+# The fastest preset: bodies repeat each other, and a slower one gains 6 %. The machine has a server to run.
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": MAX_HELD}]
 
 
-def _by_text(reading: GpuReading) -> dict[str, float]:
-    return {" ".join(key): value for key, value in reading.values.items()}
+class RecordingWriter:
+    """Adds lines to a file, which stays open, each after the one before; not for several threads. Raises `OSError`."""
 
+    def __init__(self, file: IO[bytes], header: Header) -> None:
+        self._file = file
+        self._held = [encoded(header)]
+        self._held_size = 0
+        self._last = 0.0
+        self.size = 0
+        """Bytes in the file."""
+        self.write_out()
 
-def _beside(gpu: str, known: RecordedGpuReading) -> dict[str, Any]:
-    """Return what a reading has in another form, or not in a recording."""
-    return {
-        "gpu": gpu,
-        "values": {tuple(key.split(" ")): value for key, value in known.values.items()},
-        "processes": None,
-    }
+    def add(self, line: Line) -> None:
+        """Add a line, to the millisecond; its time is not before the last line's, but of history before 0."""
+        t = round(line.t, 3)
+        if line.history is not None or line.history_base64 is not None:
+            t = min(t, 0.0)
+        else:
+            t = self._last = max(t, self._last)
+        self._held.append(encoded(msgspec.structs.replace(line, t=t)))
+        self._held_size += len(self._held[-1])
+        if self._held_size >= MAX_HELD:
+            self.write_out()
+
+    def end(self, t: float, reason: str, removed: Mapping[str, int]) -> None:
+        """Add how much private data was removed and why the recording ended, and write all out."""
+        self.add(Line(t=t, removed=removed))
+        self.add(Line(t=t, end=reason))
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Write what is held as one xz stream."""
+        if self._held:
+            packed = lzma.compress(b"".join(self._held), filters=_FILTERS)
+            self._held, self._held_size = [], 0
+            self._file.write(packed)
+            self._file.flush()
+            self.size += len(packed)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -16,11 +16,14 @@ from vllm_watch.analysis.replay.recording import (
     scrape_failure,
     server_name,
 )
+from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
+from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.snapshot import LogStatus, ServerSnapshot, TailCounts
-from vllm_watch_parsers.scrape import read_metrics
+from vllm_watch_parsers.events import EngineStats
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE, read_metrics
 
 
 SETTLED_SECONDS = 1200.0
@@ -37,13 +40,7 @@ Progress = Callable[[float], None]
 
 
 class ReplayedServer:
-    """
-    A server's state that takes in what was recorded of it, in order of time.
-
-    Args:
-        state: The state.
-        started: When the recording was started, in seconds since the epoch.
-    """
+    """A server's state that takes in what was recorded, in order of time; `started` is in seconds since the epoch."""
 
     def __init__(self, state: ServerState, started: float) -> None:
         self._state = state
@@ -84,17 +81,10 @@ def run_recording(
     Yield a snapshot every `step` seconds of a recorded server, after what happened until then.
 
     The first one is when its first scrape has ended, if that is within an interval: before, nothing had been looked at.
-
-    Args:
-        recording: The recording.
-        state: What the server's log and scrapes go into.
-        step: Seconds.
-        progress: Called with the share that is done.
-        server: Which server of the recording; without it, the only one.
     """
     replayed = ReplayedServer(state, recording.started)
     sources = recording.sources[server_name(recording, server)]
-    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.interval or 0.0)
+    cost, moment = sources.cost_per_hour, _first_look(recording, server, sources.scrape_interval or 0.0)
     number = int(moment / step)
     for event in recording.events(server):
         while moment < event.at:
@@ -126,17 +116,7 @@ def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
 
 
 def read_to_end(log: FinishedLog, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
-    """
-    Apply a finished log to a server's state; return from when to when it is.
-
-    Args:
-        log: The log, of which nothing was read yet.
-        state: What it goes into.
-        progress: Called with the share that was read.
-
-    Raises:
-        FileError: It cannot be read.
-    """
+    """Apply a finished log to a server's state; return from when to when it is."""
     start = log.end
     for batch in log.read():
         state.apply_log(batch)
@@ -147,14 +127,9 @@ def read_to_end(log: FinishedLog, state: ServerState, progress: Progress = lambd
 
 def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnapshot:
     """
-    Return what is known at the end of a finished log, with the states of the engines after the silence since then.
+    Return what is known at the end of a finished log, with the states after so many seconds of silence since then.
 
     What follows a log's last line shows what it means: a server that works prints again.
-
-    Args:
-        state: What the log went into.
-        end: The time of its last line.
-        silence: For how many seconds no line has followed it.
     """
     last = state.snapshot(end)
     if not silence:
@@ -172,12 +147,7 @@ def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnap
 def run_log(
     path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
 ) -> Iterator[ServerSnapshot]:
-    """
-    Yield a snapshot every `step` seconds of a finished log, as `run_logs` does.
-
-    Raises:
-        FileError: The log cannot be read.
-    """
+    """Yield a snapshot every `step` seconds of a finished log, as `run_logs` does."""
     yield from run_logs([path], state, step, progress)
 
 
@@ -185,19 +155,10 @@ def run_logs(
     paths: Sequence[str], state: ServerState, step: float, progress: Progress = lambda _share: None
 ) -> Iterator[ServerSnapshot]:
     """
-    Yield a snapshot every `step` seconds of a finished log, from its first printed time to its last.
+    Yield a snapshot every `step` seconds of a finished log in parts, from its first printed time to its last.
 
     In a silence there are fewer: every `step` until all values have settled, then as few as Prometheus needs to show
     the last one, and none after a day, since nobody knows what became of a server that prints nothing.
-
-    Args:
-        paths: The parts of one log, in any order.
-        state: What they go into.
-        step: Seconds.
-        progress: Called with the share that was read.
-
-    Raises:
-        FileError: A part cannot be read.
     """
     logs = sorted([FinishedLog(path) for path in paths], key=lambda log: log.end)
     whole, done = sum(log.size for log in logs), 0
@@ -228,3 +189,104 @@ def moments(start: float, end: float, step: float) -> Iterator[float]:
         yield moment
         sparse = step * max(int(SPARSE_SECONDS / step), 1)
         moment += step if moment - start < SETTLED_SECONDS else sparse
+
+
+STEP_SECONDS = 10.0
+"""The distance of the moments at which the state is judged: an engine prints no statistics more often."""
+
+BAD_STATES: frozenset[EngineState] = frozenset(
+    name for name, state in STATES.items() if state.runbook and name != "sleeping"
+)
+"""The states in which something has to be done: whoever put a server to sleep knows it."""
+
+_PEAKS = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
+
+
+class StateTimes(NamedTuple):
+    """How often and for how many seconds a server was in a state, and from when to when for the longest time."""
+
+    times: int
+    seconds: float
+    start: float
+    end: float
+
+
+class Peak(NamedTuple):
+    """The highest value of a quantity, of one engine, and when it was printed first."""
+
+    value: float
+    at: float
+    engine: str
+
+
+class LogCourse(NamedTuple):
+    """What became of a server: the bad states that it was in, and the highest values by quantity."""
+
+    states: Mapping[EngineState, StateTimes]
+    peaks: Mapping[str, Peak]
+
+
+class CourseReader:
+    """Reads the parts of a finished log, in order, and follows what becomes of the server."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._server = state
+        apply_counts(state, TailCounts(lag=0))
+        self._states: dict[EngineState, StateTimes] = {}
+        self._peaks: dict[str, Peak] = {}
+        self._state: EngineState | None = None
+        self._since = self._last = 0.0
+
+    def read(self, log: FinishedLog, progress: Progress) -> LogPeriod:
+        """Read a part to its end; return from when to when it is."""
+        start = log.end
+        for batch in log.read_apart():
+            if batch.events or batch.requests:
+                self._pass(batch.end)
+            self._server.apply_log(batch)
+            self._note(batch)
+            progress(log.share)
+        apply_counts(self._server, log.counts)
+        return LogPeriod(start, log.end)
+
+    def end(self, at: float) -> LogCourse:
+        """Return what became of the server until a moment at or after the log's end."""
+        self._pass(at)
+        self._judge(at)
+        self._close()
+        return LogCourse(self._states, self._peaks)
+
+    def _note(self, batch: LogBatch) -> None:
+        for at, event in batch.events:
+            if isinstance(event, EngineStats):
+                for name in _PEAKS:
+                    value, peak = getattr(event, name), self._peaks.get(name)
+                    if value is not None and (peak is None or value > peak.value):
+                        self._peaks[name] = Peak(value, at, event.engine or DEFAULT_ENGINE)
+        if batch.events:
+            self._judge(batch.end)
+
+    def _pass(self, until: float) -> None:
+        """Judge the moments until the next line: an engine stalls in the silence before it."""
+        if self._state is not None:
+            for moment in moments(self._last + STEP_SECONDS, until, STEP_SECONDS):
+                self._judge(moment)
+
+    def _judge(self, moment: float) -> None:
+        state = worst(self._server.engine_states(moment).values())
+        if state != self._state:
+            self._last = moment
+            self._close()
+            self._state, self._since = state, moment
+        self._last = moment
+
+    def _close(self) -> None:
+        if self._state not in BAD_STATES or self._state is None:
+            return
+        known = self._states.get(self._state)
+        seconds = self._last - self._since
+        longest = (self._since, self._last)
+        if known is not None and known.end - known.start >= seconds:
+            longest = (known.start, known.end)
+        times, total = (0, 0.0) if known is None else (known.times, known.seconds)
+        self._states[self._state] = StateTimes(times + 1, total + seconds, *longest)

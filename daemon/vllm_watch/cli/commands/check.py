@@ -27,10 +27,9 @@ from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of
-from vllm_watch.daemon.service.otlp_push import OtlpPush
-from vllm_watch.daemon.service.otlp_thread import GOOD, is_installed
-from vllm_watch.daemon.service.prometheus_alerts import Alerts, alerts_view, ask
+from vllm_watch.daemon.service.otlp import OtlpPush, is_installed
 from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
@@ -257,8 +256,9 @@ def _alert_lines(about: str, checked: CheckedServer, *, is_verbose: bool) -> Ite
 def _otlp_line(config: OtlpConfig) -> ReportLine:
     """Return whether the endpoint accepts exports: it is sent one without values."""
     outcome = OtlpPush(config).send(b"").outcome if is_installed() else "not_installed"
-    word = "ok" if outcome in GOOD else "FAILED"
-    return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=outcome not in GOOD)
+    is_wrong = outcome != "ok"
+    word = "FAILED" if is_wrong else "ok"
+    return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=is_wrong)
 
 
 def _prometheus_lines(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:

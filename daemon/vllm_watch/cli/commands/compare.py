@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
+from vllm_watch.analysis.comparison.compare_arguments import Rule, SideArgument, check_rule, parse_rule, parse_sides
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
-from vllm_watch.analysis.comparison.fail_if import Rule, check_rule, parse_rule
-from vllm_watch.analysis.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.analysis.loadtest.load_test import Objective, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report

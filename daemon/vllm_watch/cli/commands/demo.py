@@ -178,8 +178,8 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
         with path.open("ab") as log:
             stand_in = StandIn()
             player = Player(recording, log, stand_in, clock, server)
-            logs = [str(path)] if sources.has_log else []
-            urls = [f"http://127.0.0.1:{stand_in.port}/metrics"] if sources.interval is not None else []
+            logs = [str(path)] if sources.log else []
+            urls = [f"http://127.0.0.1:{stand_in.port}/metrics"] if sources.scrape_interval is not None else []
             player.start()
             try:
                 config = config_from_options(logs, urls, listen)

@@ -21,7 +21,7 @@ from vllm_watch.daemon.discovery.config_writer import configuration_of, is_writa
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
 from vllm_watch.daemon.exposition.json_view import gpu_views
-from vllm_watch.daemon.service.gpu_once import read_once
+from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.choices import PlainFormat

@@ -15,8 +15,7 @@ import click
 import msgspec
 
 from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
-from vllm_watch.analysis.replay.log_course import CourseReader, LogCourse
-from vllm_watch.analysis.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
+from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
 from vllm_watch.daemon.config.model import Config
@@ -246,12 +245,12 @@ def _scrape(url: str) -> ScrapeResult:
 def _read_gpus(url: str) -> GpuUse:
     """Read the GPUs of a server of this machine once."""
     # Loads what finds processes: not for files.
-    from vllm_watch.daemon.service import gpu_once  # noqa: PLC0415
+    from vllm_watch.daemon.service import gpus  # noqa: PLC0415
     from vllm_watch.daemon.support.logging_setup import configure_log  # noqa: PLC0415
 
     configure_log("error")
     server = ServerConfig(name=DEFAULT_NAME, metrics=MetricsConfig(url=url))
-    return gpu_once.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
+    return gpus.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
 
 
 def _read_saved(file: str, end: float) -> ScrapeResult:

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_watch.daemon.catalog.codes import POD_STATES
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import Config, KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodPlan, plan_pods, with_pods
-from vllm_watch.daemon.discovery.pods_error import PodsError
-from vllm_watch.daemon.service.pods_thread import Lister, open_lister
+from vllm_watch.daemon.discovery.pods import Pod, PodPlan, PodsError, plan_pods, with_pods
+from vllm_watch.daemon.service.pods_thread import open_lister
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.printable import ReportLine, printable
 
+
+if TYPE_CHECKING:
+    from vllm_watch.daemon.discovery.pod_list import PodLister
 
 MAX_SHOWN = 8
 """How many labels of other pods are shown, and how many pods that are not watched."""
@@ -64,7 +66,7 @@ def list_pods(config: Config) -> ListedPods | None:
         return ListedPods(wanted, error.reason, printable(error.said[:MAX_SAID]), namespace)
 
 
-def _others(lister: Lister) -> tuple[Pod, ...]:
+def _others(lister: PodLister) -> tuple[Pod, ...]:
     """Return the namespace's pods, to say what could have been meant; they need not be listable."""
     try:
         return lister.pods(selected=False)

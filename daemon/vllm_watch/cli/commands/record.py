@@ -19,10 +19,17 @@ from typing import Any, NamedTuple, TextIO
 import click
 import msgspec
 
-from vllm_watch.analysis.recorder.benchmark_results import PRINTED, ResultFiles, printed_result, redact_benchmark
 from vllm_watch.analysis.recorder.private_text import KINDS, Kind, PrivateText
+from vllm_watch.analysis.recorder.recorded_command import (
+    CHECK_SECONDS,
+    PRINTED,
+    ResultFiles,
+    RunningCommand,
+    check_command,
+    printed_result,
+    redact_benchmark,
+)
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
-from vllm_watch.analysis.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
@@ -44,8 +51,7 @@ from vllm_watch.cli.commands.watched import (
 from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.gpu.reader import GpuReader, has_module
-from vllm_watch.daemon.service.gpu_thread import GpuThread, wants_driver
+from vllm_watch.daemon.service.gpus import GpuThread, wants_driver
 from vllm_watch.daemon.support.choices import PlainFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
@@ -150,7 +156,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
     session = RecordingSession(file, _sources(config, private), clock, private.removes, stop)
     session.count_removed(private.counted)
     threads = [each for server in config.servers for each in recorder_threads(server, session, clock, options.kept)]
-    gpus = GpuThread(clock, InternalErrors(), GpuReader)
+    gpus = GpuThread(clock, InternalErrors())
     _announce(config.servers, options)
     with _signals(stop, hurry):
         for thread in threads:
@@ -197,7 +203,7 @@ def _config(selection: Selection, options: RecordOptions) -> Config:
 
 def _sources(config: Config, private: PrivateText) -> dict[str, Sources]:
     """Return what is recorded of each server."""
-    gpu_interval = config.gpu.interval if wants_driver(config, is_installed=has_module()) else None
+    gpu_interval = config.gpu.interval if wants_driver(config) else None
     return {server.name: sources_of(server, gpu_interval, private) for server in config.servers}
 
 

@@ -26,7 +26,7 @@ from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProces
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.gpu.reader import has_module
-from vllm_watch.daemon.service.gpu_once import read_once
+from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.sources.kernel_log import has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import ServerGpu, is_instance
@@ -105,7 +105,7 @@ def check_servers(
 ) -> tuple[list[CheckedServer], Mapping[int, GpuState | None]]:
     """Read each source of all servers once; return also the GPUs that the driver has and does not open here."""
     processes = WatchedProcesses()
-    gpus = read_once(config, SystemClock(), processes=processes)
+    gpus = read_once(config, SystemClock(), processes)
     running = processes.running(config.servers, SystemClock().now())
     checked = [_checked(config, server, gpus.uses[server.name], running, kernel_log) for server in config.servers]
     return checked, gpus.unopened

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from vllm_watch.analysis.backtest.subjects import PrometheusRange
-from vllm_watch.analysis.comparison.side_argument import RangeArgument, SideArgument
+from vllm_watch.analysis.comparison.compare_arguments import RangeArgument, SideArgument
 from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import as_one, file_option, parsed

@@ -12,14 +12,10 @@ import msgspec
 from vllm_watch.cli.terminal.reading_thread import DocumentReader
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watcher import ServerWatcher
-from vllm_watch.daemon.gpu.reader import GpuReader
-from vllm_watch.daemon.service.alerts_thread import AlertsThread
 from vllm_watch.daemon.service.checkpointer import Checkpointer
-from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.gpu_thread import GpuThread
+from vllm_watch.daemon.service.fleet import Fleet, fleet_document
 from vllm_watch.daemon.service.reloader import Reloader
-from vllm_watch.daemon.service.snapshot_document import fleet_document
-from vllm_watch.daemon.service.thread_group import ThreadGroup
+from vllm_watch.daemon.service.threads import WatchingThreads
 from vllm_watch.daemon.state.window import MIN_SECONDS
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import DiscoveryError
@@ -49,9 +45,7 @@ class LocalReader(DocumentReader):
         self._load = load
         self._clock = clock
         self._errors = InternalErrors()
-        self._threads = ThreadGroup(clock, self._errors, follower, offer=self._offer, logs_polled=lambda: None)
-        self._alerts = AlertsThread(clock, self._errors)
-        self._gpus = GpuThread(clock, self._errors, GpuReader, processes=self._threads.processes)
+        self._threads = WatchingThreads(clock, self._errors, follower, offer=self._offer)
         self._fleet: Fleet | None = None
         self._reloader: Reloader | None = None
         self._ready_at: float | None = None
@@ -60,7 +54,7 @@ class LocalReader(DocumentReader):
     @property
     def is_settled(self) -> bool:
         """Whether each log was read, each /metrics until it has rates, and a configured Prometheus was asked."""
-        if self._fleet is None or self._ready_at is None or not self._alerts.has_asked:
+        if self._fleet is None or self._ready_at is None or not self._threads.alerts.has_asked:
             return False
         intervals = [server.interval for server in self._fleet.servers if server.interval is not None]
         seconds = [math.ceil(MIN_SECONDS / interval) * interval + _SETTLING_SECONDS for interval in intervals]
@@ -77,10 +71,7 @@ class LocalReader(DocumentReader):
         fleet = Fleet(config, self._clock, Checkpointer(config, self._clock), self._errors)
         self._fleet = fleet
         self._reloader = Reloader(config, self._clock, self._errors, load=None, apply=self._watch)
-        self._threads.follow(fleet.servers)
-        self._threads.start_discovery()
-        self._alerts.follow(config.prometheus)
-        self._gpus.follow(config, fleet.servers)
+        self._threads.follow(config, fleet.servers)
         if self._is_closed:
             self.close()
 
@@ -100,25 +91,22 @@ class LocalReader(DocumentReader):
             raise DiscoveryError(_NO_SERVER)
         if self._ready_at is None and fleet.is_ready:
             self._ready_at = self._clock.now()
-        return fleet_document(fleet, self._clock, hours, self._alerts.alerts())
+        return fleet_document(fleet, self._clock, hours, self._threads.alerts.alerts())
 
     def close(self) -> None:
         """End all threads and close all files."""
         self._is_closed = True
-        self._alerts.request_stop()
-        self._gpus.request_stop()
-        self._threads.request_stop()
-        self._gpus.join()
-        self._threads.join()
+        for thread in self._threads.all:
+            thread.request_stop()
+        for thread in self._threads.all:
+            thread.join()
         if self._fleet is not None:
             self._fleet.close()
 
     def _watch(self, config: Config) -> None:
         if self._fleet is not None:
             self._fleet.replace(config)
-            self._threads.follow(self._fleet.servers)
-            self._alerts.follow(config.prometheus)
-            self._gpus.follow(config, self._fleet.servers)
+            self._threads.follow(config, self._fleet.servers)
 
     def _offer(self, config: Config) -> None:
         if self._reloader is not None:

@@ -13,8 +13,7 @@ import msgspec
 from vllm_watch.analysis.replay.recording import RecordedEvent, Recording
 from vllm_watch.analysis.replay.replay import ReplayedServer
 from vllm_watch.cli.terminal.reading_thread import DocumentReader
-from vllm_watch.daemon.service.history import HISTORY_STEP, ChartHistory
-from vllm_watch.daemon.service.snapshot_document import document, server_document
+from vllm_watch.daemon.service.snapshot_document import HISTORY_STEP, ChartHistory, document, server_document
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.support.clock import Clock
 

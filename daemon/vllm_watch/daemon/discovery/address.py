@@ -30,11 +30,8 @@ def address_of(
     """
     Return where a server's /metrics is.
 
-    Args:
-        command: The server's command line.
-        network: Its network namespace.
-        sockets: The inodes of the sockets of its processes, `None` if reading them is not permitted.
-        published: Ports of containers that the host forwards.
+    `sockets` are the inodes of its processes' sockets, `None` if reading them is not permitted; `published` are ports
+    of containers that the host forwards.
     """
     if command.is_headless:
         return MetricsAddress(

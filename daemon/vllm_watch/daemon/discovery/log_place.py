@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.cgroup import Owner
 from vllm_watch.daemon.discovery.open_files import OpenFiles, Output
+from vllm_watch.daemon.discovery.proc import Environment, Owner
 from vllm_watch.daemon.discovery.proc_files import is_readable
-from vllm_watch.daemon.discovery.process_details import Environment
 from vllm_watch.daemon.discovery.processes import Process
 from vllm_watch.daemon.sources.rotated_names import log_name
 from vllm_watch.daemon.support.printable import ReportLine
@@ -208,20 +207,14 @@ def _socket(view: ProcessView, output: Output) -> LogPlace:
     return LogPlace(journal=unit)
 
 
-def _terminal(_view: ProcessView, output: Output) -> LogPlace:
-    return _nowhere(f"Its output goes to a terminal ({output.path}) and is kept nowhere: {START_APPENDING}")
-
-
-def _null(_view: ProcessView, _output: Output) -> LogPlace:
-    return _nowhere(f"Its output is discarded (/dev/null): {START_APPENDING}")
-
-
-def _closed(_view: ProcessView, _output: Output) -> LogPlace:
-    return _nowhere(f"Its standard output is closed: {START_APPENDING}")
-
-
-def _other(_view: ProcessView, output: Output) -> LogPlace:
-    return _nowhere(f"Its output goes to {output.path}, which is not a file: {START_APPENDING}")
+def _kept_nowhere(_view: ProcessView, output: Output) -> LogPlace:
+    what = {
+        "terminal": f"Its output goes to a terminal ({output.path}) and is kept nowhere",
+        "null": "Its output is discarded (/dev/null)",
+        "closed": "Its standard output is closed",
+        "other": f"Its output goes to {output.path}, which is not a file",
+    }
+    return _nowhere(f"{what[output.kind]}: {START_APPENDING}")
 
 
 def _denied(view: ProcessView, _output: Output) -> LogPlace:
@@ -244,12 +237,12 @@ def _name_of(output: Output) -> str:
 
 
 _PLACES: dict[str, Callable[[ProcessView, Output], LogPlace]] = {
-    "closed": _closed,
+    "closed": _kept_nowhere,
     "denied": _denied,
     "file": _file,
-    "null": _null,
-    "other": _other,
+    "null": _kept_nowhere,
+    "other": _kept_nowhere,
     "pipe": _pipe,
     "socket": _socket,
-    "terminal": _terminal,
+    "terminal": _kept_nowhere,
 }

@@ -11,8 +11,7 @@ import stat
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.discovery.proc_files import ProcFiles, is_readable
-from vllm_watch.daemon.discovery.process_details import user_name
+from vllm_watch.daemon.discovery.proc_files import ProcFiles, is_readable, user_name
 from vllm_watch.daemon.discovery.processes import Process
 
 

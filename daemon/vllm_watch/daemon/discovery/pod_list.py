@@ -35,9 +35,8 @@ from lightkube.resources.core_v1 import Pod as ApiPod
 
 from vllm_watch.daemon.catalog.reasons import KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort
-from vllm_watch.daemon.discovery.pods_error import PodsError
-from vllm_watch.daemon.support.errors import causes_of
+from vllm_watch.daemon.discovery.pods import Pod, PodContainer, PodPort, PodsError
+from vllm_watch.daemon.support.errors import reason_by_cause
 
 
 TIMEOUT = 8.0
@@ -149,17 +148,9 @@ def _reasons() -> Iterator[None]:
     except httpx2.HTTPStatusError as error:
         raise PodsError(_BY_STATUS.get(error.response.status_code, "api_error")) from error
     except (httpx2.HTTPError, OSError) as error:
-        raise PodsError(_reason(error), str(error)) from error
+        raise PodsError(reason_by_cause(error, _CAUSES) or "unreachable", str(error)) from error
     except _UNREADABLE as error:
         raise PodsError("no_kubernetes", type(error).__name__) from error
-
-
-def _reason(error: BaseException) -> KubernetesReason:
-    causes = tuple(causes_of(error))
-    for types, reason in _CAUSES:
-        if any(isinstance(cause, types) for cause in causes):
-            return reason
-    return "unreachable"
 
 
 class _BoundedTransport(httpx2.HTTPTransport):
@@ -201,7 +192,6 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 def _pod(pod: ApiPod) -> Pod:
-    """Return what is needed of a pod."""
     meta, status = pod.metadata, pod.status or PodStatus()
     if meta is None or meta.name is None or meta.uid is None:
         raise ValueError("a pod without a name")

@@ -106,6 +106,19 @@ class PodPlan(NamedTuple):
         return {state: counted[state] for state in POD_STATES}
 
 
+class PodsError(Exception):
+    """
+    The pods cannot be listed, for a reason of a closed list.
+
+    `said` is what Kubernetes or the library says about it, for the daemon's log and `check`; empty if nothing.
+    """
+
+    def __init__(self, reason: KubernetesReason, said: str = "") -> None:
+        super().__init__(reason)
+        self.reason: KubernetesReason = reason
+        self.said = said
+
+
 class PodsStatus(NamedTuple):
     """
     How listing the pods goes.
@@ -124,15 +137,7 @@ class PodsStatus(NamedTuple):
 
 
 def plan_pods(pods: Iterable[Pod], before: PodPlan, config: KubernetesConfig, now: float) -> PodPlan:
-    """
-    Return what becomes of the pods of a list.
-
-    Args:
-        pods: All pods that the selector matches.
-        before: The last plan.
-        config: How they are watched.
-        now: The wall clock's time.
-    """
+    """Return what becomes of all pods that the selector matches, after the last plan; `now` is by the wall clock."""
     # An API server has each name once; if one does not, a server would be there twice.
     listed = sorted({server_name(pod.name): pod for pod in pods}.values(), key=lambda pod: pod.name)
     served = frozenset(pod.uid for pod in listed if pod.uid in before.served or _has_been_ready(pod, config.port))

@@ -9,6 +9,7 @@ is empty.
 from __future__ import annotations
 
 import os
+import pwd
 
 from pathlib import Path
 
@@ -21,12 +22,7 @@ OWN = "self"
 
 
 class ProcFiles:
-    """
-    The files of ``/proc``.
-
-    Args:
-        root: Where it is mounted.
-    """
+    """The files of ``/proc``, wherever it is mounted."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = str(root)
@@ -93,6 +89,14 @@ def is_readable(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def user_name(number: int) -> str:
+    """Return a user's name, or the number of one who has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def split_arguments(line: bytes) -> list[str]:

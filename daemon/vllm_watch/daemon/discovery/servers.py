@@ -19,8 +19,8 @@ from vllm_watch.daemon.discovery.address import address_of
 from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
 from vllm_watch.daemon.discovery.network import PublishedPort
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.process_details import Environment, user_name
+from vllm_watch.daemon.discovery.proc import Environment, Proc
+from vllm_watch.daemon.discovery.proc_files import user_name
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.support.printable import ReportLine
 
@@ -91,14 +91,7 @@ def server_processes(processes: Iterable[Process]) -> list[Process]:
 
 
 def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Discovery:
-    """
-    Return the servers among some processes.
-
-    Args:
-        proc: The process table.
-        listed: The processes that it has just listed.
-        host: The root of the host's files, where container runtimes keep logs.
-    """
+    """Return the servers among the processes just listed; container runtimes keep logs under the root `host`."""
     by_pid = {process.pid: process for process in listed.processes}
     published = proc.networks.published_ports(listed.processes)
     me = user_name(os.geteuid())
@@ -123,12 +116,11 @@ class _Machine(NamedTuple):
 def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _Machine) -> DiscoveredServer | None:
     """Return what is known about a server; `None` if it has ended meanwhile, and what was read may be another's."""
     pid = root.pid
-    details, processes = proc.details, machine.listed.processes
-    read, environment = details.command(pid), details.environment(pid)
+    read, environment = proc.command(pid), proc.environment(pid)
     command = _with_count(read or root.command or ServeCommand(), tree)
-    number = details.user(pid)
+    number = proc.files.user(pid)
     user = "another user" if number is None else user_name(number)
-    owner = details.owner(pid)
+    processes, owner = machine.listed.processes, proc.owner(pid)
     view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)
     place = log_place(view)
     sockets = proc.open_files.sockets(process.pid for process in tree)

@@ -7,18 +7,21 @@ A number alone does not tell whose process it is: it may be another one's by now
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import threading
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import ServerConfig
+from vllm_watch.daemon.config.texts import host_and_port
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, process_tree, server_processes
-from vllm_watch.daemon.discovery.whose_server import Here, server_of
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
 from vllm_watch.daemon.state.kept_facts import RunningServer, ServerProcess
@@ -33,6 +36,66 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 """The namespace of a machine's own process numbers: the kernel's number of it is fixed."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Here(NamedTuple):
+    """This machine, or the container that this process is in: its name, and its addresses but loopback."""
+
+    hostname: str
+    addresses: Collection[str]
+
+    def has(self, host: str) -> bool:
+        """Whether a host of a URL is this machine."""
+        return host in {"localhost", self.hostname, *self.addresses} or _is_loopback(host)
+
+    def runs(self, server: ServerConfig) -> bool:
+        """Whether a server seems to run here: by its unit, its address, or else its log."""
+        if server.journal is not None or server.metrics is None:
+            return True
+        return self.has(urlsplit(server.metrics.url).hostname or "")
+
+    def may_run(self, server: ServerConfig) -> bool:
+        """Whether a server may run here; its log tells which process it is also where its address has another name."""
+        return server.log is not None or self.runs(server)
+
+
+def server_of(config: ServerConfig, found: Sequence[DiscoveredServer], here: Here) -> DiscoveredServer | None:
+    """Return the server that a configuration means; `None` if it is not clear."""
+    for is_meant in (_by_address(config, here), _by_unit(config), _by_log(config)):
+        meant = [server for server in found if is_meant(server)]
+        if len(meant) == 1:
+            return meant[0]
+    return None
+
+
+def _by_address(config: ServerConfig, here: Here) -> Callable[[DiscoveredServer], bool]:
+    url = None if config.metrics is None else config.metrics.url
+    return lambda server: url is not None and server.url is not None and _place(url, here) == _place(server.url, here)
+
+
+def _by_unit(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
+    return lambda server: config.journal is not None and server.journal == config.journal
+
+
+def _by_log(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
+    pattern = config.log
+    return lambda server: (
+        pattern is not None
+        and any(log is not None and fnmatchcase(log, pattern) for log in (server.log, server.lasting_log))
+    )
+
+
+def _place(url: str, here: Here) -> tuple[str, str]:
+    """Return host and port of a URL; all names and addresses of this machine are the same host."""
+    host, _, port = host_and_port(url).rpartition(":")
+    return ("" if here.has(host) else host), port
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Found(NamedTuple):
@@ -61,14 +124,7 @@ class Running(NamedTuple):
 
 
 class WatchedProcesses:
-    """
-    Finds the processes of watched servers, for all who ask: their threads wait for each other.
-
-    Args:
-        proc: The process table.
-        uptime: Returns the seconds since the machine's start.
-        hostname: The machine's name.
-    """
+    """Finds the processes of watched servers, for all who ask: their threads wait for each other."""
 
     def __init__(
         self, proc: Proc | None = None, uptime: Callable[[], float] = steady_seconds, hostname: str | None = None
@@ -88,14 +144,7 @@ class WatchedProcesses:
         """The servers that were found before: one that is not found any more has no processes."""
 
     def running(self, servers: Sequence[ServerConfig], now: float, *, anew: bool = False) -> Running | None:
-        """
-        Return the servers' processes; `None` if no server may run here.
-
-        Args:
-            servers: The servers.
-            now: The time.
-            anew: List the processes although that was done lately.
-        """
+        """Return the servers' processes, listed `anew` or lately; `None` if no server may run here."""
         here = this_machine(self._proc, self._hostname)
         if not any(map(here.may_run, servers)):
             return None
@@ -134,7 +183,6 @@ class WatchedProcesses:
         return "no process of this machine is this server for certain"
 
     def _list(self, servers: Sequence[ServerConfig], now: float) -> None:
-        """Find the servers' processes."""
         self._servers, self._listed_at, self._list_due = servers, now, now + LIST_SECONDS
         self._seen = {server.name for server in servers} & (self._seen | self._found.keys())
         try:
@@ -157,9 +205,7 @@ class WatchedProcesses:
         """
         Return those of the numbers that are still of the process that had them, `None` if they mean nothing here.
 
-        Args:
-            pids: The numbers in a reading.
-            age: How many seconds ago the driver was asked for them: a process that is younger is another one.
+        `age` is how many seconds ago the driver was asked for them: a process that is younger is another one.
         """
         if self._listed is None or self._mean_nothing(pids):
             return None

@@ -109,15 +109,9 @@ def _in_turns(found: Sequence[DiscoveredServer]) -> list[DiscoveredServer]:
 
 class ServerWatcher:
     """
-    Finds servers again and again, and returns the configuration that watches them.
+    Finds servers again and again, and returns a configuration, given without servers, that watches them.
 
-    `poll` may be called from any thread.
-
-    Args:
-        clock: The time.
-        config: The configuration without servers.
-        proc: The process table.
-        host: The root of the host's files, where container runtimes keep logs.
+    `poll` may be called from any thread. `host` is the root of the host's files, where container runtimes keep logs.
     """
 
     def __init__(self, clock: Clock, config: Config, proc: Proc | None = None, host: Path = Path("/")) -> None:
@@ -136,8 +130,7 @@ class ServerWatcher:
         """
         Find the servers once; return the configuration that watches them, which may be none.
 
-        Args:
-            fully: Read also about servers that were found before.
+        If `fully`, read also about servers that were found before.
         """
         with self._lock:
             now = self._clock.now()

@@ -54,13 +54,7 @@ _TAKEN_AWAY = frozenset({4, 17, 999})
 
 
 def reason_of(code: int, *, was_read: bool) -> GpuReason:
-    """
-    Return why GPUs cannot be read.
-
-    Args:
-        code: What a call returned that has to succeed.
-        was_read: Whether they could be read before.
-    """
+    """Return why GPUs cannot be read, by what a call returned that has to succeed, and whether they could be before."""
     if was_read and code in _TAKEN_AWAY:
         return "access_lost"
     return _REASONS.get(code, "access_lost" if was_read else "no_driver")

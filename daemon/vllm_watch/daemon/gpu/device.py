@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
-from vllm_watch.daemon.gpu.codes import ACTIONS, BROKEN, INVALID, NEVER, SUCCESS
-from vllm_watch.daemon.gpu.field_values import number_of
+from vllm_watch.daemon.gpu.codes import ACTIONS, BROKEN, INVALID, NEVER, NOT_SUPPORTED, SUCCESS
 from vllm_watch.daemon.gpu.quantities import EACH_TIME, LINK_COUNT, MEMORY, OF_LINKS, SELDOM, Call, Field, Quantity
 
 
@@ -30,6 +29,15 @@ Returned = Any
 """The module, and what its functions return; it has no types."""
 
 
+_PARTS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+"""The part of nvmlValue_t by nvmlValueType_t."""
+
+_NOT_AVAILABLE = frozenset({0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF, -1})
+"""All bits set: NVML's way to say that it does not know."""
+
+_WIDE = frozenset({2, 3, 4})
+
+
 class BrokenError(Exception):
     """A call says that the whole GPU does not work."""
 
@@ -43,11 +51,9 @@ class Device:
     A GPU or an instance of one. Raises the module's NVMLError if not even its UUID can be read.
 
     Args:
-        nvml: The module.
         handle: What NVML knows it by.
         number: Its index, or that of the GPU that it is an instance of.
         last_of_links: What each link's counters were last, by UUID; kept here, also for when the GPU is opened anew.
-        is_instance: Whether it is a MIG instance.
 
     Attributes:
         codes: What calls returned in the last reading, beside success.
@@ -73,12 +79,7 @@ class Device:
         self._sources = _all_sources()
 
     def read(self, *, wholly: bool) -> dict[str, Any]:
-        """
-        Return what is known of it now, as a part of a message to the daemon.
-
-        Args:
-            wholly: Whether what is read seldom is read, too.
-        """
+        """Return what is known of it now, as a part of a message to the daemon; `wholly`: also what is read seldom."""
         self.codes = set()
         state: GpuState = "ok"
         values: Mapping[str, float] = {}
@@ -187,7 +188,7 @@ class Device:
             return dict.fromkeys(fields, (code, 0.0))
         answers: dict[Source, Answer] = {}
         for (field, scope), value in zip(asked, given, strict=True):
-            answer = number_of(field, value)
+            answer = _number_of(field, value)
             self._note(answer[0])
             answers[field] = _sum(answers.get(field), self._lasting(field, scope, answer))
         return answers
@@ -249,3 +250,16 @@ def _with_action(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
             yield f"{key} {ACTIONS.get(int(value), 'other')}", 1.0
         else:
             yield key, value
+
+
+def _number_of(field: Field, given: Returned) -> Answer:
+    """Return the answer of a field; an nvmlFieldValue_t is a union, and a number that says which part of it counts."""
+    if given.nvmlReturn != SUCCESS:
+        return given.nvmlReturn, 0.0
+    part = _PARTS.get(given.valueType)
+    if part is None or (field.wide and given.valueType not in _WIDE):
+        return NOT_SUPPORTED, 0.0
+    number: float = getattr(given.value, part)
+    if number in _NOT_AVAILABLE or (field.positive and number <= 0):
+        return NOT_SUPPORTED, 0.0
+    return SUCCESS, number * field.times / field.per

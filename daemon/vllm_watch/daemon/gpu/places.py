@@ -14,11 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
-from vllm_watch.daemon.gpu.reader import ReaderProcess, Said
+from vllm_watch.daemon.gpu.reader import ReaderProcess
 from vllm_watch_parsers.kernel_messages import pci_address
 
 
@@ -31,33 +30,17 @@ _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LINE = re.compile(rf"GPU UUID:\s*({_UUID.pattern})\s*$", re.MULTILINE)
 
 
-class Saying(Protocol):
-    """A running process, as `ReaderProcess`."""
-
-    def take(self) -> list[Said]:
-        """Return what it said since the last time."""
-
-    def close(self) -> None:
-        """Let it end."""
-
-
 class GpuPlaces:
-    """
-    Asks once where the GPUs are.
-
-    Args:
-        start: Starts the process, given a function that returns the time.
-        root: Where ``proc`` is.
-    """
+    """Asks once where the GPUs are."""
 
     def __init__(
         self,
-        start: Callable[[Callable[[], float]], Saying] = lambda now: ReaderProcess(now, COMMAND),
+        start: Callable[[Callable[[], float]], ReaderProcess] = lambda now: ReaderProcess(now, COMMAND),
         root: str = "/",
     ) -> None:
         self._start = start
         self._root = root
-        self._process: Saying | None = None
+        self._process: ReaderProcess | None = None
         self._was_asked = False
 
     def ask(self, now: Callable[[], float]) -> None:

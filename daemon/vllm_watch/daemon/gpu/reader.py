@@ -14,7 +14,7 @@ import sys
 import threading
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,12 +23,10 @@ import structlog
 
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason, explain
 from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
-from vllm_watch.daemon.gpu.known_gpus import KnownGpus
 from vllm_watch.daemon.gpu.messages import FailureMessage, ReadingMessage, decode
 from vllm_watch.daemon.reading.framing import LineFramer
-from vllm_watch.daemon.state.gpu_report import GpuReport
-from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.support.restart_delay import RestartDelay
+from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instance
+from vllm_watch.daemon.support.clock import Clock, RestartDelay
 
 
 log = structlog.get_logger("vllm_watch.gpu")
@@ -79,10 +77,6 @@ class ReaderProcess:
 
     It is never killed: in a call of the driver that could harm the GPU. It ends when its input does, at the latest when
     the call that it is in returns.
-
-    Args:
-        now: Returns the time.
-        command: The whole command.
 
     Attributes:
         changed: Set when it said something or ended.
@@ -144,15 +138,7 @@ class ReaderProcess:
 
 
 class GpuReader:
-    """
-    Reads the GPUs. For one thread.
-
-    Args:
-        clock: The time.
-        start: Starts a child process, given a function that returns the time.
-        deadline: Seconds after which a call counts as hanging.
-        first_deadline: The same for the first reading of each child.
-    """
+    """Reads the GPUs, for one thread. The deadlines are the seconds after which a call counts as hanging."""
 
     def __init__(
         self,
@@ -172,7 +158,8 @@ class GpuReader:
         self._is_late = self._has_answered = self._was_read = False
         self._last_words = ""
         self._soon, self._later = RestartDelay(*_SOON), RestartDelay(*_LATER)
-        self._known = KnownGpus()
+        self._known: dict[str, GpuReading] = {}
+        """The last reading of each GPU; not of MIG instances, which are made and removed at will."""
         self._unopened: Mapping[int, int] = {}
         self._report = GpuReport(clock.now(), "starting")
 
@@ -253,13 +240,24 @@ class GpuReader:
         if message.unopened != self._unopened and message.unopened:
             log.warning("gpu.not_opened", codes_by_number=message.unopened)
         self._unopened = message.unopened
-        gpus = self._known.complete(message.readings())
+        gpus = self._with_lost(message.readings())
         self._soon.reset()
         self._later.reset()
         self._was_read = self._was_read or bool(gpus)
         unopened = {number: BROKEN.get(code) for number, code in message.unopened.items()}
         reason: GpuReason = "ok" if gpus else "no_gpus"
         self._note(GpuReport(at, reason, message.seconds if gpus else 0.0, gpus, unopened, message.listed_at))
+
+    def _with_lost(self, readings: Iterable[GpuReading]) -> tuple[GpuReading, ...]:
+        """Return the readings in the driver's order; a GPU that was read and is missing among them is lost."""
+        shown = {each.gpu: each for each in readings}
+        self._known |= {uuid: each for uuid, each in shown.items() if not is_instance(uuid)}
+        missing = [each for uuid, each in self._known.items() if uuid not in shown]
+        lost = [
+            each._replace(state="lost" if each.state == "ok" else each.state, values={}, processes=None)
+            for each in missing
+        ]
+        return tuple(sorted([*shown.values(), *lost], key=lambda each: each.number))
 
     def _fail(self, reason: GpuReason, now: float, detail: str = "") -> None:
         """Note why there is no reading, and let the child end."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.exposition.self_metrics import CheckpointStatus
-from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.monitor import NOTHING_BEFORE
 from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.daemon.support.clock import Clock

@@ -19,10 +19,9 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.exposition.samples import for_each_server, server_samples
 from vllm_watch.daemon.exposition.self_metrics import SelfStatus, self_metrics
 from vllm_watch.daemon.exposition.text_format import TextWriter
-from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.liveness import Liveness
-from vllm_watch.daemon.service.prometheus_alerts import Alerts
-from vllm_watch.daemon.service.snapshot_document import fleet_document
+from vllm_watch.daemon.service.alerts import Alerts
+from vllm_watch.daemon.service.fleet import Fleet, fleet_document
+from vllm_watch.daemon.service.service_thread import Liveness
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.web.routes import PLAIN_TEXT, Response, accepts_gzip
 

@@ -9,19 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.service.alerts import Alerts, alerts_view
+from vllm_watch.daemon.service.changes import FleetChanges
 from vllm_watch.daemon.service.checkpointer import Checkpointer
-from vllm_watch.daemon.service.config_changes import ConfigChanges
-from vllm_watch.daemon.service.history import HISTORY_STEP
-from vllm_watch.daemon.service.log_monitor import LogMonitor
+from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.service.state_changes import StateChanges
+from vllm_watch.daemon.service.snapshot_document import HISTORY_STEP, document, server_document
 from vllm_watch.daemon.sources.checkpoint import Positions, ServerChange
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.clock import Clock, seconds_ahead
 from vllm_watch.daemon.support.own_health import InternalErrors
 
 
@@ -49,8 +50,7 @@ class Fleet:
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self.is_complete: Callable[[], bool] = lambda: True
         """Whether all servers are known that are to be watched: pods are found only after the start."""
-        self._state_changes = StateChanges()
-        self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
+        self._changes = FleetChanges(checkpointer.loaded.positions.changes)
         self._history_due = clock.now()
         self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
@@ -105,13 +105,13 @@ class Fleet:
         """Return the first servers' names with the states that their engines are in."""
         return self.each(lambda server: (server.name, server.engine_states().values()), self.servers[:limit])
 
-    def log_state_changes(self) -> None:
+    def log_changes(self) -> None:
         """Log the engines whose state has changed since the last call, and the servers started with other flags."""
-        self._state_changes.keep_only({server.name for server in self.servers})
+        self._changes.keep_only({server.name for server in self.servers})
         # Nothing is known yet of a server whose sources were not read; what was known before a reload is kept for it.
         ready = [server for server in self.servers if server.is_ready]
-        self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
-        self._config_changes.log(self.known().changes)
+        self.each(lambda server: self._changes.log_states(server.name, server.engine_states()), ready)
+        self._changes.log_flags(self.known().changes)
 
     def record_history(self) -> None:
         """Keep the present values for the charts, if the last ones are old enough."""
@@ -138,3 +138,25 @@ class Fleet:
         """Close the files and connections of all servers."""
         for server in self.servers:
             server.close()
+
+
+def fleet_document(
+    fleet: Fleet, clock: Clock, hours: Collection[str] | None = None, alerts: Alerts | None = None
+) -> bytes:
+    """
+    Return all servers, with what the last hour of every server was, or of these, and the alerts of a Prometheus.
+
+    Where the servers are not watched now but replayed, it says so, and how fast.
+    """
+    known = {snapshot.name: snapshot for snapshot in fleet.snapshots()}
+    ahead = seconds_ahead(clock)
+
+    def show(server: ServerMonitor) -> msgspec.Raw:
+        with_hour = hours is None or server.name in hours
+        return server_document(known[server.name], server.history if with_hour else None, ahead)
+
+    servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
+    shown = {} if alerts is None else alerts_view(alerts, known, ahead)
+    if clock.replay_speed is not None:
+        shown["replay"] = {"speed": clock.replay_speed}
+    return document(clock.now() + ahead, servers, shown)

@@ -2,13 +2,10 @@
 """
 The thread that follows the kernel's log for errors of GPUs, one for the whole machine.
 
-It runs only where it makes sense: a machine without GPUs starts no journalctl for it. It has no heartbeat that anybody
-checks: nothing else waits for it.
+It runs only where it makes sense: a machine without GPUs starts no journalctl for it. Nothing else waits for it.
 """
 
 from __future__ import annotations
-
-import threading
 
 from collections.abc import Callable, Sequence
 
@@ -59,24 +56,22 @@ class KernelLogThread(ServiceThread):
         readings: Callable[[], tuple[GpuReading, ...]],
         cursor: str | None = None,
     ) -> None:
-        super().__init__(threading.Thread(target=self._run, name="kernel log", daemon=True), clock)
-        self._errors = errors
+        super().__init__("kernel log", clock, errors)
         self._fleet = fleet
         self._readings = readings
         self._known: tuple[GpuReading, ...] = ()
         self._places = GpuPlaces()
-        self._cursor = cursor
-        self._place = NEVER
+        self.cursor = cursor
+        """Where a later run of the daemon resumes."""
+        self._place = self._opened = NEVER
+        """Where the log is to be read, and where it is."""
+        self._source: KernelLog | None = None
         self._xids = XidEvents()
         self._status: KernelLogStatus | None = None
 
-    @property
-    def cursor(self) -> str | None:
-        """Where a later run of the daemon resumes."""
-        return self._cursor
-
-    def follow(self, place: str) -> None:
-        """Read the kernel's log at this place from now on, or none; the first place starts the thread."""
+    def follow(self, config: Config) -> None:
+        """Read the kernel's log from now on where a configuration says, or not; the first place starts the thread."""
+        place = place_of(config)
         if place == self._place:
             return
         self._place = place
@@ -88,23 +83,25 @@ class KernelLogThread(ServiceThread):
         """Return how reading goes, and what was found; `None` while it is not read. Any thread may call it."""
         return self._status
 
-    def _run(self) -> None:
-        place, source = NEVER, None
-        while not self._stop.is_set():
-            self._wake.clear()
-            if place != self._place:
-                if source is not None:
-                    source.close()
-                place = self._place
-                source = None if place == NEVER else kernel_log(place, self._cursor, self._clock.wall)
-            if source is None:
-                self._status = None
-            else:
-                self._poll(place, source)
-            if source is None or not source.has_more:
-                self._clock.wait(self._wake, POLL_SECONDS)
-        if source is not None:
-            source.close()
+    def _turn(self) -> float:
+        if self._opened != self._place:
+            self._close_source()
+            self._opened = self._place
+            if self._opened != NEVER:
+                self._source = kernel_log(self._opened, self.cursor, self._clock.wall)
+        if self._source is None:
+            self._status = None
+            return POLL_SECONDS
+        self._poll(self._opened, self._source)
+        return 0.0 if self._source.has_more else POLL_SECONDS
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _close(self) -> None:
+        self._close_source()
         self._places.close()
 
     def _poll(self, place: str, source: KernelLog) -> None:
@@ -112,7 +109,7 @@ class KernelLogThread(ServiceThread):
         try:
             self._learn_names()
             events = [event for line in source.poll(self._clock.now()) if (event := self._xids.apply(line))]
-            self._cursor = source.cursor
+            self.cursor = source.cursor
             if source.reason == "ok":
                 self._tell_servers(events)
             for event in events:

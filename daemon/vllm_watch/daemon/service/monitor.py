@@ -14,9 +14,9 @@ from vllm_watch.daemon.capacity.ranges import CapacityRange, measured_range
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.service.history import ChartHistory
-from vllm_watch.daemon.service.log_monitor import LogMonitor
-from vllm_watch.daemon.service.source_reports import SourceReports
+from vllm_watch.daemon.service.changes import SourceReports
+from vllm_watch.daemon.service.log_polling import LogMonitor
+from vllm_watch.daemon.service.snapshot_document import ChartHistory
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
 from vllm_watch.daemon.sources.prober import Prober, ProbeTarget
 from vllm_watch.daemon.sources.scraper import Scraper, scrape_target, tls_options
@@ -111,9 +111,6 @@ class ServerMonitor:
         except Exception:
             self._apply_scrape(ScrapeResult(self._clock.now(), 0.0, None, "internal_error"))
             raise  # The thread that called counts and logs it.
-        finally:
-            if self._is_closed:
-                self._scraper.close()  # `close` may have come before the connection was opened.
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once; `None` if there is none to make, or not yet."""
@@ -129,11 +126,7 @@ class ServerMonitor:
             return
         with self._lock:
             model = self._state.start_probe(self._clock.now())
-        try:
-            result = self._prober.probe(model)
-        finally:
-            if self._is_closed:
-                self._prober.close()  # `close` may have come before the connection was opened.
+        result = self._prober.probe(model)
         if self._is_closed:
             return
         with self._lock:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
+import time
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
+from types import FrameType
 
 import structlog
 
@@ -18,20 +21,16 @@ from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.pods import with_pods
 from vllm_watch.daemon.discovery.watcher import ServerWatcher
 from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus
-from vllm_watch.daemon.gpu.reader import GpuReader
-from vllm_watch.daemon.service.alerts_thread import AlertsThread
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.fleet import Fleet
-from vllm_watch.daemon.service.gpu_thread import GpuThread
-from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread, place_of
-from vllm_watch.daemon.service.liveness import Liveness
-from vllm_watch.daemon.service.otlp_thread import OtlpThread
+from vllm_watch.daemon.service.kernel_log_thread import KernelLogThread
+from vllm_watch.daemon.service.otlp import OtlpThread
 from vllm_watch.daemon.service.pods_thread import PodsThread
 from vllm_watch.daemon.service.reloader import Load, Reloader
-from vllm_watch.daemon.service.signals import handle_signals
+from vllm_watch.daemon.service.service_thread import Liveness
 from vllm_watch.daemon.service.systemd import MAX_NAMED, Notifier, status_line
-from vllm_watch.daemon.service.thread_group import ThreadGroup
+from vllm_watch.daemon.service.threads import WatchingThreads
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.web.addresses import address_text
@@ -43,14 +42,17 @@ log = structlog.get_logger("vllm_watch.service")
 TICK_SECONDS = 1.0
 """How often the main thread does what belongs to no source: states, history, checkpoint, status, signs of life."""
 
+FIRST_TICK_SECONDS = 0.1
+"""The same until the daemon is ready, so that systemd hears of it soon."""
+
 SWITCH_SECONDS = 0.001
 """
 How long a thread that computes keeps the interpreter while others want it. A response takes the event loop several
 turns: at Python's 5 ms each, one would wait for 30 ms while another thread writes the series of 200 servers.
 """
 
-FIRST_TICK_SECONDS = 0.1
-"""The same until the daemon is ready, so that systemd hears of it soon."""
+TOGETHER_SECONDS = 0.1
+"""Signals that come within this time are one: ``timeout`` sends its signal to the process, and again to its group."""
 
 
 class Supervisor:
@@ -81,20 +83,30 @@ class Supervisor:
         self.errors = InternalErrors()
         self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
         self.checkpointer = Checkpointer(config, clock)
-        self.threads = ThreadGroup(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
+        self.threads = WatchingThreads(clock, self.errors, follower, offer=self._offer, logs_polled=self._wake_up)
         self.fleet = Fleet(config, clock, self.checkpointer, self.errors)
         self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self.pods = PodsThread(clock, self.errors, changed=self._wake_up)
         self.fleet.is_complete = self.pods.are_watched
-        self.liveness = Liveness((*self.threads.all, self.pods))
-        self.alerts = AlertsThread(clock, self.errors)
-        self.gpus = GpuThread(clock, self.errors, GpuReader, processes=self.threads.processes)
+        self.liveness = Liveness((*self.threads.beating, self.pods))
         self.kernel_log = KernelLogThread(
-            clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
+            clock, self.errors, self.fleet, readings=self.threads.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
-        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
+        self.endpoints = DaemonEndpoints(
+            self.fleet, clock, self.liveness, self._self_status, self.threads.alerts.alerts
+        )
         self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
-        self._web = _web_server(config, self.endpoints, clock, self.errors, self.liveness)
+        self._all_threads = (*self.threads.all, self.pods, self.otlp, self.kernel_log)
+        self._web = WebServer(
+            config.host,
+            config.port,
+            self.endpoints,
+            web_config_file=config.web_config_file,
+            allowed_hosts=config.allowed_hosts,
+            clock=clock,
+            errors=self.errors,
+            heartbeat=self.liveness.web,
+        )
 
     @property
     def port(self) -> int:
@@ -110,13 +122,9 @@ class Supervisor:
             UsageError: The address cannot be listened on.
         """
         self._web.start()
-        self.threads.follow(self.fleet.servers)
-        self.threads.start_discovery()
+        self.threads.gpus.known = self.checkpointer.gpus
+        self._follow()
         self.pods.follow(self.fleet.config.kubernetes)
-        self.alerts.follow(self.fleet.config.prometheus)
-        self.otlp.follow(self.fleet.config.otlp)
-        self.gpus.known = self.checkpointer.gpus
-        self.gpus.follow(self.fleet.config, self.fleet.servers)
         names = [server.name for server in self.fleet.servers]
         address = address_text(self.fleet.config.host, self.port)
         log.info("service.started", version=__version__, address=address, servers=names)
@@ -140,16 +148,16 @@ class Supervisor:
             self.reload()
         self.reloader.apply_offers()
         self._follow_pods()
-        self.fleet.log_state_changes()
+        self.fleet.log_changes()
         self.fleet.record_history()
-        self.kernel_log.follow(place_of(self.fleet.config))  # Each time: a driver may be loaded later.
+        self.kernel_log.follow(self.fleet.config)  # Each time: a driver may be loaded later.
         self._save_positions()
         self._notify()
 
     def reload(self) -> None:
         """Look for servers at once, and read the configuration's files again; a bad one changes nothing."""
-        self.threads.discover_now()
-        self.pods.list_now()
+        self.threads.discovery.turn_now()
+        self.pods.turn_now()
         if not self.reloader.can_reload:
             return
         if self._is_announced:
@@ -173,22 +181,17 @@ class Supervisor:
         """End all threads, save the checkpoint and close everything."""
         self._notifier.stopping()
         self._is_stopping = True
-        self.threads.request_stop()
-        self.pods.request_stop()
-        self.alerts.request_stop()
-        self.otlp.request_stop()
-        self.gpus.request_stop()
-        self.kernel_log.request_stop()
+        for thread in self._all_threads:
+            thread.request_stop()
         self._web.stop()
-        self.threads.join()
-        self.gpus.join()
-        self.kernel_log.join()
+        for thread in self._all_threads:
+            thread.join()
         self._save_positions(force=True)
         self.fleet.close()
         log.info("service.stopped")
 
     def _save_positions(self, *, force: bool = False) -> None:
-        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
+        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.threads.gpus.known
         self.checkpointer.save(self.fleet.logs, self.fleet.known, force=force)
 
     def _watch(self, config: Config) -> None:
@@ -197,10 +200,11 @@ class Supervisor:
         self.pods.watched = self.pods.servers()
         config = with_pods(config, self.pods.watched)
         self.fleet.replace(config)
-        self.threads.follow(self.fleet.servers)
-        self.alerts.follow(config.prometheus)
-        self.otlp.follow(config.otlp)
-        self.gpus.follow(config, self.fleet.servers)
+        self._follow()
+
+    def _follow(self) -> None:
+        self.threads.follow(self.fleet.config, self.fleet.servers)
+        self.otlp.follow(self.fleet.config.otlp)
 
     def _follow_pods(self) -> None:
         """Watch the pods of the last list, where they are others than before."""
@@ -224,11 +228,11 @@ class Supervisor:
             at=self._clock.now(),
             reload=self._reload_status(),
             checkpoint=self.checkpointer.status(),
-            hanging_processes=self.threads.hanging_processes,
+            hanging_processes=self.threads.discovery.hanging_count,
             heartbeats=self.liveness.timestamps(),
             collect_errors=self.fleet.collect_errors(),
             internal_errors=self.errors.counts(),
-            gpus=self.gpus.status(),
+            gpus=self.threads.gpus.status(),
             kernel_log=self.kernel_log.status(),
             otlp=self.otlp.status(),
             pods=self.pods.status(),
@@ -258,21 +262,6 @@ class Supervisor:
         return min(longest, self._notifier.interval or longest)
 
 
-def _web_server(
-    config: Config, endpoints: DaemonEndpoints, clock: Clock, errors: InternalErrors, liveness: Liveness
-) -> WebServer:
-    return WebServer(
-        config.host,
-        config.port,
-        endpoints,
-        web_config_file=config.web_config_file,
-        allowed_hosts=config.allowed_hosts,
-        clock=clock,
-        errors=errors,
-        heartbeat=liveness.web,
-    )
-
-
 def run_service(
     config: Config,
     clock: Clock,
@@ -293,7 +282,8 @@ def run_service(
     sys.setswitchinterval(SWITCH_SECONDS)
     _raise_file_limit()
     supervisor = Supervisor(config, clock, load=load, follower=follower)
-    with handle_signals(supervisor, reloads=load is not None or follower is not None):
+    has_source = load is not None or follower is not None
+    with handle_signals(supervisor.request_stop, supervisor.request_reload if has_source else None):
         supervisor.start()
         try:
             if listening is not None:
@@ -301,6 +291,38 @@ def run_service(
             supervisor.run()
         finally:
             supervisor.stop()
+
+
+@contextmanager
+def handle_signals(request_stop: Callable[[], None], request_reload: Callable[[], None] | None) -> Iterator[None]:
+    """
+    Make SIGTERM and SIGINT request a stop, a later one of them end the process at once, and SIGHUP a reload.
+
+    Where there is nothing to reload, SIGHUP is what a closed terminal sends, and requests a stop too, unless it is
+    ignored (``nohup``). The functions may interrupt anything.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        request_stop()
+        time.sleep(TOGETHER_SECONDS)  # What comes meanwhile runs this once more, inside this call.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
+    handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
+        signal.SIGTERM: stop,
+        signal.SIGINT: stop,
+    }
+    if request_reload is not None:
+        handlers[signal.SIGHUP] = lambda *_: request_reload()
+    elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handlers[signal.SIGHUP] = stop
+    old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # It may have come already, and waited.
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def _raise_file_limit() -> None:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's threads that send out scrapes and probes, and look for servers and their processes.
+The threads that watch servers, and those of them that send out scrapes and probes, and look for servers.
 
-The one that polls the logs is in `vllm_watch.daemon.service.log_thread`.
+The one that polls the logs is in `log_polling`, the one that reads the GPUs in `gpus`, the one that asks a Prometheus
+in `alerts`.
 """
 
 from __future__ import annotations
 
-import heapq
 import threading
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from queue import SimpleQueue
 
 import structlog
@@ -19,6 +19,9 @@ from vllm_watch.daemon.catalog.codes import Part
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.daemon.discovery.watcher import POLL_SECONDS, ServerWatcher
+from vllm_watch.daemon.service.alerts import AlertsThread
+from vllm_watch.daemon.service.gpus import GpuThread
+from vllm_watch.daemon.service.log_polling import LogThread
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
@@ -37,11 +40,53 @@ MAX_WORKERS = 256
 """How many servers may hang at once before they delay another one's scrapes or probes."""
 
 
+class WatchingThreads:
+    """
+    The threads of the daemon, and of `top` without one, that watch servers.
+
+    Args:
+        clock: The time.
+        errors: Counts failures.
+        follower: Looks for servers; without it those are watched that are configured.
+        offer: Takes the configuration that follows from what was found.
+        logs_polled: Called when all logs of a new set were polled once.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        errors: InternalErrors,
+        follower: ServerWatcher | None,
+        *,
+        offer: Callable[[Config], None],
+        logs_polled: Callable[[], None] = lambda: None,
+    ) -> None:
+        processes = WatchedProcesses()
+        self.tail = LogThread(clock, errors, logs_polled)
+        self.scrapes = ScrapeThread(clock, errors)
+        self.probes = ProbeThread(clock, errors)
+        self.discovery = DiscoveryThread(clock, errors, processes, follower, offer)
+        self.alerts = AlertsThread(clock, errors)
+        self.gpus = GpuThread(clock, errors, processes=processes)
+        self.beating = (self.tail, self.scrapes, self.probes, self.discovery)
+        """Those whose heartbeat is shown."""
+        self.all: tuple[ServiceThread, ...] = (*self.beating, self.alerts, self.gpus)
+
+    def follow(self, config: Config, servers: Sequence[ServerMonitor]) -> None:
+        """Watch the servers of a configuration from now on; a thread starts when there is work for it."""
+        self.tail.follow([server.log for server in servers if server.log is not None])
+        self.scrapes.follow(servers)
+        self.probes.follow(servers)
+        self.discovery.follow(servers)
+        self.alerts.follow(config.prometheus)
+        self.gpus.follow(config, servers)
+
+
 class DiscoveryThread(ServiceThread):
     """
     Looks for servers and for the processes of those that are watched, again and again.
 
-    It is a thread of its own, since reading one process's entry in /proc can hang.
+    Nobody waits for its end: reading one process's entry in /proc can hang.
 
     Args:
         clock: The time.
@@ -51,6 +96,8 @@ class DiscoveryThread(ServiceThread):
         offer: Takes the configuration that follows from what was found.
     """
 
+    is_awaited = False
+
     def __init__(
         self,
         clock: Clock,
@@ -59,13 +106,11 @@ class DiscoveryThread(ServiceThread):
         follower: ServerWatcher | None,
         offer: Callable[[Config], None],
     ) -> None:
-        super().__init__(threading.Thread(target=self._run, name="discovery", daemon=True), clock)
-        self._errors = errors
+        super().__init__("discovery", clock, errors)
         self._processes = processes
         self._follower = follower
         self._offer = offer
         self._servers: tuple[ServerMonitor, ...] = ()
-        self._is_asked = False
 
     @property
     def hanging_count(self) -> int | None:
@@ -77,31 +122,19 @@ class DiscoveryThread(ServiceThread):
         self._servers = tuple(servers)
         self._wake.set()
         here = this_machine()
-        if any(here.may_run(server.config) for server in servers):
+        if self._follower is not None or any(here.may_run(server.config) for server in servers):
             self.start()
 
-    def poll_now(self) -> None:
-        """Poll at once, also the servers that are known already."""
-        self._is_asked = True
-        self._wake.set()
-
-    def join(self) -> None:
-        """Return at once: a process that hangs must not delay the daemon's end."""
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            is_asked, self._is_asked = self._is_asked, False
-            try:
-                if self._follower is not None:
-                    self._offer(self._follower.poll(fully=is_asked))
-                self._find_processes(anew=is_asked)
-            except Exception:  # Untrusted processes must not be able to end discovery.
-                log.exception("discovery.failed")
-                self._errors.count("discovery")
-            self.heartbeat.beat()
-            if not self._stop.is_set():
-                self._clock.wait(self._wake, POLL_SECONDS)
+    def _turn(self) -> float:
+        is_asked = self._take_asked()  # Then also the servers that are known already are looked at.
+        try:
+            if self._follower is not None:
+                self._offer(self._follower.poll(fully=is_asked))
+            self._find_processes(anew=is_asked)
+        except Exception:  # Untrusted processes must not be able to end discovery.
+            log.exception("discovery.failed")
+            self._errors.count("discovery")
+        return POLL_SECONDS
 
     def _find_processes(self, *, anew: bool) -> None:
         """Tell each server which process it is; one that was started since the last look, soon."""
@@ -114,38 +147,31 @@ class DiscoveryThread(ServiceThread):
 
 
 class _Dispatcher(ServiceThread):
-    """A thread that sends out what is due for its servers, each in a thread of its own."""
+    """
+    A thread that sends out what is due for its servers, each in a thread of its own.
+
+    At its end nothing more is sent out; what is under way ends when its server is closed.
+    """
 
     def __init__(
         self, clock: Clock, errors: InternalErrors, name: str, what: Part, work: Callable[[ServerMonitor], None]
     ) -> None:
-        super().__init__(threading.Thread(target=self._run, name=name, daemon=True), clock)
+        super().__init__(name, clock, errors)
         self._servers: tuple[ServerMonitor, ...] = ()
         self._workers = _Workers(what, work, errors)
 
-    def join(self) -> None:
-        """Wait until nothing more is sent out; what is under way ends when its server is closed."""
-        super().join()
-        self._workers.end()
-
-    def _dispatch_for(self, servers: Iterable[ServerMonitor]) -> None:
-        """Send out what is due for these servers from now on; the first one starts the thread."""
-        self._servers = tuple(servers)
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Send out what is due for these servers from now on; the first one that it has work for starts the thread."""
+        self._servers = tuple(filter(self._has_work, servers))
         self._wake.set()
         if self._servers:
             self.start()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            self.heartbeat.beat()
-            pause = self._send_due(self._clock.now())
-            if not self._stop.is_set():
-                self._clock.wait(self._wake, min(IDLE_SECONDS, pause))
-
-    def _send_due(self, now: float) -> float:
-        """Send out what is due; return the seconds until something else may be."""
+    def _has_work(self, server: ServerMonitor) -> bool:
         raise NotImplementedError
+
+    def _close(self) -> None:
+        self._workers.end()
 
 
 class ScrapeThread(_Dispatcher):
@@ -157,43 +183,35 @@ class ScrapeThread(_Dispatcher):
 
     def __init__(self, clock: Clock, errors: InternalErrors) -> None:
         super().__init__(clock, errors, "scrapes", "scrape", lambda server: server.scrape())
-        self._scheduled: tuple[ServerMonitor, ...] = ()
-        self._turns: list[tuple[float, int, ServerMonitor]] = []
-        """A heap: when each of these servers is due, its place among them, and the server."""
+        self._due: dict[ServerMonitor, float] = {}
 
-    def follow(self, servers: Sequence[ServerMonitor]) -> None:
-        """Scrape these servers from now on, as far as they have /metrics."""
-        self._dispatch_for(server for server in servers if server.interval is not None)
+    def _has_work(self, server: ServerMonitor) -> bool:
+        return server.interval is not None
 
-    def _send_due(self, now: float) -> float:
-        if self._servers is not self._scheduled:
-            self._schedule(self._servers, now)
-        turns = self._turns
-        while turns and turns[0][0] <= now:
-            due, place, server = turns[0]
-            self._workers.send(server, server)
-            interval = _interval(server)
-            # Missed scrapes are not made up for, and the distance from other servers' is kept.
-            heapq.heapreplace(turns, (due + interval * (1 + (now - due) // interval), place, server))
-        return turns[0][0] - now if turns else IDLE_SECONDS
+    def _turn(self) -> float:
+        now = self._clock.now()
+        self._schedule(self._servers, now)
+        for server, due in self._due.items():
+            if due <= now:
+                self._workers.send(server, server)
+                # Missed scrapes are not made up for, and the distance from other servers' is kept.
+                interval = _interval(server)
+                self._due[server] = due + interval * (1 + (now - due) // interval)
+        return min([IDLE_SECONDS, *(due - now for due in self._due.values())])
 
-    def _schedule(self, servers: tuple[ServerMonitor, ...], now: float) -> None:
+    def _schedule(self, servers: Sequence[ServerMonitor], now: float) -> None:
         """Take over these servers: those that are known keep their turns."""
-        known = {server: due for due, _, server in self._turns}
-        new = [server for server in servers if server not in known]
-        first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
-        due = {**first, **known}
-        self._scheduled = servers
-        self._turns = [(due[server], place, server) for place, server in enumerate(servers)]
-        heapq.heapify(self._turns)
+        new = [server for server in servers if server not in self._due]
+        first = {
+            server: now + number * min(SPACING_SECONDS, _interval(server) / len(new))
+            for number, server in enumerate(new)
+        }
+        due = {**first, **self._due}
+        self._due = {server: due[server] for server in servers}
 
 
 def _interval(server: ServerMonitor) -> float:
     return server.interval or IDLE_SECONDS
-
-
-def _spacing(server: ServerMonitor, servers: int) -> float:
-    return min(SPACING_SECONDS, _interval(server) / servers)
 
 
 class ProbeThread(_Dispatcher):
@@ -206,11 +224,11 @@ class ProbeThread(_Dispatcher):
     def __init__(self, clock: Clock, errors: InternalErrors) -> None:
         super().__init__(clock, errors, "probes", "probe", lambda server: server.probe())
 
-    def follow(self, servers: Sequence[ServerMonitor]) -> None:
-        """Probe these servers from now on, as far as that is configured."""
-        self._dispatch_for(server for server in servers if server.has_probe)
+    def _has_work(self, server: ServerMonitor) -> bool:
+        return server.has_probe
 
-    def _send_due(self, now: float) -> float:
+    def _turn(self) -> float:
+        now = self._clock.now()
         for server in self._servers:
             due = server.next_probe(now)
             if due is not None and due <= now:
@@ -227,8 +245,8 @@ class _Workers:
 
     def __init__(self, what: Part, work: Callable[[ServerMonitor], None], errors: InternalErrors) -> None:
         self._what: Part = what
-        self._errors = errors
         self._failure = f"{what}.failed"
+        self._errors = errors
         self._do = work
         self._waiting: SimpleQueue[tuple[Hashable, ServerMonitor] | None] = SimpleQueue()
         self._busy: set[Hashable] = set()

@@ -6,7 +6,7 @@ What is known of each server, and the last change of its flags, is kept with tha
 which GPUs its processes were on: one that is lost shows no process any more.
 This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
 the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
-reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
+reason, and logs are then read as on a first start. Where reading resumes is in `file_follower`.
 """
 
 from __future__ import annotations

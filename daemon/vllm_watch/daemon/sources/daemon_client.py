@@ -46,13 +46,8 @@ class DaemonClient:
     """
     Asks one vllm-watch, one request after the other.
 
-    Args:
-        target: Which one.
-        limits: How much is waited for.
-
-    Raises:
-        DaemonError: Of each method: it cannot be reached, or answers something else. What
-            stays so is a `WrongDaemonError`.
+    Each method raises a `DaemonError` if it cannot be reached, or answers something else; what stays so is a
+    `WrongDaemonError`.
     """
 
     def __init__(self, target: DaemonTarget, limits: HttpLimits = LIMITS) -> None:

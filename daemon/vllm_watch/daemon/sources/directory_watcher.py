@@ -98,10 +98,7 @@ class DirectoryWatcher:
     Sets an event whenever a followed log may have changed.
 
     If that is impossible (no watches left, no such folder) it logs that once; `covers` tells whether it is possible.
-
-    Args:
-        wake: The event.
-        clock: Returns the time in seconds; for trying again after a failure.
+    The clock is for trying again after a failure.
     """
 
     def __init__(self, wake: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:

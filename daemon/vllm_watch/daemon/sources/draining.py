@@ -29,12 +29,7 @@ class _DrainingFile:
 
 
 class DrainingFiles:
-    """
-    Reads what is still written to files that have a successor, and closes those that nobody writes to any more.
-
-    Args:
-        counts: Counts what is read and lost.
-    """
+    """Reads what is still written to files that have a successor; closes those that nobody writes to any more."""
 
     def __init__(self, counts: ReadCounts) -> None:
         self._counts = counts
@@ -62,10 +57,8 @@ class DrainingFiles:
         """
         Read a piece of each file that has grown.
 
-        Args:
-            now: The time.
-            is_successor_empty: Whether only the path's present file comes after the newest one, and is empty: the
-                writer is then silent or has not opened it yet.
+        If only the path's present file comes after the newest one, and is empty, the writer is silent or has not opened
+        it yet.
         """
         batches: list[LogBatch] = []
         for file in list(self._files):
@@ -82,7 +75,7 @@ class DrainingFiles:
             if data:
                 file.grown_at = now
                 batch = file.reader.read(file.log.framer.feed(data), ArrivalTimes(now))
-                self._counts.add_read(batch, len(data))
+                self._counts.add(lines=batch.lines, size=len(data))
                 batches.append(batch)
             elif now - file.grown_at >= ROTATE_WAIT and not (is_successor_empty and self._may_be_written(file)):
                 self._close(file)

@@ -37,11 +37,6 @@ class FileFollower:
     """
     Follows one path whose file is there. Raises `OSError` if that cannot be opened.
 
-    Args:
-        path: The path.
-        counts: Counts for all paths of a server.
-        reader: Reads the lines of its files.
-
     Attributes:
         read_until: A moment, in seconds since the epoch, before which all that was written had been read; the caller
             sets it.
@@ -101,11 +96,8 @@ class FileFollower:
         """
         Read what happened before the first poll. Raises `OSError`; then nothing more can be done than to close.
 
-        Args:
-            point: Where reading stopped the last time; without it only the server's start and its last lines are read.
-            now: The time: nothing was written after it, whatever the files' times are.
-            max_search: Bytes that are searched for the server's start.
-            since: When the server was watched already: without a point, a later start and what follows is for `poll`.
+        `point` is where reading stopped the last time; without it only the server's start and its last lines are read.
+        If the server was watched already `since` a moment, a later start and what follows is for `poll` then.
         """
         if point is not None:
             batches = self._resume(point, now, max_search)
@@ -141,13 +133,7 @@ class FileFollower:
         return self._unseen_since is not None and now - max(self._unseen_since, self._grown_at) >= ROTATE_WAIT
 
     def is_idle(self, now: float, state: FileState) -> bool:
-        """
-        Tell whether the file need not be open: all of it was read, to the end of a line, and nothing came for a while.
-
-        Args:
-            now: The time.
-            state: The state of the path's file before the last poll.
-        """
+        """Tell whether the file, of this state before the last poll, is read to a line's end and quiet for a while."""
         return (
             self.has_read_all
             and [log.file_id for log in self.logs] == [state.file_id]
@@ -271,7 +257,7 @@ class FileFollower:
         while reads and self._files[0] is log and (data := log.read()):
             reads -= 1
             batch = self._reader.read(log.framer.feed(data), log.times(now))
-            self._counts.add_read(batch, len(data))
+            self._counts.add(lines=batch.lines, size=len(data))
             batches.append(batch._replace(is_after_gap=True) if self._is_after_gap else batch)
             self._is_after_gap = False
             if len(data) < READ_SIZE and log is self.present:

@@ -31,7 +31,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from vllm_watch import __version__
 from vllm_watch.daemon.catalog.reasons import MetricsReason, ProbeReason
-from vllm_watch.daemon.support.errors import causes_of
+from vllm_watch.daemon.support.errors import reason_by_cause
 
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ class HttpClient:
                     yield
                     is_good = True
                 except (http.client.HTTPException, OSError, ValueError) as error:
-                    raise RequestError("timeout" if self._deadline.is_over else _reason(error)) from None
+                    raise RequestError(
+                        "timeout" if self._deadline.is_over else reason_by_cause(error, _CAUSES) or "unreachable"
+                    ) from None
                 except RequestError as error:
                     raise RequestError("timeout" if self._deadline.is_over else error.reason) from None
                 finally:
@@ -167,6 +169,14 @@ class HttpClient:
             self._running.release()
 
 
+def check_answer(response: requests.Response, reasons: Mapping[int, RequestReason]) -> None:
+    """Raise `RequestError` if an answer is not what was asked for, by its status, or is compressed."""
+    status = response.status_code
+    if status != requests.codes.ok:
+        raise RequestError("redirect" if 300 <= status < 400 else reasons.get(status, "http_error"))
+    refuse_encoded(response)
+
+
 def refuse_encoded(response: requests.Response) -> None:
     """Raise `RequestError` if a body is compressed: that was not asked for, and it could be of any size."""
     codings = response.headers.get("Content-Encoding", "").split(",")
@@ -190,7 +200,7 @@ def body_pieces(response: requests.Response, size: int, limit: int) -> Iterator[
                 raise RequestError("too_large")
             yield piece
     except (http.client.HTTPException, OSError) as error:
-        raise RequestError("timeout" if _is_caused_by(error, (TimeoutError,)) else "incomplete") from None
+        raise RequestError(reason_by_cause(error, [((TimeoutError,), "timeout")]) or "incomplete") from None
     if raw.length:  # http.client tells of a chunk that is missing, and not of an end that came too early.
         raise RequestError("incomplete")
 
@@ -339,15 +349,3 @@ def _tls_context(tls: TlsOptions) -> ssl.SSLContext:
     except OSError as error:
         raise ssl.SSLError("a file for TLS cannot be read") from error
     return context
-
-
-def _reason(error: BaseException) -> RequestReason:
-    """Return why no answer came."""
-    for types, reason in _CAUSES:
-        if _is_caused_by(error, types):
-            return reason
-    return "unreachable"
-
-
-def _is_caused_by(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
-    return any(isinstance(cause, types) for cause in causes_of(error))

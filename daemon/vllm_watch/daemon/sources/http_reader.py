@@ -32,14 +32,7 @@ _SENTENCES: Mapping[str, str] = {
 
 
 class HttpLimits(NamedTuple):
-    """
-    How much is waited for.
-
-    Args:
-        timeout: Seconds for one whole answer.
-        mebibytes: The longest answer.
-        too_large: What to do about one that is longer.
-    """
+    """How much is waited for: seconds, the longest answer, and what to do about one that is longer."""
 
     timeout: float = 60.0
     mebibytes: int = 64
@@ -51,15 +44,7 @@ LIMITS = HttpLimits()
 
 
 class HttpReader:
-    """
-    Reads from one server.
-
-    Args:
-        url: Where it is, with its path if it is served below one.
-        authorization: The header of that name, if it wants one.
-        tls: Whom to trust instead of the usual authorities, and what to present.
-        limits: How much is waited for.
-    """
+    """Reads from one server below a URL; `authorization` is the header of that name, if it wants one."""
 
     def __init__(
         self,

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Turns what journalctl prints into batches of messages, and keeps the cursor at which a later run resumes.
+Reads what journalctl prints: entries, the lines that a service printed in them, and where a later run resumes.
 
-This module handles the journal's backlog (entries from before journalctl was started have the journal's times) and
-output that is not an entry. A later run resumes only where no line and no record is unfinished: the text that continues
-one is untrusted.
+This module handles the journal's backlog (entries from before journalctl was started have the journal's times), output
+that is no entry, and cut lines. A later run resumes only where no line and no record is unfinished: the text that
+continues one is untrusted. The journal cuts what a service prints into entries, and where it cuts inside a line
+(after LineMax, 48 KiB by default, at a NUL, or when the process changes) the pieces cannot be joined again: entries of
+other processes are between them. All pieces of such a line are dropped and counted, because what follows a cut is
+untrusted text.
 """
 
 from __future__ import annotations
@@ -15,20 +18,159 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
+from vllm_watch.daemon.reading.framing import KEPT, MAX_LINE, shortened
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.sources.journal_entries import CutLines, JournalEntry, parse_entry
+
+
+FIELDS = "MESSAGE,_LINE_BREAK,_STREAM_ID"
+"""The fields that journalctl is asked for; it always adds the cursor and the time."""
+
+KERNEL_FIELDS = "MESSAGE,_TRANSPORT,SYSLOG_FACILITY"
+"""The same for the kernel's own messages: they have no streams, and the last two tell them from others."""
+
+MAX_CUT_STREAMS = 64
+MAX_SURE_STREAMS = 1024
+
+_END_OF_STREAM = "eof"
+_OF_KERNEL = ("kernel", "0")
+
+
+class _RawEntry(msgspec.Struct, frozen=True):
+    """An entry as ``journalctl -o json`` prints it: a message that is not printable UTF-8 is a list of numbers."""
+
+    cursor: str = msgspec.field(name="__CURSOR")
+    written: str = msgspec.field(name="__REALTIME_TIMESTAMP")
+    message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
+    line_break: str | None = msgspec.field(default=None, name="_LINE_BREAK")
+    stream: str = msgspec.field(default="", name="_STREAM_ID")
+    transport: str = msgspec.field(default="", name="_TRANSPORT")
+    facility: str = msgspec.field(default="", name="SYSLOG_FACILITY")
+
+
+_decode = msgspec.json.Decoder(_RawEntry).decode
+
+
+class JournalEntry(NamedTuple):
+    """
+    An entry.
+
+    Attributes:
+        cursor: Its place in the journal.
+        written: When, in seconds since the epoch.
+        message: What the service printed.
+        is_cut: Whether the message ends inside a line.
+        is_last: Whether the stream ended there.
+        stream: Which of the service's streams printed it; empty if the journal did not get it from a stream.
+        is_kernel: Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`. Programs that may write
+            to /dev/kmsg have another facility, all others another transport.
+    """
+
+    cursor: str
+    written: float
+    message: bytes
+    is_cut: bool
+    is_last: bool
+    stream: str
+    is_kernel: bool = False
+
+
+def parse_entry(line: bytes) -> JournalEntry | None:
+    """Read a line of journalctl's output, or return `None` if it is no entry."""
+    try:
+        raw = _decode(line)
+        message = _message(raw.message)
+        written = int(raw.written) / 1e6
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, OverflowError, RecursionError):
+        return None
+    if not raw.cursor or "\0" in raw.cursor:  # It becomes an argument.
+        return None
+    is_cut, is_last = raw.line_break is not None, raw.line_break == _END_OF_STREAM
+    is_kernel = (raw.transport, raw.facility) == _OF_KERNEL
+    return JournalEntry(raw.cursor, written, message, is_cut, is_last, raw.stream, is_kernel)
+
+
+class CutLines:
+    """
+    Makes lines of entries, and drops the pieces of lines that were cut.
+
+    Attributes:
+        skipped_bytes: Bytes of messages that were dropped.
+        long_lines: Lines that were dropped.
+        nul_bytes: NUL bytes that were removed.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_bytes = self.long_lines = self.nul_bytes = 0
+        self._cut_streams: dict[str, bytes] = {}
+        """Streams in the middle of a line that was cut, and the first bytes of that line."""
+        self._sure_streams: set[str] | None = None
+        """After output that is no entry: the streams that reached a line's end since."""
+
+    @property
+    def cut_streams(self) -> int:
+        """How many streams are in the middle of a line that was cut."""
+        return len(self._cut_streams)
+
+    def forget(self) -> None:
+        """Continue elsewhere in the journal, where nothing is known to be cut."""
+        self._cut_streams.clear()
+        self._sure_streams = None
+
+    def forget_counts(self) -> None:
+        """Count from zero."""
+        self.skipped_bytes = self.long_lines = self.nul_bytes = 0
+
+    def lose_place(self) -> None:
+        """Continue after output that is no entry: a line may have been cut in it."""
+        self._sure_streams = set()
+
+    def line(self, entry: JournalEntry) -> bytes | None:
+        """Return the line that an entry holds or completes, `shortened` if it was cut; of a piece of one nothing."""
+        first_bytes = self._cut_streams.pop(entry.stream, None)
+        if first_bytes is None and not self._starts_line(entry.stream):
+            first_bytes = b""
+        if first_bytes is None and not entry.is_cut and len(entry.message) <= MAX_LINE:
+            return self._first_line(entry.message)
+        self.skipped_bytes += len(entry.message)
+        self.long_lines += first_bytes is None
+        if first_bytes is None:
+            first_bytes = entry.message[:KEPT].replace(b"\0", b"")
+        if not entry.is_cut:
+            return shortened(first_bytes, ends_open=entry.message.endswith(b"\r"))
+        if not entry.is_last:
+            self._cut_streams[entry.stream] = first_bytes
+            while len(self._cut_streams) > MAX_CUT_STREAMS:
+                del self._cut_streams[next(iter(self._cut_streams))]  # The oldest has ended.
+        return None
+
+    def _starts_line(self, stream: str) -> bool:
+        """Tell whether an entry of a stream starts a line, as far as is known: only streams are cut."""
+        if self._sure_streams is None or not stream or stream in self._sure_streams:
+            return True
+        self._sure_streams.add(stream)
+        if len(self._sure_streams) > MAX_SURE_STREAMS:
+            self._sure_streams = None
+        return False
+
+    def _first_line(self, message: bytes) -> bytes:
+        r"""Remove NULs, and what follows a ``\n``: that is the text of one record and no line of its own."""
+        self.nul_bytes += message.count(b"\0")
+        line, end, rest = message.replace(b"\0", b"").partition(b"\n")
+        self.skipped_bytes += len(rest)
+        return line.removesuffix(b"\r") if end else line
+
+
+def _message(message: str | list[int] | None) -> bytes:
+    if isinstance(message, str):
+        return message.encode("utf-8", "backslashreplace")
+    return bytes(message or ())
 
 
 MAX_REPEATED = 1000
 """Entries that a later run may read again; a line or record that stays open for longer is not waited for."""
-
-
-class _Line(NamedTuple):
-    """A line of journalctl's output: an entry, or nothing that can be read."""
-
-    entry: JournalEntry | None
-    size: int
 
 
 class Moment(NamedTuple):
@@ -72,7 +214,6 @@ class JournalReader:
 
     Args:
         cursor: The entry after which reading starts, from an earlier run of the daemon, if there was one.
-        make_reader: Returns a reader of the lines.
 
     Attributes:
         cursor: Where a later run of the daemon resumes: the last entry that was read after which nothing was open.
@@ -109,11 +250,8 @@ class JournalReader:
         """
         Return the messages in lines of journalctl's output that end at the cursor; nothing is counted.
 
-        Args:
-            lines: The lines, the oldest first.
-            now: The time.
-            ahead: By how many seconds the wall clock is ahead of that of `now`.
-            is_cut: Whether there may be lines before them: the first one may continue a record.
+        `ahead` is by how many seconds the wall clock is ahead of that of `now`. If the lines are cut, there may be some
+        before them, and the first one may continue a record.
         """
         past = JournalReader(make_reader=self._make_reader)
         past.backlog = Backlog(math.inf, ahead, is_history=True)
@@ -133,23 +271,23 @@ class JournalReader:
     def read(self, lines: Iterable[bytes], now: float) -> list[LogBatch]:
         """Return the messages in lines of journalctl's output that arrive now."""
         batches = []
-        parsed = (_Line(parse_entry(line), len(line)) for line in lines)
-        for moment, group in itertools.groupby(parsed, lambda line: self._moment(line, now)):
+        parsed = ((parse_entry(line), len(line)) for line in lines)
+        for moment, group in itertools.groupby(parsed, lambda each: self._moment(each[0], now)):
             if moment is None:
-                self._lose_place(group)
+                self._lose_place(sum(size for _, size in group))
                 continue
-            entries = [line.entry for line in group if line.entry is not None]
+            entries = [entry for entry, _ in group if entry is not None]
             texts = [text for entry in entries if (text := self.cut_lines.line(entry)) is not None]
             batches.append(self._read_texts(texts, moment))
             self._note_cursor(entries)
         return batches
 
-    def _moment(self, line: _Line, now: float) -> Moment | None:
-        return None if line.entry is None else self.backlog.moment(line.entry.written, now)
+    def _moment(self, entry: JournalEntry | None, now: float) -> Moment | None:
+        return None if entry is None else self.backlog.moment(entry.written, now)
 
-    def _lose_place(self, lines: Iterable[_Line]) -> None:
+    def _lose_place(self, size: int) -> None:
         """Skip output that is no entry: a line may have been cut in it, or a record opened."""
-        self.skipped_bytes += sum(line.size for line in lines)
+        self.skipped_bytes += size
         self._log_reader.lose_place()
         self.cut_lines.lose_place()
         self._is_after_gap = True

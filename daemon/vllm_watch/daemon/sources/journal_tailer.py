@@ -13,8 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.sources.journal_entries import FIELDS
-from vllm_watch.daemon.sources.journal_reader import JournalReader
+from vllm_watch.daemon.sources.journal_reader import FIELDS, JournalReader
 from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, HistoryRun, JournalFollower
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
@@ -28,10 +27,8 @@ class JournalTailer:
         cursor: Where to resume, from an earlier run; the last lines up to there, or of all without it, are history.
         command: How journalctl is called, before its options.
         wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
-        make_reader: Returns a reader of the lines.
 
     Attributes:
-        unit: The unit's name.
         has_lost_place: Whether the journal does not know the cursor of the earlier run.
     """
 
@@ -74,7 +71,7 @@ class JournalTailer:
     def poll(self, now: float) -> list[LogBatch]:
         """Read what came since the last poll, without waiting; start the child if it is due."""
         history = self._poll_history(now)
-        if self._is_due(now):
+        if self._history_run is None and self._journal.is_due(now):
             self._start(now)
         lines = self._journal.take()
         if lines is None:
@@ -110,10 +107,6 @@ class JournalTailer:
             self._history_run = None
         self._journal.close()
 
-    def _is_due(self, now: float) -> bool:
-        """Tell whether journalctl is to be started."""
-        return self._history_run is None and self._journal.is_due(now)
-
     def _poll_history(self, now: float) -> list[LogBatch]:
         """
         Read the last lines up to the cursor, without waiting; start the run that prints them if it is due.
@@ -135,13 +128,12 @@ class JournalTailer:
     def _start_history(self, now: float) -> None:
         """Start the run that prints history, if it is due; if that fails, the child that is started next says why."""
         cursor = self._reader.read_to
-        if cursor is not None and cursor == self._history_end and self._is_due(now):
+        if cursor is not None and cursor == self._history_end and self._journal.is_due(now):
             options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
             with contextlib.suppress(OSError):
                 self._history_run = HistoryRun(self._arguments(*options), now)
 
     def _start(self, now: float) -> None:
-        """Start the child."""
         read_to = self._reader.read_to
         self._reader.start_run(now, ahead=self._wall(now) - now)
         # Without --no-tail, --follow shows the last ten lines only.

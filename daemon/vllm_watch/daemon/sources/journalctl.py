@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vllm_watch.daemon.reading.framing import LineFramer
-from vllm_watch.daemon.support.restart_delay import RestartDelay
+from vllm_watch.daemon.support.clock import RestartDelay
 
 
 QUEUE_SIZE = 4 * 1024 * 1024
@@ -48,11 +48,7 @@ class Journalctl:
     """
     A running journalctl, and the thread that reads what it prints. Raises `OSError` if it cannot be started.
 
-    Args:
-        arguments: The whole command.
-
-    Attributes:
-        pending: Bytes that wait to be read.
+    `pending` are the bytes that wait to be read.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -168,6 +164,7 @@ class JournalFollower:
         reason: ``ok``, or why there are no lines.
         has_more: Whether the last `take` found as many lines as may wait: the child has more.
         has_bad_cursor: Whether the last run ended because it did not know the cursor that it was given.
+        is_settled: Whether it has been silent for so long that it has printed all that there was.
     """
 
     def __init__(self, reason: JournalReason) -> None:
@@ -176,7 +173,8 @@ class JournalFollower:
         self._child: Journalctl | None = None
         self._restart_delay = RestartDelay()
         self._started_at = float("-inf")
-        self._is_cold = self._is_settled = self._is_silent = self._is_over = False
+        self._is_cold = self._is_silent = self._is_over = False
+        self.is_settled = False
         self._long_lines = 0
         """Lines that earlier children dropped for their length."""
 
@@ -184,11 +182,6 @@ class JournalFollower:
     def is_running(self) -> bool:
         """Whether there is a journalctl; it may have ended since the last `judge`."""
         return self._child is not None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it has been silent for so long that it has printed all that there was."""
-        return self._is_settled
 
     @property
     def pending(self) -> int | None:
@@ -205,16 +198,9 @@ class JournalFollower:
         return self._child is None and self._restart_delay.is_over(now)
 
     def start(self, arguments: Sequence[str], now: float, *, is_cold: bool) -> None:
-        """
-        Start it; if that fails, note why.
-
-        Args:
-            arguments: The whole command.
-            now: The time.
-            is_cold: Whether it prints what there is at all, and not only what comes after a cursor.
-        """
+        """Start it; if that fails, note why. `is_cold`: it prints what there is, not only what follows a cursor."""
         self._is_cold = is_cold
-        self._is_settled = self.has_bad_cursor = False
+        self.is_settled = self.has_bad_cursor = False
         self._started_at = now
         try:
             self._child = Journalctl(arguments)
@@ -240,22 +226,18 @@ class JournalFollower:
         """
         Take a child for working once it has printed entries, or nothing for a while; until then name its failure.
 
-        Call it after each `take`.
-
-        Args:
-            now: The time.
-            has_read: Whether this run has printed an entry.
+        Call it after each `take`; `has_read` tells whether this run has printed an entry.
         """
         child = self._child
         if child is None:
             return
-        self._is_settled = self._is_silent and now - self._started_at >= SETTLED_AFTER
+        self.is_settled = self._is_silent and now - self._started_at >= SETTLED_AFTER
         if has_read:
             self.reason = "ok"
             self._restart_delay.reset()
         elif child.lacks_permission:
             self.reason = "permission_denied"
-        elif self._is_settled and not child.is_over:
+        elif self.is_settled and not child.is_over:
             # After a cursor it is the log that is silent; without one there is no line at all.
             self.reason = "no_entries" if self._is_cold else "ok"
             self._restart_delay.reset()
@@ -281,12 +263,7 @@ class HistoryRun:
     """
     A run of journalctl that prints entries, the newest one first, and ends. Raises `OSError` if it cannot be started.
 
-    Args:
-        arguments: The whole command.
-        now: The time.
-
-    Attributes:
-        is_cut: Whether there may be entries before those that were printed.
+    `is_cut` tells whether there may be entries before those that were printed.
     """
 
     def __init__(self, arguments: Sequence[str], now: float) -> None:

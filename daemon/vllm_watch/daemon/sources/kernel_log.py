@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
-from vllm_watch.daemon.sources.journal_entries import KERNEL_FIELDS, JournalEntry, parse_entry
-from vllm_watch.daemon.sources.journal_reader import Backlog
+from vllm_watch.daemon.sources.journal_reader import KERNEL_FIELDS, Backlog, JournalEntry, parse_entry
 from vllm_watch.daemon.sources.journalctl import JournalFollower
 from vllm_watch.daemon.state.xid_events import KernelLine
-from vllm_watch.daemon.support.restart_delay import RestartDelay
+from vllm_watch.daemon.support.clock import RestartDelay
 
 
 JOURNAL, NEVER = "journal", "never"
@@ -56,10 +55,8 @@ class KernelJournal:
     """
     Follows the kernel's messages in systemd's journal, from the machine's boot on.
 
-    Args:
-        cursor: The last entry that an earlier run of the daemon has read: what follows it counts.
-        command: How journalctl is called, before its options.
-        wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
+    What follows the cursor, the last entry that an earlier run of the daemon has read, counts. Entries bear the times
+    of the wall clock.
     """
 
     def __init__(
@@ -149,13 +146,7 @@ class KernelJournal:
 
 
 class Boot(NamedTuple):
-    """
-    The machine's present boot.
-
-    Args:
-        name: Its id; empty if it is not known.
-        uptime: Returns the seconds since then, as the kernel counts them.
-    """
+    """The machine's present boot: its id, empty if it is not known, and the kernel's seconds since then."""
 
     name: str
     uptime: Callable[[], float]
@@ -174,12 +165,8 @@ class Kmsg:
     """
     Reads the records of the kernel's ring buffer, from the oldest that it has.
 
-    Args:
-        path: The device.
-        cursor: The last record that an earlier run of the daemon has read, if the machine was not booted since.
-        wall: Returns the wall clock's time at a moment of `poll`.
-        boot: The machine's present boot.
-        read: Reads once from a file descriptor.
+    The cursor is the last record that an earlier run of the daemon has read; it counts if the machine was not booted
+    since.
     """
 
     def __init__(
@@ -293,14 +280,7 @@ KernelLog = KernelJournal | Kmsg
 
 
 def kernel_log(place: str, cursor: str | None, wall: Callable[[float], float]) -> KernelLog:
-    """
-    Return what reads the kernel's log.
-
-    Args:
-        place: `JOURNAL`, or a path such as ``/dev/kmsg``.
-        cursor: Where an earlier run of the daemon has stopped.
-        wall: Returns the wall clock's time at a moment of `poll`.
-    """
+    """Return what reads the kernel's log in a place: `JOURNAL`, or a path such as ``/dev/kmsg``."""
     if place == JOURNAL:
         return KernelJournal(cursor=cursor, wall=wall)
     return Kmsg(place, cursor=cursor, wall=wall, boot=this_boot())

@@ -18,7 +18,6 @@ import zlib
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.framing import LineReader
-from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes, PrintedTimes
 from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, FilePosition
 from vllm_watch.daemon.sources.rewrite_check import RewriteCheck, last_bytes
@@ -245,10 +244,6 @@ class ReadCounts:
         if any(numbers.values()):
             total = self.total._asdict()
             self.total = self.total._replace(**{name: total[name] + number for name, number in numbers.items()})
-
-    def add_read(self, batch: LogBatch, size: int) -> None:
-        """Count lines, and the bytes that they were read from."""
-        self.add(lines=batch.lines, size=size)
 
     def add_framed(self, log: LogFile) -> None:
         """Count what the framer of a file has counted."""

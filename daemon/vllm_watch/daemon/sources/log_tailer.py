@@ -20,14 +20,17 @@ from typing import NamedTuple
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
+from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.sources.checkpoint import FilePosition, may_name
+from vllm_watch.daemon.sources.checkpoint import FilePosition, Loaded, may_name
 from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_file import FileId, FileState, NotRegularError, ReadCounts, file_state
 from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
 from vllm_watch.daemon.sources.rotation import ResumePoint
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
 from vllm_watch.daemon.state.snapshot import LogStatus, WatchMode
+from vllm_watch.daemon.support.clock import Clock
 
 
 log = structlog.get_logger("vllm_watch.tail")
@@ -302,7 +305,8 @@ class LogTailer:
 
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
         """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""
-        self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+        is_other = isinstance(error, NotRegularError)
+        self._reason = "not_regular" if is_other else _REASONS.get(error.errno or 0, "read_error")
         if self._reason == "read_error" and error.errno not in self._logged_errors:
             self._logged_errors.add(error.errno)
             log.warning("tail.read_error", log=self._pattern, error=str(error))
@@ -326,10 +330,6 @@ def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
     return ResumePoint(position.dated(0.0), position.read_until or stopped_at)
 
 
-def _reason(error: OSError) -> LogReason:
-    return _REASONS.get(error.errno or 0, "read_error")
-
-
 def _state(path: str) -> FileState | None:
     """Return what differs once a path names another file or its file was changed; `None` if it names none."""
     try:
@@ -343,3 +343,25 @@ def _modified(path: str) -> float:
         return os.stat(path).st_mtime
     except OSError:
         return 0.0
+
+
+Tailer = LogTailer | JournalTailer
+
+
+def tailer_of(
+    config: ServerConfig,
+    before: Loaded,
+    clock: Clock,
+    make_reader: Callable[[], LogReader] = LogReader,
+    *,
+    max_reads: int = MAX_READS,
+) -> Tailer:
+    """Return what follows the log of a server that has one, from where an earlier run has read it."""
+    if config.journal is not None:
+        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
+        cursor = cursors[0] if cursors else None
+        return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
+    if config.log is None:
+        raise ValueError(f"server {config.name} has no log")
+    files = before.positions.files
+    return LogTailer(config.log, files, before.written, clock.wall, make_reader, max_reads=max_reads)

@@ -24,7 +24,7 @@ from vllm_watch.daemon.sources.http_client import (
     RequestError,
     TlsOptions,
     body_pieces,
-    refuse_encoded,
+    check_answer,
 )
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.support.clock import Clock
@@ -57,14 +57,9 @@ _EVENT_STREAM = "text/event-stream"
 
 class ProbeTarget(NamedTuple):
     """
-    Where to ask for a completion, and how.
+    Where to ask for a completion, and how: within `timeout` seconds for all, with a key that is read for every probe.
 
-    Args:
-        url: Where completions are.
-        timeout: Seconds for the whole probe.
-        api_key_file: Holds the key to send; read again for every probe.
-        model: The name to ask for; without it the one that the caller knows, else the first that the server lists.
-        tls: For an ``https`` URL.
+    Without a `model` it is the one that the caller knows, else the first that the server lists.
     """
 
     url: str
@@ -103,12 +98,7 @@ class Prober:
         self._is_name_doubted = False
 
     def probe(self, known_model: str = "") -> ProbeResult:
-        """
-        Ask once. Never raises: what goes wrong is the result's reason.
-
-        Args:
-            known_model: The model's name by the server's /metrics or log, or empty.
-        """
+        """Ask once, for a model that the server's /metrics or log has named or for its first; never raises."""
         headers = self._headers()
         if headers is None:
             return ProbeResult(self._clock.now(), "key_unreadable")
@@ -141,7 +131,7 @@ class Prober:
         headers = {**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM}
         start = time.monotonic()
         with self._client.send("POST", self._target.url, headers, msgspec.json.encode(wanted)) as response:
-            _check(response)
+            check_answer(response, _STATUS_REASONS)
             if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
             return _first_token_at(response) - start
@@ -150,7 +140,7 @@ class Prober:
         """Return the first name that the server lists."""
         url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
         with self._client.send("GET", url, headers) as response:
-            _check(response)
+            check_answer(response, _STATUS_REASONS)
             body = b"".join(body_pieces(response, _PIECE, MAX_MODELS))
         try:
             models = msgspec.json.decode(body, type=_Models).data
@@ -159,15 +149,6 @@ class Prober:
         if not models or not 0 < len(models[0].id) <= MAX_MODEL_NAME:
             raise RequestError("model_unknown")
         return models[0].id
-
-
-def _check(response: requests.Response) -> None:
-    status = response.status_code
-    if 300 <= status < 400:
-        raise RequestError("redirect")
-    if status != requests.codes.ok:
-        raise RequestError(_STATUS_REASONS.get(status, "http_error"))
-    refuse_encoded(response)
 
 
 def _first_token_at(response: requests.Response) -> float:

@@ -3,7 +3,7 @@
 Whether the bytes that were read of a file are still in it.
 
 This module detects a truncation, also in files that have holes. A file that was truncated and filled again may be as
-long as before, or longer: only its bytes differ. What the daemon does then is in `truncation`.
+long as before, or longer: only its bytes differ. What is done then is in `file_follower`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ class _Mark(NamedTuple):
 
 class RewriteCheck:
     """
-    Compares a few bytes of a file with what was read there.
+    Compares a few bytes of a file, which counts as read up to an offset, with what was read there.
 
     These are the last ones before the offset. All holes look the same, so if those are NUL bytes the last bytes that
     are none are compared too.
-
-    Args:
-        offset: Up to where the file counts as read.
-        read_at: Reads the file.
     """
 
     def __init__(self, offset: int, read_at: ReadAt) -> None:

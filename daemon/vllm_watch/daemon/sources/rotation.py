@@ -50,8 +50,6 @@ class ResumePoint(NamedTuple):
 
 
 class _Rotated(NamedTuple):
-    """A rotated file that was found and opened."""
-
     name: RotatedName
     log: LogFile
 
@@ -92,16 +90,10 @@ class RotatedFiles:
 
     def after(self, old: LogFile, known: set[FileId], now: float, position: FilePosition | None) -> list[LogFile]:
         """
-        Open those that came after an open one, but for its copies; from now on all rotated files are old.
+        Open those that came after an open one, read to `position`, but for its copies and those that are `known`.
 
-        Args:
-            old: The open file.
-            known: Files that are not opened.
-            now: The time.
-            position: How far the old one has been read.
-
-        Raises:
-            OSError: One cannot be opened now. After `ROTATE_WAIT` it is lost, and the others are opened.
+        From now on all rotated files are old. Raises `OSError` if one cannot be opened now; after `ROTATE_WAIT` it is
+        lost, and the others are opened.
         """
         opened = self._open_newer(lambda found: self._choose_after(old, found, known), now)
         position = _position_in(old, position)
@@ -117,8 +109,7 @@ class RotatedFiles:
         """
         Open the copies that hold what was not read of a file before it was truncated, the oldest first.
 
-        Copies from before the one in which reading stopped are dropped; in that one it continues. The arguments and
-        errors are those of `after`.
+        Copies from before the one in which reading stopped are dropped; in that one it continues. See `after`.
         """
         opened = self._open_newer(
             lambda found: [name for name in found if name.file_id not in known and _key(name) not in self._older], now
@@ -271,5 +262,4 @@ def _has_inode_of(log: LogFile, position: FilePosition) -> bool:
 
 
 def _position_in(log: LogFile, position: FilePosition | None) -> FilePosition | None:
-    """Return the position if it is in this file, and not at its start."""
     return position if position and position.offset > 0 and _has_inode_of(log, position) else None

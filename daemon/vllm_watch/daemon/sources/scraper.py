@@ -22,7 +22,7 @@ from vllm_watch.daemon.sources.http_client import (
     RequestError,
     TlsOptions,
     body_pieces,
-    refuse_encoded,
+    check_answer,
 )
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.support.clock import Clock
@@ -48,15 +48,7 @@ _HEADERS = {"Accept": "text/plain;version=0.0.4,*/*;q=0.1", "Accept-Encoding": "
 
 
 class ScrapeTarget(NamedTuple):
-    """
-    Where /metrics is and how to ask for it.
-
-    Args:
-        url: The URL of /metrics.
-        timeout: Seconds for the whole scrape, whatever the server drips.
-        bearer_token_file: Holds the token to send; read again for every scrape.
-        tls: For an ``https`` URL.
-    """
+    """Where /metrics is and how to ask: within `timeout` seconds for all, with a token that is read every time."""
 
     url: str
     timeout: float = 4.0
@@ -118,10 +110,8 @@ class Scraper:
 
 def _check(response: requests.Response) -> None:
     """Raise `RequestError` if a body is not worth reading."""
-    status, headers = response.status_code, response.headers
-    if status != requests.codes.ok:
-        raise RequestError("redirect" if 300 <= status < 400 else _STATUS_REASONS.get(status, "http_error"))
-    refuse_encoded(response)
+    check_answer(response, _STATUS_REASONS)
+    headers = response.headers
     if not headers.get("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
         raise RequestError("not_metrics")
     # A complete body must be told from one that broke off.

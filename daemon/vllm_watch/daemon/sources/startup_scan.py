@@ -58,14 +58,9 @@ class Stretch(NamedTuple):
 
 def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[LogBatch]:
     """
-    Read how the server was started and its last lines before `end`; none of it is counted.
+    Read how the server was started and its last lines before `end`, in bytes; none of it is counted.
 
-    Args:
-        log: The file.
-        reader: Reads its lines; afterwards it knows what is open at `end`.
-        end: Where to end, in bytes.
-        now: The time: nothing was written after it, whatever the file's time is.
-        max_search: Bytes before `end` that are searched for the server's start.
+    Afterwards the reader knows what is open at `end`. `max_search` bytes before it are searched for the start.
     """
     batches = []
     is_after_gap = False
@@ -84,14 +79,7 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
 
 
 def stretches(log: LogFile, size: int, max_search: int = MAX_SEARCH) -> list[Stretch]:
-    """
-    Return the parts of a file's first `size` bytes that show how the server was started and how it was at the end.
-
-    Args:
-        log: The file.
-        size: Where to end, in bytes.
-        max_search: Bytes before that which are searched for the last start.
-    """
+    """Return the parts of a file's first `size` bytes that show how the server was started, and was at the end."""
     tail = max(size - TAIL, 0)
     at = _find_last_start(log, size, max_search)
     start = None if at is None else max(at - _LEAD, 0)
@@ -104,15 +92,7 @@ def stretches(log: LogFile, size: int, max_search: int = MAX_SEARCH) -> list[Str
 
 
 def recent_start(log: LogFile, since: float, now: float, max_search: int) -> int | None:
-    """
-    Return where a file tells of the server's last start, in bytes; `None` if that was not after a moment.
-
-    Args:
-        log: The file.
-        since: The moment.
-        now: The time: nothing was written after it, whatever the file's time is.
-        max_search: Bytes that are searched.
-    """
+    """Return where a file tells of the server's last start, in bytes; `None` if that was before `since`."""
     at = _find_last_start(log, log.size(), max_search)
     started = None if at is None else _start_at(log, at, times_of(log, at, now))
     return at if started is not None and not started.is_undated and started.events[0].at >= since else None
@@ -120,14 +100,9 @@ def recent_start(log: LogFile, since: float, now: float, max_search: int) -> int
 
 def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
     """
-    Return the times of a file's lines: the last one was written when the file was, and not after `now`.
+    Return the times of a file's lines from `start` on: the last one was written when the file was, not after `now`.
 
     If only uvicorn has written for long, the time printed before that may be hours old, and in any time zone.
-
-    Args:
-        log: The file.
-        start: Where the first of the lines starts.
-        now: The time.
     """
     size = log.size()
     begin = max(size - TAIL, 0)

@@ -17,8 +17,11 @@ Errors that a user can correct: each is one sentence that names the place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
+
+Code = TypeVar("Code", bound=str)
 
 MAX_MISTAKES = 20
 """How many mistakes of a configuration are shown."""
@@ -109,3 +112,9 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def reason_by_cause(error: BaseException, rows: Iterable[tuple[tuple[type[BaseException], ...], Code]]) -> Code | None:
+    """Return the reason of the first row that has one of an error's causes, if any has."""
+    causes = tuple(causes_of(error))
+    return next((reason for types, reason in rows if any(isinstance(cause, types) for cause in causes)), None)

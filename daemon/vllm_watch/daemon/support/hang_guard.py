@@ -65,12 +65,7 @@ class _Worker(threading.Thread, Generic[Item, Result]):
 
 
 class HangGuard(Generic[Item]):
-    """
-    Makes a call for each of many items, and skips those at which it hangs for as long as it does.
-
-    Args:
-        most: How many items may hang before no further call is made.
-    """
+    """Makes a call for each of many items, and skips those that hang, of which there may be at most so many."""
 
     def __init__(self, most: int = MAX_HANGING_PROCESSES) -> None:
         self._most = most

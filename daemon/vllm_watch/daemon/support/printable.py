@@ -26,9 +26,7 @@ def printable(text: str, *, keep: str = "") -> str:
     r"""
     Return a text with everything escaped that a terminal would act on or not show: ``\x1b``, ``\u202e``.
 
-    Args:
-        text: Any text, also with lone surrogates.
-        keep: Characters to leave as they are, such as line feeds.
+    It may have lone surrogates. Characters to `keep`, such as line feeds, are left as they are.
     """
     if _ASCII.match(text):
         return text

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.source_kind import without_endings
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
+from vllm_watch.analysis.loadtest.report_sources import without_endings
 from vllm_watch.daemon.config.moments import TimeRange, parse_from_to
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -37,18 +38,9 @@ class SideArgument(NamedTuple):
 
 def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float) -> tuple[SideArgument, ...]:
     """
-    Read the sides of a comparison.
+    Read the sides of a comparison; a text that `exists` is a path, whatever signs it has. Raise `UsageError` if wrong.
 
-    A side without a name has that of its first source: of the file without its endings, or of the server, or, where two
-    would be the same, as it was given.
-
-    Args:
-        texts: As given, in order.
-        exists: Whether a text is the path of a file: then signs in it are a part of it.
-        now: The present, in seconds since the epoch.
-
-    Raises:
-        UsageError: There are fewer than two, one has no source or a wrong time range, or two have one name.
+    A side without a name has that of its first source, or, where two would be the same, what was given.
     """
     if len(texts) < FEWEST_SIDES:
         raise UsageError(
@@ -97,3 +89,76 @@ def _stem(source: str | RangeArgument) -> str:
     if isinstance(source, RangeArgument):
         return source.server or source.text
     return without_endings(source.rstrip("/").rpartition("/")[2]) or source
+
+
+_RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
+
+
+_DIRECTIONS = {
+    True: "of this metric more is better: write < and a limit such as -5%",
+    False: "of this metric less is better: write > and a limit such as +10%",
+}
+
+
+class Rule(NamedTuple):
+    """A limit of a metric's change in per cent: beyond it is above if `is_upper`, else below."""
+
+    metric: str
+    is_upper: bool
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>' if self.is_upper else '<'} {self.limit:+g}%"
+
+
+class Outcome(NamedTuple):
+    """What became of a rule, in a sentence."""
+
+    has_failed: bool
+    text: str
+
+
+def parse_rule(text: str) -> Rule:
+    """Read a rule; raise `UsageError` if it is none, of an unknown metric, or would fail for an improvement."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and per cent, such as 'ttft_ms.p99 > +10%'")
+    if found["metric"] not in BY_NAME:
+        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(BY_NAME)}")
+    rule = Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
+    if rule.is_upper == BY_NAME[rule.metric].higher_is_better:
+        raise UsageError(f"--fail-if {text!r}: that is an improvement; {_DIRECTIONS[rule.is_upper]}")
+    return rule
+
+
+def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
+    """Return whether a comparison breaks a rule."""
+    where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
+    row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
+    if row is None:
+        why = " ".join(comparison.reasons) if not comparison.comparable else "Not both sides have this metric."
+        return Outcome(has_failed=False, text=f"nothing was measured: {where}: {why}")
+    if row.percent is None:
+        return Outcome(has_failed=False, text=f"nothing was measured: {where}: {row.note}")
+    measured = f"{row.percent:+.1f} % ({_bound(row.low)} to {_bound(row.high)} %)"
+    if _is_beyond(rule, row):
+        return Outcome(has_failed=True, text=f"failed: {where}: {measured}")
+    if _is_within(rule, row):
+        return Outcome(has_failed=False, text=f"passed: {where}: {measured}")
+    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} includes the limit; more runs are needed")
+
+
+def _is_beyond(rule: Rule, row: Row) -> bool:
+    if rule.is_upper:
+        return row.low is not None and row.low > rule.limit
+    return row.high is not None and row.high < rule.limit
+
+
+def _is_within(rule: Rule, row: Row) -> bool:
+    if rule.is_upper:
+        return row.high is not None and row.high <= rule.limit
+    return row.low is not None and row.low >= rule.limit
+
+
+def _bound(percent: float | None) -> str:
+    return "open" if percent is None else f"{percent:+.1f}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The alerts of vllm-watch's rules in a Prometheus: which of all alerts they are, in which order, and as plain data.
+The alerts of vllm-watch's rules in a Prometheus, and the thread that asks for them.
 
 A list without alerts means something only if the rules are loaded there. Their Watchdog always fires, so that a list
 without any of their alerts says that they are not.
@@ -12,17 +12,29 @@ from collections.abc import Container, Iterable
 from contextlib import closing
 from typing import Any, NamedTuple
 
+import structlog
+
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.config.model import PrometheusConfig
 from vllm_watch.daemon.prometheus.answers import PromAlert
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_reader import HttpLimits
 from vllm_watch.daemon.sources.scraper import tls_options
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import PrometheusError
+from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.support.printable import printable
 
+
+log = structlog.get_logger("vllm_watch.service")
+
+EVERY_SECONDS = 10.0
+"""From the end of one request to the next; Prometheus evaluates the rules every 15 s."""
+
+MAX_AGE = 45.0
+"""How old an answer may be: over that the thread hangs, since a request and its pause take 30 s at most."""
 
 MAX_ALERTS = 1000
 """How many are shown, the worst first; all of them travel to each status page every two seconds."""
@@ -127,8 +139,8 @@ def _alert(alert: PromAlert) -> Alert:
         _short(labels.get("severity", "")),
         alert.state,
         labels.get("server"),
-        _short_or_none(labels.get("engine")),
-        _short_or_none(labels.get("instance")),
+        _short(labels["engine"]) if "engine" in labels else None,
+        _short(labels["instance"]) if "instance" in labels else None,
         alert.active_at.timestamp() if alert.active_at is not None and alert.active_at.year > 1 else None,
         _short(texts.get("summary", "")),
         _link(texts.get("runbook_url")),
@@ -138,10 +150,6 @@ def _alert(alert: PromAlert) -> Alert:
 
 def _short(text: str) -> str:
     return printable(text[:MAX_TEXT])
-
-
-def _short_or_none(text: str | None) -> str | None:
-    return None if text is None else _short(text)
 
 
 def _link(url: str | None) -> str | None:
@@ -176,9 +184,74 @@ def alerts_view(alerts: Alerts, servers: Container[str], ahead: float) -> dict[s
             "last_reading": alerts.at + ahead,
             "alerts_left_out": max(len(shown) - MAX_ALERTS, 0),
         },
-        "alerts": [_known(alert) for alert in shown[:MAX_ALERTS]],
+        "alerts": [
+            {name: value for name, value in alert._asdict().items() if value is not None}
+            for alert in shown[:MAX_ALERTS]
+        ],
     }
 
 
-def _known(alert: Alert) -> dict[str, Any]:
-    return {name: value for name, value in alert._asdict().items() if value is not None}
+class AlertsThread(ServiceThread):
+    """
+    Asks the configured Prometheus again and again; without one it is not started.
+
+    Nobody waits for its end or checks its heartbeat: whatever the Prometheus or its name's resolution does, nothing
+    else is held up, and a restart of the daemon would not cure it. An answer that is too old is not shown.
+    """
+
+    is_awaited = False
+
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__("alerts", clock, errors)
+        self._config: PrometheusConfig | None = None
+        self._answer: tuple[PrometheusConfig, Alerts] | None = None
+        """The last answer, and of which Prometheus it is."""
+
+    def follow(self, config: PrometheusConfig | None) -> None:
+        """Ask this Prometheus from now on, or none."""
+        self._config = config
+        self._wake.set()
+        if config is not None:
+            self.start()
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the configured Prometheus has answered, or has failed to, at least once; also without one."""
+        config, answer = self._config, self._answer
+        return config is None or (answer is not None and answer[0] == config)
+
+    def alerts(self) -> Alerts | None:
+        """Return what the configured Prometheus has answered last, `None` without one; any thread may call it."""
+        config, answer = self._config, self._answer
+        if config is None:
+            return None
+        if answer is None or answer[0] != config:
+            return Alerts(self._clock.now(), None, problem=f"{config.url}: it has not answered yet")
+        age = self._clock.now() - answer[1].at
+        if age > MAX_AGE:
+            return Alerts(answer[1].at, None, problem=f"{config.url}: no answer for {age:.0f} s")
+        return answer[1]
+
+    def _turn(self) -> float:
+        config = self._config
+        if config is not None:
+            self._note(config, self._ask(config))
+        return EVERY_SECONDS
+
+    def _ask(self, config: PrometheusConfig) -> Alerts:
+        try:
+            return dated(ask(config, self._clock.now()), self._clock)
+        except Exception:  # Whatever it answers, the next request is sent.
+            log.exception("alerts.failed")
+            self._errors.count("alerts")
+            problem = f"{config.url}: its answer cannot be read: see the log of vllm-watch"
+            return Alerts(self._clock.now(), None, problem=problem)
+
+    def _note(self, config: PrometheusConfig, alerts: Alerts) -> None:
+        """Keep an answer, and log when it becomes one without alerts, or one with them again."""
+        before = self._answer[1].problem if self._answer is not None and self._answer[0] == config else ""
+        self._answer = (config, alerts)
+        if alerts.problem and alerts.problem != before:
+            log.warning("alerts.unknown", reason=alerts.problem)
+        elif before and not alerts.problem:
+            log.info("alerts.known")
