@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from vllm_watch_parsers.exposition import EngineKey, SeriesByName
 from vllm_watch_parsers.fields import MAX_COUNT
 from vllm_watch_parsers.kv_transfer import (
     DEPRECATED,
@@ -24,7 +25,6 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.labels import EngineKey, SeriesByName
 
 
 _MOST_DIGITS = 15

@@ -16,21 +16,30 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from vllm_watch_parsers.exposition import Exposition, Problem, parse_exposition
+from vllm_watch_parsers.exposition import (
+    DEFAULT_ENGINE,
+    EngineKey,
+    Exposition,
+    Labels,
+    Pairs,
+    Problem,
+    parse_exposition,
+    real_number,
+)
 from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS, MAX_WORK
 from vllm_watch_parsers.flags import Flags, cache_flags
-from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.front_ends import (
     OWN_PREFIX,
     WANTED,
     EngineKind,
+    ForeignProgram,
     Page,
     PageProblem,
+    foreign_program,
     page_of,
 )
 from vllm_watch_parsers.kv_page import read_kv_page
 from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
-from vllm_watch_parsers.labels import DEFAULT_ENGINE, EngineKey, Labels, Pairs, real_number
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -42,18 +51,16 @@ from vllm_watch_parsers.metric_names import (
     HISTOGRAMS,
     HTTP_REQUESTS,
     INFERENCE_HANDLERS,
+    LORA_ACTIVE,
+    LORA_MOST,
     PROCESS_START,
     REQUESTS_FINISHED,
+    SERVER_HISTOGRAMS,
+    SERVER_VALUES,
     SLEEP_STATE,
     V0_EMITTED_TOKENS,
     V0_SWAPPED,
     WAITING_BY_REASON,
-)
-from vllm_watch_parsers.server_families import (
-    LORA_ACTIVE,
-    LORA_MOST,
-    SERVER_HISTOGRAMS,
-    SERVER_VALUES,
     ServerSeries,
     lora_unknown,
 )

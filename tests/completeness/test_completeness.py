@@ -46,13 +46,14 @@ from vllm_watch_parsers.metric_names import (
     COUNTERS,
     GAUGES,
     HISTOGRAMS,
+    LORA_ACTIVE,
     PROMPT_SOURCES,
     READ_ELSEWHERE,
     VLLM_NAMES,
     WATERMARKED,
+    ServerSeries,
 )
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
-from vllm_watch_parsers.server_families import LORA_ACTIVE, ServerSeries
 
 
 START = 1000.0

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.pages import page
 
-from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
+from vllm_watch_parsers.front_ends import FOREIGN_PROGRAMS
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 

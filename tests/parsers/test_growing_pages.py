@@ -23,8 +23,8 @@ from vllm_watch_parsers.exposition import (
 )
 from vllm_watch_parsers.front_ends import WANTED
 from vllm_watch_parsers.lora import MAX_LORA_BYTES
+from vllm_watch_parsers.metric_names import LORA_MOST, lora_unknown
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
-from vllm_watch_parsers.server_families import LORA_MOST, lora_unknown
 
 
 PAGE = page(running=3).encode()

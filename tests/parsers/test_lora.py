@@ -16,8 +16,8 @@ from tests.support.pages import label_sets, page, started
 
 from vllm_watch_parsers import lora as lora_module
 from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES, MAX_LORA_LINE, MAX_TIME, LoraRequests, LoraScan
+from vllm_watch_parsers.metric_names import LORA_ACTIVE, LORA_MOST, lora_unknown
 from vllm_watch_parsers.scrape import read_metrics
-from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST, lora_unknown
 
 
 V0_PAGE = 'vllm:num_requests_swapped{model_name="m"} 0\nvllm:num_requests_running{model_name="m"} 1\n'

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.pages import FURTHER, histogram, page
 
+from vllm_watch_parsers.metric_names import ServerSeries
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
-from vllm_watch_parsers.server_families import ServerSeries
 
 
 WEBSOCKETS = "vllm:websocket_connections_active 3\nvllm:websocket_connections_total 5\n"

@@ -17,7 +17,7 @@ from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.sleep_reports import MAX_SECONDS
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import AchievedWork, AdapterChange, DiffusionDecoding, EngineStats, SpecDecoding
-from vllm_watch_parsers.server_families import LORA_ACTIVE, LORA_MOST
+from vllm_watch_parsers.metric_names import LORA_ACTIVE, LORA_MOST
 
 
 STATS = EngineStats("0", 10.0, 20.0, 2, 0, kv_cache_usage_ratio=0.5)

@@ -27,12 +27,10 @@ from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, parse_exposition
+from vllm_watch_parsers.exposition import MAX_SAMPLES, Exposition, ExpositionParser, Labels, parse_exposition
 from vllm_watch_parsers.fields import MAX_COUNT
-from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
-from vllm_watch_parsers.front_ends import WANTED
+from vllm_watch_parsers.front_ends import FOREIGN_PROGRAMS, WANTED
 from vllm_watch_parsers.kv_transfer import KV_GAUGES
-from vllm_watch_parsers.labels import Labels
 from vllm_watch_parsers.metric_names import COUNTED_BY_LABEL, COUNTERS, GAUGES, HISTOGRAMS
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,

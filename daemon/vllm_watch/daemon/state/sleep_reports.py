@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from vllm_watch_parsers.events import MEMORY_TAGS, AccessRequest, SleepKind, SleepOrPause
+from vllm_watch_parsers.metric_names import IN_FLIGHT
 from vllm_watch_parsers.scrape import MetricsReading
-from vllm_watch_parsers.server_families import IN_FLIGHT
 
 
 DRAIN_SECONDS = 120.0

@@ -17,8 +17,8 @@ from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.kv_transfer import KvKey
+from vllm_watch_parsers.metric_names import ServerSeries
 from vllm_watch_parsers.scrape import EngineKey, Histogram
-from vllm_watch_parsers.server_families import ServerSeries
 
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}

@@ -18,9 +18,8 @@ from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
 from vllm_watch.daemon.state.window import TimedEngine
 from vllm_watch_parsers.kv_transfer import KvKey
-from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED
+from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED, ServerSeries
 from vllm_watch_parsers.scrape import EngineKey
-from vllm_watch_parsers.server_families import ServerSeries
 
 
 _COUNTERS = {
