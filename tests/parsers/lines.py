@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import json
 
+from pathlib import Path
+from typing import Any, NamedTuple
+
 from vllm_watch.daemon.reading.log_reader import LogReader, TimedEvent
 from vllm_watch.daemon.reading.times import LineTimes
+from vllm_watch_parsers import events as event_types
 from vllm_watch_parsers.events import EngineStats, Event, SpecDecoding
 from vllm_watch_parsers.line import parse_line
 
@@ -41,6 +45,35 @@ SPEC = SpecDecoding(
     acceptance_ratio=0.75,
     position_acceptance_ratio=(0.9, 0.6),
 )
+
+
+class Message(NamedTuple):
+    """A row of `messages.tsv`: what a message of one era means."""
+
+    era: str
+    site: str
+    level: str
+    text: str
+    events: tuple[Event, ...]
+
+
+def _event(kind: str, fields: dict[str, Any]) -> Event:
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    if "flags" in values:
+        values["flags"] = tuple(map(tuple, values["flags"]))
+    return getattr(event_types, kind)(**values)
+
+
+def _message(row: str) -> Message:
+    era, site, level, text, written = row.split("\t")
+    found = [] if written == "-" else json.loads(written)
+    return Message(era, site, level, text, tuple(_event(*item) for event in found for item in event.items()))
+
+
+_TABLE = Path(__file__).with_name("messages.tsv").read_text(encoding="utf-8").splitlines()
+MESSAGES = [_message(row) for row in _TABLE if not row.startswith("# ")]
+CAUSES = [row for row in MESSAGES if row.site == "cause"]
+"""Last lines of tracebacks."""
 
 
 def record(message: str, site: str = "loggers.py", level: str = "INFO", process: str = "") -> bytes:

@@ -7,29 +7,15 @@ import math
 
 import pytest
 
+from tests.parsers.lines import STATS_MESSAGE, record
+
 from vllm_watch_parsers import engine_stats, spec_decode, startup
 from vllm_watch_parsers.events import Notice, StartupFact
+from vllm_watch_parsers.line import parse_line
 
 
 TOO_MUCH = ["-1", "-0.5", "1e30", "inf", "-inf", "1e400"]
 NO_COUNTS = ["1.5", "nan", "-nan"]
-
-
-def stats_line(name, text):
-    """Return a statistics line with this field and those that every line has."""
-    kind = engine_stats._FIELDS[name]
-    others = {"Running": "1 reqs", "Waiting": "1 reqs"}
-    others = {other: value for other, value in others.items() if engine_stats._FIELDS[other].field != kind.field}
-    fields = {"Avg prompt throughput": "1.0 tokens/s", name: f"{text}{kind.unit}", **others}
-    if kind.field == "prompt_tokens_per_second":
-        fields = {name: f"{text}{kind.unit}", **others}
-    return ", ".join(f"{name}: {value}" for name, value in fields.items())
-
-
-def spec_line(start, known, name, text):
-    """Return a line on drafts with this field and the one that every line has."""
-    fields = {"Draft acceptance rate": f"0.0{known['Draft acceptance rate'].unit}", name: f"{text}{known[name].unit}"}
-    return start + ", ".join(f"{name}: {value}" for name, value in fields.items())
 
 
 def bad_texts(kind):
@@ -39,38 +25,43 @@ def bad_texts(kind):
     return [repr(kind.most * 1.01), *TOO_MUCH, *(NO_COUNTS if kind.whole else [])]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, kind in engine_stats._FIELDS.items() for text in bad_texts(kind)]
-)
-def test_statistics_out_of_range(name, text):
-    """I3: a quantity of a statistics line that cannot be makes the line unbelievable, and is named."""
-    refused, unparsed = engine_stats.parse_stats(stats_line(name, text))
-
-    assert (Notice("value_out_of_range", engine_stats._FIELDS[name].field), Notice("stats_unparsed")) == (
-        refused,
-        unparsed,
-    )
-
-
-@pytest.mark.parametrize("name", engine_stats._FIELDS)
-def test_statistics_in_range(name):
-    """I3: the same line with the least and the most that can be is believed."""
-    kind = engine_stats._FIELDS[name]
-    for text, value in (("0", 0), ("100" if kind.unit == "%" else f"{int(kind.most)}", kind.most)):
-        (event,) = engine_stats.parse_stats(stats_line(name, text))
-
-        assert value == getattr(event, kind.field)
+TABLES = {
+    "": (engine_stats._FIELDS, {"Running": "1 reqs", "Waiting": "1 reqs"}),
+    spec_decode.V1_START: (spec_decode._V1_FIELDS, {"Draft acceptance rate": "0.0%"}),
+    spec_decode.V0_START: (spec_decode._V0_FIELDS, {"Draft acceptance rate": "0.0"}),
+    spec_decode.DIFFUSION_START: (
+        spec_decode._DIFFUSION_FIELDS,
+        {"Committed": "1 tokens", "Denoising steps": "1"},
+    ),
+}
+"""By how the lines start: their fields, and those that each of them has."""
 
 
-@pytest.mark.parametrize(
-    ("start", "known"), [(spec_decode.V1_START, spec_decode._V1_FIELDS), (spec_decode.V0_START, spec_decode._V0_FIELDS)]
-)
-def test_drafts_out_of_range(start, known):
-    """I3: the same for every quantity of the lines on speculative decoding."""
-    for name, kind in known.items():
-        for text in bad_texts(kind):
-            expected = (Notice("value_out_of_range", kind.field), Notice("stats_unparsed"))
-            assert expected == spec_decode.parse_spec_decoding(spec_line(start, known, name, text)), (name, text)
+@pytest.mark.parametrize(("start", "name"), [(start, name) for start, (known, _) in TABLES.items() for name in known])
+def test_a_quantity_of_statistics_has_a_range(start, name):
+    """I3: the least and the most that can be are believed; beyond them the line is not, and the quantity is named."""
+    known, others = TABLES[start]
+    kind = known[name]
+    rest = {other: value for other, value in others.items() if known[other].field != kind.field}
+
+    def found(text):
+        first = {} if start or name.startswith("Avg prompt ") else {"Avg prompt throughput": "1.0 tokens/s"}
+        fields = {**first, name: f"{text}{kind.unit}", **rest}
+        line = start + ", ".join(f"{other}: {value}" for other, value in fields.items())
+        return parse_line(record(line)).events
+
+    for text, value in (("0", 0), (f"{kind.most * 100 if kind.unit == '%' else int(kind.most)}", kind.most)):
+        assert [getattr(event, kind.field) for event in found(text)] == [value]
+    for text in bad_texts(kind):
+        assert found(text) == (Notice("value_out_of_range", kind.field), Notice("stats_unparsed")), text
+
+
+@pytest.mark.parametrize("number", ["-1", "65536"])
+def test_an_engine_has_a_number(number):
+    """I3: the number of an engine is one of those that data parallelism can have."""
+    refused = (Notice("value_out_of_range", "engine"), Notice("stats_unparsed"))
+
+    assert parse_line(record(STATS_MESSAGE.replace("000", number))).events == refused
 
 
 @pytest.mark.parametrize("rates", ["0.5, -0.1", "1.01", "0.5, inf", ", ".join(["0.5"] * 257)])
@@ -94,6 +85,7 @@ STARTUP = [
     ("model_load_gib", "Loading model weights took {} GB"),
     ("weights_load_seconds", "Loading weights took {} seconds"),
     ("compile_seconds", "init engine (profile, create kv cache, warmup model) took 1 s (compilation: {} s)"),
+    ("compile_seconds", "torch.compile took {} s in total"),
     ("graph_capture_seconds", "Graph capturing finished in {} secs, took 1.5 GiB"),
     ("engine_init_seconds", "init engine (profile, create kv cache, warmup model) took {} seconds"),
     ("max_num_seqs", "args: Namespace(max_num_seqs={})"),
