@@ -292,6 +292,7 @@ T28 = {
     "no version": (json.dumps(document(version=None)).encode(), "wrong_shape"),
     "foreign": (json.dumps(document(written=None, registry=[])).encode(), "wrong_shape"),
     "unknown key": (json.dumps(document(extra=1)).encode(), "wrong_shape"),
+    "unknown key of a file": (damaged_file(extra=1), "wrong_shape"),
     "offset is true": (damaged_file(offset=True), "wrong_shape"),
     "next version": (json.dumps(document(version=2)).encode(), "wrong_version"),
     "version as text": (json.dumps(document(version="1")).encode(), "wrong_version"),

@@ -41,7 +41,7 @@ class Readings:
     """A clock that shows what it is set to, and counts how often it is read."""
 
     def __init__(self):
-        self.now = 0.0
+        self.now = 10.0
         self.readings = 0
 
     def monotonic(self):
@@ -85,10 +85,10 @@ class TestGoodServers:
 
         def pieces(_):
             yield HEAD
-            clock.now = 1.0
+            clock.now = 11.0
             yield chunk(token("a", None))
             until(lambda: 2 == clock.readings)
-            clock.now = 2.0
+            clock.now = 12.0
             yield from (chunk(token("b")), chunk(END))
 
         monkeypatch.setattr(prober, "time", clock)
@@ -300,6 +300,20 @@ class TestBadServers:
 
         assert SECRET in server.requests[0]
         assert SECRET not in repr(result) + "".join(capfd.readouterr())
+
+    def test_recovery(self):
+        """After each failure the next probe is for the same model, on a connection of its own, and is read."""
+        answers = iter([GOOD, [answer(b"", "503 Busy")], GOOD, [HEAD, chunk(token())], GOOD])
+        with StandIn(lambda _: next(answers)) as server:
+            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            reasons = []
+            for seconds in (SECONDS, SECONDS, SECONDS, TIMEOUT, SECONDS):
+                prober._client._timeout = seconds
+                reasons.append(prober.probe("m").reason)
+            prober.close()
+
+        assert ["ok", "overloaded", "ok", "timeout", "ok"] == reasons
+        assert 5 == server.connections
 
 
 def _resident():

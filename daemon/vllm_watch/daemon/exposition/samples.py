@@ -282,7 +282,7 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         if source.last_reading is not None:
             yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
         if source.engine_kind is not None:
-            yield PlainSample("metrics_page_info", (name, source.engine_kind), 1, at)
+            yield PlainSample("metrics_endpoint_info", (name, source.engine_kind), 1, at)
 
 
 def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
