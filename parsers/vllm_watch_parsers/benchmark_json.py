@@ -112,7 +112,9 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
         total_output_tokens=fields.whole("total_output_tokens", MAX_TOKENS),
         request_throughput=fields.required("request_throughput", MAX_TOKENS_PER_SECOND),
         output_throughput=fields.real("output_throughput", MAX_TOKENS_PER_SECOND),
-        total_token_throughput=_total_throughput(fields),
+        total_token_throughput=total_throughput(
+            *(fields.real(f"{part}_throughput", MAX_TOKENS_PER_SECOND) for part in ("total_token", "input", "output"))
+        ),
         request_goodput=_goodput(fields),
         latencies=latencies if completed else {},
         e2el_order=order,
@@ -201,12 +203,10 @@ def _failed(fields: JsonFields, completed: int, num_prompts: int | None) -> int 
     return failed
 
 
-def _total_throughput(fields: JsonFields) -> float | None:
-    """Return input and output tokens per second; before 0.6.0 they are only written apart."""
-    total = fields.real("total_token_throughput", MAX_TOKENS_PER_SECOND)
-    parts = [fields.real(f"{part}_throughput", MAX_TOKENS_PER_SECOND) for part in ("input", "output")]
-    if total is None and parts[0] is not None and parts[1] is not None:
-        return parts[0] + parts[1]
+def total_throughput(total: float | None, of_input: float | None, of_output: float | None) -> float | None:
+    """Return input and output tokens per second; before 0.6.0 they are only there apart."""
+    if total is None and of_input is not None and of_output is not None:
+        return of_input + of_output
     return total
 
 

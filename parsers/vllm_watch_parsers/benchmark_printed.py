@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple, get_args
 
-from vllm_watch_parsers.benchmark_json import in_order, is_measured, with_statistic
+from vllm_watch_parsers.benchmark_json import in_order, is_measured, total_throughput, with_statistic
 from vllm_watch_parsers.benchmark_result import (
     MAX_MILLISECONDS,
     MAX_SECONDS,
@@ -199,7 +199,9 @@ def _result(block: _Block, above: list[str], line: int) -> ServeResult:
         total_output_tokens=block.whole("Total generated tokens"),
         request_throughput=counts["Request throughput (req/s)"],
         output_throughput=counts.get("Output token throughput (tok/s)"),
-        total_token_throughput=_total_throughput(counts),
+        total_token_throughput=total_throughput(
+            *(counts.get(f"{part} token throughput (tok/s)") for part in ("Total", "Input", "Output"))
+        ),
         request_goodput=counts.get("Request goodput (req/s)"),
         latencies=latencies if completed else {},
         e2el_order=order,
@@ -209,15 +211,6 @@ def _result(block: _Block, above: list[str], line: int) -> ServeResult:
         probe=_probe(block),
         is_pooling="Total generated tokens" not in counts,
     )
-
-
-def _total_throughput(counts: Mapping[str, float]) -> float | None:
-    """Return input and output tokens per second; before 0.6.0 they are only printed apart."""
-    total = counts.get("Total token throughput (tok/s)")
-    parts = [counts.get(f"{part} token throughput (tok/s)") for part in ("Input", "Output")]
-    if total is None and parts[0] is not None and parts[1] is not None:
-        return parts[0] + parts[1]
-    return total
 
 
 def _spec_decode(block: _Block) -> SpecDecode | None:

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.utils import floatToGoString
 from tests.support.pages import label_sets, page, started
@@ -44,14 +44,6 @@ def numbers(body):
     return values.get(LORA_ACTIVE), values.get(LORA_MOST)
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 10**9])
-def test_the_newest_series_counts(size):
-    """A series says when it was last true: of all the lists that there ever were only one is the present."""
-    lines = (lora("a,b,c", 1795.5), "# HELP x y\n", lora("a,b", "1.79552e+03"), lora("", 1795.49), lora("d", 1700))
-
-    assert scanned(*lines, size=size) == LoraRequests(2, 2)
-
-
 TIMES = st.sampled_from([0.25, 1795.5, 1e9, 1795270706.5, 1795270706.8451734, 1795270706.8451736, 1795270716.25, 2e10])
 WRITTEN = st.one_of(TIMES.map(floatToGoString), TIMES.map(repr), st.sampled_from(["NaN", "-1", "1_0", "1.5 7", ""]))
 LINES = st.one_of(
@@ -76,6 +68,11 @@ def plainly(text):
     return LoraRequests(len([name for name in newest[1].split(",") if name]), 2)
 
 
+@example([lora("a,b,c", 1795.5), "# HELP x y\n", lora("a,b", "1.79552e+03"), lora("", 1795.49)], "\n", 7)
+@example([lora("a,b,c", 1795.5), lora("a,b", "1.7955e+03"), lora("d", 1700)], "\n", 100)
+@example([lora("a", "1.795e+09"), lora("a,b", "1796000000.5"), lora("c", "1.7950001e+09")], "\r\n", 10**9)
+@example([lora("c", "1.7950001e+09"), lora("a,b", "1796000001"), lora("a", "1.795e+09")], "\n", 1)
+@example([lora("a,b", 10), lora("b,a", 11)], "\n", 10**9)
 @given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n"]), st.sampled_from([1, 50, 400, 10**9]))
 def test_it_is_what_a_plain_reading_finds(lines, end, size):
     """Whatever lines come in whatever form and pieces: the newest, and of several the first, is found."""
@@ -84,28 +81,9 @@ def test_it_is_what_a_plain_reading_finds(lines, end, size):
     assert scanned(text, size=size) == plainly(text)
 
 
-@pytest.mark.parametrize("other", ["1796000000.5", "2e+09", "1796000001", "1.7959e+09\r"])
-def test_lines_of_other_forms_are_compared_as_well(other):
-    """Of lines that are not all alike the numbers are compared, and not how they are written."""
-    lines = [lora("a", "1.795e+09"), lora("a,b", other), lora("c", "1.7950001e+09")]
-
-    assert scanned(*lines) == scanned(*reversed(lines)) == LoraRequests(2, 2)
-
-
-@pytest.mark.parametrize("size", [1, 7, 100, 10**9])
-def test_of_one_time_the_first_series_counts(size):
-    """In whatever pieces a page comes, the number is the same."""
-    assert scanned(lora("a,b,c", 1795.5), lora("a,b", "1.7955e+03"), size=size) == LoraRequests(3, 2)
-
-
 def test_an_idle_server_has_no_active_adapter():
     """The newest list is empty once the last request has ended."""
     assert scanned(lora("a,b", 10.5), lora("", 11.25)) == LoraRequests(0, 2)
-
-
-def test_order_makes_another_series_and_the_same_number():
-    """`a,b` and `b,a` are two series; both are of two adapters."""
-    assert scanned(lora("a,b", 10), lora("b,a", 11)) == scanned(lora("b,a", 10), lora("a,b", 11)) == LoraRequests(2, 2)
 
 
 def test_the_waiting_label_of_v0_is_not_added():
