@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.support.samples import sample
+from tests.support.waiting import SECONDS
 
 import vllm_watch.daemon.sources.checkpoint as module
 
@@ -270,6 +271,35 @@ def test_t26_a_folder_that_may_not_be_written(locked_folder):
 
 
 # Fills a file system of 16 KiB, then saves; says what came of it and what is loaded afterwards.
+FULL_DISK = """
+import sys
+from pathlib import Path
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, Positions
+folder = Path(sys.argv[1])
+def positions(count, offset):
+    return Positions(tuple(FilePosition(f"/log/{n}", 1, n, offset, 0, 0, 0, 0) for n in range(count)))
+checkpoint = CheckpointFile(str(folder / "checkpoint.json"))
+assert checkpoint.save(positions(3, 7), 1.0)
+assert not checkpoint.save(positions(1000, 8), 10.0)
+print(checkpoint.failures, checkpoint.last_error)
+assert checkpoint.load(20.0).positions == positions(3, 7)
+assert [each.name for each in folder.iterdir()] == ["checkpoint.json"]
+assert checkpoint.save(positions(3, 9), 20.0)
+assert checkpoint.load(30.0).positions == positions(3, 9)
+"""
+
+
+@pytest.mark.needs_namespaces("--user", "--map-root-user", "--mount")
+def test_t25_a_disk_that_is_really_full(tmp_path):
+    """T25: on a file system without room the save fails, the old checkpoint stays, and the next that fits is saved."""
+    mounting = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -t tmpfs -o size=16k none "$1" && shift && exec "$@"', "sh"]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C"}
+    command = [*mounting, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
+
+    assert (0, "1 No space left on device\n") == (done.returncode, done.stdout), done.stderr
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
 def test_t26_something_else_in_its_place(path, make):
     """T26: a pipe or a folder in the checkpoint's place is refused without waiting."""

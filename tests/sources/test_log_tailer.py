@@ -15,13 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.waiting import until
 
+from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
+from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
 
@@ -258,3 +262,24 @@ def test_ten_thousand_scrapes_leave_no_thread():
 
     assert during == after == 2
     assert open_files() <= files
+
+
+def test_connections_that_end_leave_nothing_open(tmp_path):
+    """T32: descriptors are as many after 60 polls and scrapes, each on a connection of its own, as after the first."""
+    log = tmp_path / "vllm.log"
+    log.touch()
+    page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')
+    with StandIn(lambda _: [page], closes=True) as stand_in:
+        config = ServerConfig(name="a", log=str(log), metrics=MetricsConfig(url=stand_in.url))
+        server = ServerMonitor(config, SystemClock())
+        counts = set()
+        for number in range(60):
+            log.write_bytes(stats_line(number))
+            server.log.poll()
+            server.scrape()
+            until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
+            counts.add(open_files())
+        server.close()
+
+    assert 60 == stand_in.connections
+    assert max(counts) - min(counts) <= 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import threading
 
 from pathlib import Path
 
@@ -314,6 +316,34 @@ class TestBadServers:
 
         assert ["ok", "overloaded", "ok", "timeout", "ok"] == reasons
         assert 5 == server.connections
+
+    def test_closing_ends_a_probe(self):
+        """Closing ends a probe under way at once."""
+        with served() as server:
+            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
+            results = []
+            thread = threading.Thread(target=lambda: results.append(prober.probe("m")))
+            thread.start()
+            until(lambda: server.requests)
+            prober.close()
+            thread.join(SECONDS)
+
+        assert "timeout" == results[0].reason
+        assert not thread.is_alive()
+
+    def test_nothing_leaks(self):
+        """T32: probes, good and bad, leave no thread and no open file behind."""
+        answers = itertools.cycle([GOOD, [answer(b"", "404 Not Found")], stream(END)])
+        with StandIn(lambda _: next(answers)) as server:
+            before = len(os.listdir("/proc/self/fd")), threading.active_count()
+            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            for _ in range(30):
+                prober.probe("m")
+            prober.close()
+        after = len(os.listdir("/proc/self/fd")), threading.active_count()
+
+        assert after[0] <= before[0]
+        assert after[1] <= before[1]
 
 
 def _resident():
