@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+An incident as it is written down, one short file each: what was reported where, what happens, what must be said of it.
+
+README.md describes the format. A file with a mistake ends with a sentence that names the file and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from tests.support.yaml_files import load_yaml
+
+
+FOLDER = Path(__file__).parent
+KINDS = ("reported", "healthy")
+"""The folders: incidents that somebody reported, and healthy servers that look like one of them."""
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+class Swing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that goes up and down between two, once in so many seconds."""
+
+    swing: tuple[float, float]
+    seconds: Seconds
+
+
+Value = float | tuple[float, float] | Swing
+"""A number, two between which a value moves evenly through its phase, or a swing."""
+
+
+class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the driver says of the server's only GPU."""
+
+    busy: float = 0.9
+    watts: float = 500.0
+    state: Literal["ok", "lost"] = "ok"
+
+
+class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    A stretch of time.
+
+    Args:
+        seconds: How long it is.
+        does: What the engine does: "usual" is the healthy traffic again, "nothing" counts nothing more, "idle" has no
+            request either.
+        values: What is different, by the names of `traffic.HEALTHY`; all else stays as it was before.
+        log: Lines that are printed at its start.
+        starts: Whether the server's process begins there.
+        kv_blocks: The size of its KV cache from there on.
+        scrape: What becomes of each scrape.
+        probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute.
+        gpu: What the driver says of its GPU.
+    """
+
+    seconds: Seconds
+    does: Literal["usual", "nothing", "idle"] | None = None
+    values: Mapping[str, Value] = {}
+    log: tuple[str, ...] = ()
+    starts: bool = False
+    kv_blocks: int | None = None
+    scrape: Literal["ok", "refused", "timeout", "none"] = "ok"
+    probe: float | Literal["timeout", "none"] | None = None
+    gpu: Gpu | None = None
+
+
+class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An alert that must fire: at most `within` seconds after the incident's start, and gone by `until`."""
+
+    alert: str
+    within: Seconds
+    until: Seconds | None = None
+
+
+class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    One incident.
+
+    Args:
+        title: What happens, in a sentence.
+        reports: Where it was reported: repository and number.
+        release: The release whose /metrics it is played with.
+        then: What happens after the healthy traffic, phase after phase.
+        before: Seconds of healthy traffic; `usual` are its values where they differ from `traffic.HEALTHY`.
+        flags: The server's flags, as on its command line.
+        slo: Whether it has an objective.
+        every: Seconds between two scrapes.
+        stalled: The state "stalled" must be shown within so many seconds; without it never.
+        down: The same of the state "down".
+        says: The alerts that must fire.
+        may: What else may fire: a warning that is true of it.
+        unseen: Why it cannot be found, if so.
+        prints_statistics: Whether its log has the lines of statistics.
+    """
+
+    title: str
+    reports: tuple[str, ...]
+    release: str
+    then: tuple[Phase, ...]
+    before: Seconds = 300
+    usual: Mapping[str, Value] = {}
+    flags: Mapping[str, str] = {}
+    slo: bool = False
+    every: Seconds = 5
+    stalled: float | None = None
+    down: float | None = None
+    says: tuple[Said, ...] = ()
+    may: frozenset[str] = frozenset()
+    unseen: str | None = None
+    prints_statistics: bool = False
+    probe: float | None = None
+    gpu: Gpu | None = None
+
+
+@cache
+def stories(kind: str) -> Mapping[str, Story]:
+    """Return the stories of a folder by their names."""
+    return {path.stem: read(path) for path in sorted((FOLDER / kind).glob("*.yml"))}
+
+
+def read(path: Path) -> Story:
+    """Return the story of a file."""
+    try:
+        return msgspec.convert(load_yaml(path.read_text(encoding="utf-8")), Story, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{path.name}: {error}") from error

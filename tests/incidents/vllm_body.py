@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The body of /metrics that a release would answer with: one of its own from the corpus, with the story's values.
+
+All of its lines stay, of its first engine: families, labels and buckets are the release's. What a story says nothing
+about is 0, as in a process that has just started.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import NamedTuple
+
+from tests.incidents.traffic import Moment, Totals
+from tests.support.corpus import bodies
+
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS
+
+
+_SAMPLE = re.compile(r"(?P<head>(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?) (?P<value>\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_BLOCKS = re.compile(r'num_gpu_blocks="\d+"')
+
+_GAUGES: Mapping[str, str] = {
+    "requests_running": "running",
+    "requests_waiting": "waiting",
+    "kv_cache_usage_ratio": "kv",
+}
+_COUNTERS: Mapping[str, Callable[[Totals], float]] = {
+    "prompt_tokens": lambda totals: totals.count("computed") + totals.count("cached"),
+    "prompt_tokens_cached": lambda totals: totals.count("cached"),
+    "generation_tokens": lambda totals: totals.count("generated"),
+    "preemptions": lambda totals: totals.count("preemptions"),
+    "prefix_cache_queries": lambda totals: totals.count("computed") + totals.count("cached"),
+    "prefix_cache_hits": lambda totals: totals.count("cached"),
+    "drafts": lambda totals: totals.count("drafts"),
+}
+_SOURCES = {"local_compute": "computed", "local_cache_hit": "cached", "device": "cached"}
+_TIMES: Mapping[str, str] = {
+    "time_to_first_token_seconds": "first_token",
+    "inter_token_latency_seconds": "token_gap",
+    "time_per_output_token_seconds": "token_gap",
+    "e2e_request_latency_seconds": "whole",
+    "queue_time_seconds": "queue",
+    "prefill_time_seconds": "prefill",
+    "decode_time_seconds": "decode",
+}
+_OF_NAME = {name: quantity for table in (GAUGES, COUNTERS) for quantity, names in table.items() for name in names}
+_OF_HISTOGRAM = {name: quantity for quantity, names in HISTOGRAMS.items() for name in names}
+_REQUESTS = re.compile(r"(?P<family>.*?)_(?P<part>bucket|sum|count)")
+
+Filler = Callable[[Moment], float]
+
+
+class _Line(NamedTuple):
+    """A line of the body: what stands before the value, and the value at a moment; a comment has none."""
+
+    head: str
+    value: Filler | None
+
+
+def body(release: str, moment: Moment) -> bytes:
+    """Return the body at a moment."""
+    lines = []
+    for head, value in _lines(release):
+        if value is None:
+            lines.append(head)
+        elif head.startswith("vllm:cache_config_info"):
+            lines.append(_BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0")
+        else:
+            lines.append(f"{head} {value(moment)!r}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def positions(release: str) -> int:
+    """Return how many tokens a draft has in the release's body, 0 without speculative decoding."""
+    return len(re.findall(r'accepted_tokens_per_pos_total\{engine="0"', bodies(release)["metrics_1.txt"].decode()))
+
+
+@cache
+def _lines(release: str) -> tuple[_Line, ...]:
+    text = bodies(release)["metrics_1.txt"].decode()
+    found = []
+    for line in text.splitlines():
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None:
+            found.append(_Line(line, None))
+            continue
+        labels = dict(_LABEL.findall(sample["labels"] or ""))
+        if labels.get("engine", "0") == "0":
+            found.append(_Line(sample["head"], _filler(release, sample["name"], labels)))
+    return tuple(found)
+
+
+def _filler(release: str, name: str, labels: Mapping[str, str]) -> Filler:
+    """Return what gives the value of a sample."""
+    for of_kind in (_gauge, _counter, _histogram):
+        filler = of_kind(release, name, labels)
+        if filler is not None:
+            return filler
+    return lambda _moment: 0.0
+
+
+def _gauge(_release: str, name: str, labels: Mapping[str, str]) -> Filler | None:
+    quantity = _OF_NAME.get(name, "")
+    if quantity in _GAUGES:
+        value = _GAUGES[quantity]
+        whole = round if value != "kv" else float
+        return lambda moment: float(whole(moment.gauges[value]))
+    if name == "vllm:num_requests_waiting_by_reason":
+        is_deferred = labels["reason"] == "deferred"
+        return lambda moment: float(
+            round(moment.gauges["deferred"] if is_deferred else moment.gauges["waiting"] - moment.gauges["deferred"])
+        )
+    if name == "vllm:engine_sleep_state":
+        is_awake = labels["sleep_state"] == "awake"
+        return lambda moment: moment.gauges["awake"] if is_awake else 0.0
+    if name == "process_start_time_seconds" or name.endswith("_created"):
+        return lambda moment: STARTED + moment.totals.started
+    return None
+
+
+STARTED = 1_790_000_000.0
+"""When the beginning of each story is, in seconds since the epoch."""
+
+
+def _counter(release: str, name: str, labels: Mapping[str, str]) -> Filler | None:
+    quantity = _OF_NAME.get(name, "")
+    if quantity in _COUNTERS:
+        count = _COUNTERS[quantity]
+        return lambda moment: count(moment.totals)
+    if quantity == "drafted_tokens":
+        return lambda moment: moment.totals.count("drafts") * positions(release)
+    if quantity == "accepted_tokens":
+        return lambda moment: float(math.floor(moment.totals.accepted)) * positions(release)
+    if name == "vllm:spec_decode_num_accepted_tokens_per_pos_total":
+        return lambda moment: float(math.floor(moment.totals.accepted))
+    if name.startswith("vllm:prompt_tokens_") and labels.get("source") in _SOURCES:
+        source = _SOURCES[labels["source"]]
+        return lambda moment: moment.totals.count(source)
+    if name == "vllm:request_success_total":
+        return partial(_finished, labels["finished_reason"])
+    if name == "http_requests_total" and labels["handler"] == "/v1/chat/completions":
+        return partial(_answered, labels["status"])
+    return None
+
+
+def _finished(reason: str, moment: Moment) -> float:
+    totals = moment.totals
+    counts = {
+        "stop": totals.count("finished") - totals.count("cut"),
+        "length": totals.count("cut"),
+        "abort": totals.count("aborted"),
+        "error": totals.count("errors"),
+    }
+    return float(counts.get(reason, 0.0))
+
+
+def _answered(status: str, moment: Moment) -> float:
+    """Return the answers to requests: a stream is 200 from its first byte on, and so is one that is given up."""
+    totals, gauges = moment.totals, moment.gauges
+    if status == "5xx":
+        return float(totals.count("refused") + totals.count("errors"))
+    there = round(gauges["running"]) + round(gauges["waiting"])
+    ended = sum(totals.count(name) for name in ("finished", "aborted", "given_up"))
+    return float(ended + there) if status == "2xx" else 0.0
+
+
+def _histogram(_release: str, name: str, labels: Mapping[str, str]) -> Filler | None:
+    part = _REQUESTS.fullmatch(name)
+    quantity = _OF_HISTOGRAM.get(part["family"]) if part is not None else None
+    if part is None or quantity is None:
+        return None
+    le = float(labels["le"]) if part["part"] == "bucket" else math.inf
+    is_sum = part["part"] == "sum"
+    if quantity in _TIMES:
+        return partial(_times, _TIMES[quantity], le, is_sum)
+    if quantity == "iteration_tokens":
+        return lambda moment: moment.totals.count("generated" if is_sum else "steps")
+    if quantity in {"request_params_n", "request_params_best_of"}:
+        return lambda moment: moment.totals.count("finished") if le >= 1 else 0.0
+    if quantity in {"request_prompt_tokens", "request_computed_prompt_tokens"}:
+        return lambda moment: moment.totals.count("computed" if is_sum else "finished") if le == math.inf else 0.0
+    if quantity in {"request_generation_tokens", "request_max_generation_tokens"}:
+        return lambda moment: moment.totals.count("generated" if is_sum else "finished") if le == math.inf else 0.0
+    return lambda moment: 0.0 if is_sum or le < math.inf else moment.totals.count("finished")
+
+
+def _times(name: str, le: float, is_sum: bool, moment: Moment) -> float:  # noqa: FBT001 - A partial's.
+    observed = moment.totals.observed[name]
+    if is_sum:
+        return sum(value * number for value, number in observed.items())
+    return float(sum(number for value, number in observed.items() if value <= le))
