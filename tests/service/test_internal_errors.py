@@ -86,7 +86,7 @@ class Daemon:
             except urllib.error.HTTPError as error:
                 error.close()
         samples = list(self_metrics(self.service._self_status()))
-        text = self.service.endpoints.metrics("", "").body.decode() if not self.is_page_broken else ""
+        text = self.service.endpoints.metrics("").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
