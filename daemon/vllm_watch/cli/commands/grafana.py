@@ -12,14 +12,44 @@ from contextlib import closing
 import click
 
 from vllm_watch.analysis.loadtest.region import path
-from vllm_watch.cli.commands.options import plain_format_option
+from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option
 from vllm_watch.cli.grafana import push as dashboards
-from vllm_watch.cli.grafana.connection import STANDARD_INPUT, Connection, connect, connection
+from vllm_watch.cli.grafana.connection import DEFAULT_URL, STANDARD_INPUT, Connection, connect
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import ReportLine, print_report
+
+
+connection = as_one(
+    "target",
+    Connection,
+    click.option(
+        "--url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        help="Grafana's address, with its path if it is below one.",
+    ),
+    file_option(
+        "--token-file",
+        required=True,
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        help="Holds a service account's token (role Editor); - is standard input.",
+    ),
+    file_option("--ca-file", help="Certificates of authorities, instead of the system's."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0.1, 600),
+        default=10.0,
+        show_default=True,
+        help="Seconds to wait for each part of an answer.",
+    ),
+)
+"""Gives a command the options that say which Grafana."""
 
 
 @click.group("grafana")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Grafana a command speaks to: its options, and the connection that they make."""
+"""Which Grafana a command speaks to, by the values of its options, and the connection that they make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from vllm_watch.cli.commands.options import as_one, file_option
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.secret_files import MAX_TOKEN, parse_token
@@ -24,42 +23,12 @@ DEFAULT_URL = "http://localhost:3000"
 
 
 class Connection(NamedTuple):
-    """The values of the options of `connection`; `timeout` is the seconds to wait for each part of an answer."""
+    """The values of the options that say which Grafana; `timeout` is the seconds to wait for each part of an answer."""
 
     url: str
     token_file: str
     ca_file: str | None = None
     timeout: float = 10.0
-
-
-connection = as_one(
-    "target",
-    Connection,
-    click.option(
-        "--url",
-        default=DEFAULT_URL,
-        show_default=True,
-        envvar="GRAFANA_URL",
-        show_envvar=True,
-        help="Grafana's address, with its path if it is below one.",
-    ),
-    file_option(
-        "--token-file",
-        required=True,
-        envvar="GRAFANA_TOKEN_FILE",
-        show_envvar=True,
-        help="Holds a service account's token (role Editor); - is standard input.",
-    ),
-    file_option("--ca-file", help="Certificates of authorities, instead of the system's."),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(0.1, 600),
-        default=10.0,
-        show_default=True,
-        help="Seconds to wait for each part of an answer.",
-    ),
-)
-"""Gives a command the options that say which Grafana."""
 
 
 def connect(target: Connection, *, options: str = "--") -> Grafana:
