@@ -14,7 +14,7 @@ PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorde
 WORKERS = $(shell expr $$(nproc) '*' 5 / 2)
 QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
-.PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate chart
+.PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate incidents chart
 
 .venv/installed: pyproject.toml
 	@echo "Installing into .venv: this takes up to a minute, once."
@@ -74,6 +74,9 @@ generate: .venv/developing  ## Write all that is made from something else: METRI
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py
 	$(BIN)/python deploy/manual/generate.py
+
+incidents: .venv/developing  ## What people reported about vLLM, played through the rules; writes alerts/INCIDENTS.md
+	$(BIN)/python -m tests.incidents $(ARGS)
 
 chart:  ## The Helm chart as one file without links: dist/vllm-watch-VERSION.tgz; DIST= is another folder
 	mkdir -p $(DIST)

@@ -1,8 +1,41 @@
-from tests.incidents.story import KINDS, stories
-from tests.incidents.play import play
-for kind in KINDS:
-    told = stories(kind)
-    if told:
-        for name, p in play(told).items():
-            print(name, dict(p.states))
-            for f in p.fired: print("   ", f.alert, f.severity, f.start, f.end)
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.incidents [NAME …]``: what becomes of each story; of all of them, `alerts/INCIDENTS.md` is written."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Iterator
+
+from tests.incidents import table
+from tests.incidents.play import Played, play
+from tests.incidents.story import KINDS, Story, stories
+from tests.incidents.verdict import faults, played
+
+
+def main(names: list[str]) -> int:
+    """Print what becomes of the stories of these names, or of all; return 1 if it is not what should become of any."""
+    status = 0
+    for kind in KINDS:
+        wanted = {name: story for name, story in stories(kind).items() if not names or name in names}
+        outcomes = play(wanted) if names else played(kind)
+        for name, story in wanted.items():
+            wrong = list(faults(story, outcomes[name]))
+            print(*_described(name, story, outcomes[name], wrong), sep="\n")
+            status |= bool(wrong)
+    if not names:
+        table.FILE.write_text(table.document(), encoding="utf-8")
+    return status
+
+
+def _described(name: str, story: Story, outcome: Played, wrong: list[str]) -> Iterator[str]:
+    yield f"{name}: {story.title}"
+    yield f"    {', '.join(f'{state} from {since:.0f} s' for state, since in outcome.states.items())}"
+    for alert in outcome.fired:
+        end = "to the end" if alert.end is None else f"to {alert.end:.0f}"
+        yield f"    {alert.start:6.0f} s {end:12} {alert.severity:8} {alert.alert}"
+    yield from (f"    WRONG: {fault}" for fault in wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

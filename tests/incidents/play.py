@@ -74,9 +74,8 @@ def play(stories: Mapping[str, Story]) -> dict[str, Played]:
         whole = together(grid for grid in grids if grid is not None)
         alerts = _alerts(whole, step)
         for name, one in shown.items():
-            before = stories[name].before
             mine = (alert for alert in alerts if alert.labels.get("server") == name)
-            played[name] = Played(one.states, tuple(_later(alert, -before) for alert in mine))
+            played[name] = Played(one.states, tuple(_while_it_lasts(mine, stories[name])))
     return played
 
 
@@ -88,9 +87,14 @@ def _alerts(grid: SeriesGrid, step: float) -> list[Fired]:
     return list(intervals(answers[FIRING]))
 
 
-def _later(alert: Fired, seconds: float) -> Fired:
-    end = None if alert.end is None else alert.end + seconds
-    return alert._replace(start=alert.start + seconds, end=end)
+def _while_it_lasts(alerts: Iterable[Fired], story: Story) -> Iterator[Fired]:
+    """Yield what fires before a story ends, in seconds after its incident began: others may be longer."""
+    seconds = story.seconds
+    for alert in alerts:
+        start = alert.start - story.before
+        end = None if alert.end is None else alert.end - story.before
+        if start < seconds:
+            yield alert._replace(start=start, end=end if end is not None and end < seconds else None)
 
 
 def _shown(name: str, story: Story) -> _Shown:
@@ -120,11 +124,11 @@ def snapshots_of(name: str, story: Story) -> Iterator[ServerSnapshot]:
     for moment in moments(story):
         for text in _printed(story, moment):
             server.apply(LogWritten(moment.at, text.encode()))
-        if (scraped := _scraped(story, moment)) is not None:
+        if (scraped := _scraped(name, story, moment)) is not None:
             server.apply(scraped)
         _apply_probe(state, moment)
         if moment.phase.gpu is not None:
-            state.gpu.apply(_gpus(moment.phase.gpu, moment.at), story.every)
+            state.gpu.apply(_gpus(name, moment.phase.gpu, moment.at), story.every)
         yield state.snapshot(STARTED + moment.at)
 
 
@@ -132,13 +136,13 @@ def _is_probed(story: Story) -> bool:
     return any(phase.probe is not None for phase in story.then) or story.probe is not None
 
 
-def _scraped(story: Story, moment: Moment) -> MetricsRead | None:
+def _scraped(name: str, story: Story, moment: Moment) -> MetricsRead | None:
     status = moment.phase.scrape
     if status == "none":
         return None
     if status != "ok":
         return MetricsRead(moment.at, b"", _SCRAPE_STATUS[status])
-    return MetricsRead(moment.at, body(story.release, moment), "ok", moment.gauges["scrape_seconds"])
+    return MetricsRead(moment.at, body(story.release, name, moment), "ok", moment.gauges["scrape_seconds"])
 
 
 def _printed(story: Story, moment: Moment) -> Iterator[str]:
@@ -160,8 +164,9 @@ def _apply_probe(state: ServerState, moment: Moment) -> None:
     state.apply_probe(ProbeResult(at, "timeout") if isinstance(probe, str) else ProbeResult(at, "ok", probe))
 
 
-def _gpus(of_phase: Gpu, at: float) -> GpuUse:
+def _gpus(name: str, of_phase: Gpu, at: float) -> GpuUse:
+    number = int.from_bytes(name.encode()[-3:], "big")  # Each story has a GPU of its own.
     if of_phase.state == "lost":
-        return GpuUse(STARTED + at, "ok", (lost(0),))
+        return GpuUse(STARTED + at, "ok", (lost(number),))
     values = {**WHOLE, ("gpu_busy_ratio",): of_phase.busy, ("gpu_power_watts",): of_phase.watts}
-    return GpuUse(STARTED + at, "ok", (used(gpu(0, values=values), {}),))
+    return GpuUse(STARTED + at, "ok", (used(gpu(number, values=values), {}),))

@@ -22,6 +22,8 @@ KINDS = ("reported", "healthy")
 """The folders: incidents that somebody reported, and healthy servers that look like one of them."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class Swing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value that goes up and down between two, once in so many seconds."""
 
@@ -106,7 +108,7 @@ class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     usual: Mapping[str, Value] = {}
     flags: Mapping[str, str] = {}
     slo: bool = False
-    every: Seconds = 5
+    every: Seconds = 10
     stalled: float | None = None
     down: float | None = None
     says: tuple[Said, ...] = ()
@@ -115,6 +117,11 @@ class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     prints_statistics: bool = False
     probe: float | None = None
     gpu: Gpu | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts after its incident began."""
+        return sum(phase.seconds for phase in self.then)
 
 
 @cache

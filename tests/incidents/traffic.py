@@ -121,7 +121,8 @@ def moments(story: Story) -> Iterator[Moment]:
 
 def _presets(usual: Mapping[str, Value]) -> Mapping[str | None, Mapping[str, Value]]:
     still = dict.fromkeys(COUNTED, 0.0)
-    return {None: {}, "usual": usual, "nothing": still, "idle": {**still, "running": 0, "waiting": 0, "deferred": 0, "kv": 0}}
+    idle = {**still, "running": 0.0, "waiting": 0.0, "deferred": 0.0, "kv": 0.0}
+    return {None: {}, "usual": usual, "nothing": still, "idle": idle}
 
 
 def _at(value: Value, seconds: float, whole: float) -> float:

@@ -23,6 +23,7 @@ from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS
 
 _SAMPLE = re.compile(r"(?P<head>(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?) (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_MODEL = re.compile(r'model_name="\w+"')
 _BLOCKS = re.compile(r'num_gpu_blocks="\d+"')
 
 _GAUGES: Mapping[str, str] = {
@@ -63,8 +64,8 @@ class _Line(NamedTuple):
     value: Filler | None
 
 
-def body(release: str, moment: Moment) -> bytes:
-    """Return the body at a moment."""
+def body(release: str, model: str, moment: Moment) -> bytes:
+    """Return the body of a server of a model at a moment."""
     lines = []
     for head, value in _lines(release):
         if value is None:
@@ -73,7 +74,7 @@ def body(release: str, moment: Moment) -> bytes:
             lines.append(_BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0")
         else:
             lines.append(f"{head} {value(moment)!r}")
-    return ("\n".join(lines) + "\n").encode()
+    return _MODEL.sub(f'model_name="{model}"', "\n".join(lines) + "\n").encode()
 
 
 def positions(release: str) -> int:

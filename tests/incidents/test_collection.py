@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collection of incidents through the daemon's code and the shipped rules: all are found in time, no twin is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.alerts import incidents as recorded
+from tests.alerts.replay import RULES
+from tests.incidents import table
+from tests.incidents.story import KINDS, Story, read, stories
+from tests.incidents.traffic import moments
+from tests.incidents.verdict import faults, played
+from tests.support.yaml_files import load_yaml
+
+from vllm_watch.analysis.backtest.fired import Fired
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
+
+CASES = [pytest.param(kind, name, id=f"{kind}-{name}") for kind in KINDS for name in stories(kind)]
+LEAST = {"reported": 25, "healthy": 15}
+ALWAYS = {"Watchdog"}
+"""It fires when all is well, so that its absence can be noticed."""
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_what_must_be_said_is_said_and_nothing_else(kind, name):
+    """Each alert that an incident calls for fires in its time, and nothing else does; states are shown in time."""
+    assert [] == list(faults(stories(kind)[name], played(kind)[name]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_are_enough(kind):
+    """The collection does not shrink below what it was made for."""
+    assert LEAST[kind] <= len(stories(kind))
+
+
+def test_every_alert_is_needed():
+    """Without any one of the rules some incident, recorded or reported, would be missed."""
+    groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    needed = {said.alert for story in stories("reported").values() for said in story.says}
+    needed |= {expected.alert for incident in recorded.EVERY for expected in incident.expected}
+
+    assert set() == alerts - needed - ALWAYS
+
+
+def test_nobody_is_woken_by_a_healthy_server():
+    """No twin has an alert that pages."""
+    assert [] == [
+        (name, alert.alert)
+        for name, outcome in played("healthy").items()
+        for alert in outcome.fired
+        if alert.severity == "critical"
+    ]
+
+
+def test_the_table_is_that_of_the_collection():
+    """`make incidents` changes nothing."""
+    assert table.document() == table.FILE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("title: a\nreports: []\nrelease: 0.20.2\nthen: [{seconds: 1, wait: 3}]\n", "wait"),
+        ("title: a\nreports: []\nrelease: 0.20.2\n", "then"),
+    ],
+)
+def test_a_mistake_in_a_story_is_named(tmp_path, text, word):
+    """A key that no story has, and one that is missing, are named with the file."""
+    (tmp_path / "a.yml").write_text(text)
+
+    with pytest.raises(ValueError, match=f"a.yml: .*{word}"):
+        read(tmp_path / "a.yml")
+
+
+def test_a_value_that_no_server_has_is_named():
+    """A quantity that is misspelt does not pass for one that is not said."""
+    story = Story(title="a", reports=(), release="0.20.2", then=(), usual={"runing": 1})
+
+    with pytest.raises(ValueError, match="runing"):
+        list(moments(story))
+
+
+def test_a_fault_is_seen():
+    """A story that says what does not happen, and one that something else happens in, have faults."""
+    name, story = next((name, story) for name, story in stories("reported").items() if story.says)
+    outcome = played("reported")[name]
+    fired = (*outcome.fired, Fired("Another", "critical", {}, 1.0, None))
+
+    assert list(faults(story, outcome._replace(fired=())))
+    assert list(faults(story, outcome._replace(fired=fired)))
