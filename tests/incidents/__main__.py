@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.incidents [NAME …]``: what becomes of each story; of all of them, `alerts/INCIDENTS.md` is written."""
+"""``python -m tests.incidents [NAME …]``: what becomes of the stories; of all, `alerts/INCIDENTS.md` is written."""
 
 from __future__ import annotations
 

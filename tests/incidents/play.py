@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.alerts.needed import needed
 from tests.alerts.replay import EVALUATION, groups_at_worst
-from tests.incidents.story import Gpu, Phase, Story
+from tests.incidents.story import Gpu, Story
 from tests.incidents.traffic import Moment, moments
 from tests.incidents.vllm_body import STARTED, body
 from tests.support.gpus import WHOLE, gpu, lost, used
