@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.programs import Writer
+from tests.benchmarks.programs import writer
 
 from vllm_watch.daemon.config.from_options import config_from_options
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -56,7 +56,7 @@ def _delays(*, is_loaded: bool) -> list[float]:
         service = Supervisor(config_from_options([str(log)], [], "127.0.0.1:0"), SystemClock())
         service.start()
         try:
-            with Writer([log], LOAD) if is_loaded else nullcontext():
+            with writer([log], LOAD) if is_loaded else nullcontext():
                 time.sleep(2)
                 return [_delay(service, log, number, chosen.uniform(*PAUSES)) for number in range(1, LINES + 1)]
         finally:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.__main__ import KEPT
 from tests.benchmarks.cost_table import ROWS, TABLES, filled
-from tests.benchmarks.figures import Kept, KeptBenchmark, KeptFigure, Machine
+from tests.benchmarks.figures import Kept, KeptBenchmark
 
 
 TABLE = """# Tool
@@ -36,8 +36,8 @@ def kept(value):
     """Return kept figures that are all the same."""
     benchmarks = {}
     for benchmark, name in (figure for row in ROWS for cell in row for figure in cell):
-        benchmarks.setdefault(benchmark, KeptBenchmark(0.1, {})).figures[name] = KeptFigure(value, "", None)
-    return Kept("0.1.0", "2026-11-22", Machine(2, "", "3.11"), benchmarks)
+        benchmarks.setdefault(benchmark, KeptBenchmark(0.1, {})).figures[name] = value
+    return Kept("0.1.0", "2026-11-22", "2 cores", benchmarks)
 
 
 @pytest.mark.parametrize("document", TABLES, ids=lambda path: str(path.relative_to(path.parents[-2])))
