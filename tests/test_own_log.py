@@ -40,7 +40,6 @@ try:
 except ValueError:
     log.exception("failed")
 logging.getLogger("urllib3").error("a library says %s", hostile)
-logging.getLogger("watchdog.observers.inotify").error("of no account")
 """
 
 

@@ -135,7 +135,7 @@ class Watch:
 
     def page(self):
         """Return /metrics' values by name and the labels' values, in the order of the labels' names."""
-        text = self.service.endpoints.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -471,7 +471,7 @@ def _resources(service):
 
 def _links_of(watch, server):
     """Return the labels with a server's links to logs and GPUs; `None` if it has none."""
-    for family in parse_text(watch.service.endpoints.metrics("", "").body.decode()):
+    for family in parse_text(watch.service.endpoints.metrics("").body.decode()):
         for sample in family.samples:
             if sample.name == "vllm_watch_server_links_info" and sample.labels["server"] == server:
                 return sample.labels["logs_url"], sample.labels["gpu_url"]

@@ -23,7 +23,7 @@ from vllm_watch.daemon.web.routes import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 
 
-ASSETS = {path: asset.plain.body.decode() for path, asset in load_assets().items()}
+ASSETS = {path: asset.body.decode() for path, asset in load_assets().items()}
 SCRIPTS = {path: text for path, text in ASSETS.items() if path.endswith(".js")}
 NAMESPACE = "http://www.w3.org/2000/svg"
 

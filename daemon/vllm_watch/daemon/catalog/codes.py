@@ -39,7 +39,6 @@ Part = Literal[
     "probe",
     "discovery",
     "threads",
-    "file_events",
     "snapshot",
     "web",
     "web_config",
