@@ -21,7 +21,6 @@ TABLE = """# Tool
 | a million lines | `once` 1 s, `backfill` 1 s | 1 s, 1 s |
 | of a busy server | `once` 1 s, `backfill` 1 s | 1 s, 1 s |
 | 200 servers | 1 %, 1 MiB | |
-| 99 of 100 | 1 ms, 1 ms | |
 | start | 1 s, on 300 lines 1 s, 1 s | |
 | `top` | 1 % and 1 MiB, or 1 %; after 1 s | |
 | GPUs | 1 %, 1 MiB | |
