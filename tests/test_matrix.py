@@ -42,7 +42,6 @@ CASES = {
     "T20": "bytes that are no text, and characters that other readers split at",
     "T21": "bursts and backlogs",
     "T22": "no inotify watches or instances left",
-    "T23": "the kernel's event queue overflows",
     "T24": "a file system without events",
     "T25": "disk full when the checkpoint is written",
     "T26": "the checkpoint's folder is read-only, removed, or a file",

@@ -3,7 +3,6 @@
 Measurements, printed as a table: ``make bench`` runs all but the long ones, ``make bench ARGS=once`` one of them.
 
 lines        what lines cost that arrive one by one, 0 to 5,000 a second, beside mtail
-latency      how long after a line is written its gauge shows it, alone and under load
 many         what 200 servers cost one daemon, how long its pages take, and what else waits for them
 once         `once` and `backfill` on a log of a million lines, beside `mtail --one_shot` on the same lines
 start        how long short commands take, and the daemon until it is ready
@@ -39,7 +38,6 @@ from tests.benchmarks import (
     capacity,
     catching_up,
     gpu,
-    latency,
     lines,
     many,
     once,
@@ -60,7 +58,6 @@ from vllm_watch import __version__
 KEPT = Path(__file__).with_name("figures.json")
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "lines": lines.measure,
-    "latency": latency.measure,
     "many": many.measure,
     "once": once.measure,
     "start": start.measure,

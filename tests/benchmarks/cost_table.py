@@ -30,7 +30,6 @@ ROWS: tuple[Row, ...] = (
         for of in ("", f"{BUSY}: ")
     ),
     ([("many", "200 servers"), ("many", "memory")], []),
-    ([("latency", "rare lines: p99"), ("latency", "under load: p99")], []),
     ([("start", f"{name}: by the clock") for name in STARTS], []),
     ([("top", each) for each in (ONE, f"{ONE}: memory", MANY, "first screen")], []),
     ([("gpu", each) for each in (SHARE, MEMORY)], []),

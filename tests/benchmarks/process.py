@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import time
 
-from contextlib import suppress
 from pathlib import Path
 
 
@@ -31,15 +30,6 @@ def threads(pid: int) -> int:
 def descriptors(pid: int) -> int:
     """Return the number of open file descriptors."""
     return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def inotify_watches(pid: int) -> int:
-    """Return the number of folders and files that inotify watches for it."""
-    count = 0
-    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with suppress(FileNotFoundError):  # It was closed meanwhile.
-            count += path.read_text().count("inotify wd:")
-    return count
 
 
 def _status(pid: int, name: str) -> str:

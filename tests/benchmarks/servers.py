@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.fleet import Fleet
-from tests.benchmarks.process import descriptors, inotify_watches, threads
+from tests.benchmarks.process import descriptors, threads
 from tests.benchmarks.programs import PROMETHEUS, Server, daemon
 
 
@@ -51,7 +51,6 @@ class Measured(NamedTuple):
     resident: float
     threads: int
     descriptors: int
-    watches: int
     page_times: list[float]
     page_size: int
     page_sent: int
@@ -76,7 +75,6 @@ def _report(measured: Measured) -> Iterator[Figure]:
     yield Figure("memory", measured.resident, "MiB", "lower")
     yield Figure("threads", measured.threads, "")
     yield Figure("descriptors", measured.descriptors, "")
-    yield Figure("inotify watches", measured.watches, "")
     yield Figure("own page", measured.page_size / 1e6, "MB", note=f"{measured.page_sent / 1e6:.2f} MB are sent")
     yield Figure("own page: median", statistics.median(times) * 1000, "ms", "lower", is_processor=True)
     yield Figure("own page: p99", _quantile(times, 0.99) * 1000, "ms", note=f"worst {times[-1] * 1000:.0f} ms")
@@ -111,7 +109,7 @@ def _look(server: Server, fleet: Fleet) -> Measured:
     share = (server.processor_seconds - used) / (end - start)
     distances, missed = _distances(fleet, start, end)
     pid, resident = server.pid, server.resident_mebibytes
-    counts = threads(pid), descriptors(pid), inotify_watches(pid)
+    counts = threads(pid), descriptors(pid)
     times = [_seconds_of_a_page(server) for _ in range(PAGES)]
     size, sent = len(server.get().body), len(server.get(headers=PROMETHEUS).body)
     return Measured(share, resident, *counts, times, size, sent, distances, missed)

@@ -87,7 +87,7 @@ class Daemon:
             except urllib.error.HTTPError as error:
                 error.close()
         samples = list(self_metrics(self.service._self_status()))
-        text = self.service.endpoints.metrics("", "").body.decode() if not self.is_page_broken else ""
+        text = self.service.endpoints.metrics("").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -185,7 +185,7 @@ BREAK = {
         daemon.service.threads.discovery.turn_now(),
     ),
     "threads": _refuse_threads,
-    "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
+    "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "watch", fail),
     "snapshot": lambda _, patch: patch.setattr(endpoints_module, "server_samples", fail),
     "web": _break_page,
     "web_config": _break_web_config,

@@ -91,11 +91,11 @@ class Machine:
     def follows(self, path):
         """Tell whether that is the log that is followed."""
         (server,) = self.service.fleet.servers
-        return server.config.log == str(path) and server.log.paths[0] == str(path)
+        return server.config.log == str(path) and server.log._tailer.pattern == str(path)
 
     def page(self):
         """Return the values of /metrics by name, without the labels that are the same in all."""
-        text = self.service.endpoints.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)

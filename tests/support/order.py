@@ -44,7 +44,6 @@ FIRST = (
     "web/test_browser.py",
     "sources/test_tail_model.py",
     "dashboards/test_batches.py",
-    "sources/test_directory_watcher.py",
     "advice/test_recorded.py",
     "service/test_discovering.py",
 )

@@ -17,7 +17,7 @@ from tests.fuzz import seeds as sources
 
 from vllm_watch.daemon.reading.framing import MAX_LINE
 from vllm_watch.daemon.sources.journal_reader import MAX_CUT_STREAMS, CutLines, JournalEntry, JournalReader, parse_entry
-from vllm_watch_parsers.access import ACCESS_START
+from vllm_watch_parsers.prefix import ACCESS_START
 
 
 NOW = 1_795_000_000.0

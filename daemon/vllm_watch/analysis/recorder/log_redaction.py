@@ -12,15 +12,21 @@ from copy import copy
 from typing import Any
 
 from vllm_watch.analysis.recorder.private_text import REMOVED, PrivateText, redact_json
-from vllm_watch.daemon.reading.event_filter import EventFilter
 from vllm_watch.daemon.reading.framing import CUT
-from vllm_watch.daemon.reading.log_reader import KeptLines, LogBatch, LogReader
+from vllm_watch.daemon.reading.log_reader import EventFilter, KeptLines, LogBatch, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
 from vllm_watch.daemon.state.http_source import HANDLERS
-from vllm_watch_parsers.access import ACCESS_START, PEER_END
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 from vllm_watch_parsers.line import ECHOING_SITES, UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
+from vllm_watch_parsers.prefix import (
+    ACCESS_START,
+    PEER_END,
+    Head,
+    parse_head,
+    parse_prefixed_head,
+    split_process,
+    strip_ansi,
+)
 from vllm_watch_parsers.python_repr import top_level_items
 
 

@@ -40,10 +40,14 @@ def document() -> str:
 
 
 def section_of(heading: str) -> type[Section] | None:
-    """Return the section that a heading names, such as ``The file`` or `` `servers[].metrics` ``, if it names one."""
+    """
+    Return the section that a heading names, such as ``The file`` or `` `servers[].metrics` ``, if it names one.
+
+    Of several paths, which are of one section, the first one tells.
+    """
     if heading in _FILES or not heading.startswith("`"):
         return _FILES.get(heading)
-    first, *names = heading.strip("`").replace("[]", "").split(".")
+    first, *names = heading.split("`")[1].replace("[]", "").split(".")
     section = next(keys_of(file)[first].section for file in _FILES.values() if first in keys_of(file))
     for name in names:
         section = section and keys_of(section)[name].section

@@ -2,18 +2,20 @@
 """
 One server's log and how far it was read, and the thread that polls the logs of all servers.
 
-It polls each four times a second, and at once when its folder gives a hint. What may hang, a look at a log or at its
-folder, is done by `support.hang_guard`: a log whose file system does not answer is left alone until it does, and the
-others are read on.
+It polls each four times a second, and sooner after a hint. What may hang, a look at a log or at its folder, is done by
+`support.hang_guard`: a log whose file system does not answer is left alone until it does, and the others are read on.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -24,7 +26,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
-from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher, Place, places
+from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
@@ -41,11 +43,11 @@ CLOSE_SECONDS = 0.5
 POLL_SECONDS = 0.25
 """How often all logs are polled, whatever is hinted."""
 
-FOLDER_SECONDS = 5.0
-"""How often it is looked up which folders logs are in, for their paths may lead through links that change."""
-
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.1
 """The least time between two turns: a busy log is read in pieces, not line by line."""
+
+FOLDER_SECONDS = 5.0
+"""How often it is looked up whether the logs' folders are there and the same."""
 
 HANGS_AFTER = 10.0
 """How long a poll takes before its log is reported as hanging."""
@@ -55,6 +57,8 @@ MAX_HANGING = 256
 
 _FOLDERS = object()
 """The key of watching the logs' folders; a log's is `LogMonitor.key`."""
+
+_GLOB_SIGN = re.compile(r"[*?\[]")
 
 Take = Callable[[Sequence[LogBatch], LogStatus], None]
 """Takes what was read, and how reading goes."""
@@ -102,12 +106,14 @@ class LogMonitor:
         self.is_overdue = False
         """Whether the running poll takes so long that it may hang; `LogThread` sets it."""
         self.has_events = False
-        """Whether the kernel reports changes of the log's files; `LogThread` sets it."""
+        """Whether the kernel reports changes in the log's folder; `LogThread` sets it."""
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """The paths and globs whose changes mean that there is something to read; none for a journal."""
-        return self._tailer.watched_paths if isinstance(self._tailer, LogTailer) else ()
+    def folder(self) -> str | None:
+        """The folder whose changes mean that there may be something to read; `None` for a journal."""
+        if not isinstance(self._tailer, LogTailer):
+            return None
+        return str(Path(_GLOB_SIGN.split(self._tailer.pattern, maxsplit=1)[0] + "_").parent)  # A folder ends in "/_".
 
     @property
     def is_waiting(self) -> bool:
@@ -243,100 +249,72 @@ class LogThread(ServiceThread):
         self._logs: tuple[LogMonitor, ...] = ()
         self._polled_logs: tuple[LogMonitor, ...] | None = None
         """The logs of the last turn."""
-        self._backlogs: Collection[LogMonitor] = ()
-        self._all_at = self._folders_at = float("-inf")
         self._polled = polled
         self._guard = HangGuard[Hashable](MAX_HANGING)
         self._watcher = DirectoryWatcher(self._wake)
-        self._places: dict[LogMonitor, tuple[Place, ...]] = {}
-        self._are_places_due = False
+        self._folders_at = -math.inf
 
     def follow(self, logs: Sequence[LogMonitor]) -> None:
         """Poll these logs from now on; the first one starts the thread."""
         self._logs = tuple(logs)
         self._wake.set()
-        if self._logs and not self.is_started:
-            self._watcher.start()
+        if self._logs:
             self.start()
 
     def _turn(self) -> float:
-        started = running_seconds()
-        self._poll_due()
-        if self._backlogs:
-            return 0.0
-        # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
-        self._stop.wait(max(started + PAUSE_SECONDS - running_seconds(), 0.0))
-        return self._all_at + POLL_SECONDS - self._clock.now()
-
-    def _close(self) -> None:
-        """Read what was written last, and end the watch of the folders, unless that hangs."""
-        self._all_at = float("-inf")
-        self._poll_due()
-        if _FOLDERS not in self._guard.hanging:
-            self._watcher.stop()
-
-    def _poll_due(self) -> None:
-        """Poll all logs if that is due, else those with a backlog and those that may have changed."""
-        now, logs = self._clock.now(), self._logs
-        is_new = logs is not self._polled_logs
-        self._are_places_due = is_new or now >= self._folders_at + FOLDER_SECONDS
-        if is_new or now >= self._all_at + POLL_SECONDS:
-            self._all_at = now
-            self._backlogs = self._poll_all(logs)
-        else:
-            self._backlogs = self._poll_all(self._hinted(logs))
-        if self._are_places_due:
-            self._folders_at = now
-            self._watch(logs)
-        self._note_hanging(logs)
-        self._polled_logs = logs
-        if is_new:
-            self._polled()
-
-    def _hinted(self, logs: Sequence[LogMonitor]) -> Sequence[LogMonitor]:
-        changed = self._watcher.take_changed()
-        return [
-            each
-            for each in logs
-            if each in self._backlogs or any(place.prefix in changed for place in self._places.get(each, ()))
-        ]
-
-    def _poll_all(self, logs: Iterable[LogMonitor]) -> Collection[LogMonitor]:
-        """Poll each log at which nothing hangs; return those of which there is more to read at once."""
+        """Poll each log at which nothing hangs."""
+        logs = self._logs
         by_key: dict[Hashable, list[LogMonitor]] = {}
         for each in logs:
             by_key.setdefault(each.key, []).append(each)
-        more = self._guard.run_each({key: partial(self._poll, same) for key, same in by_key.items()})
-        return [each for same in more.values() for each in same]
+        have_more = self._guard.run_each({key: partial(self._poll, same) for key, same in by_key.items()})
+        self._note_hanging(logs)
+        is_new = logs is not self._polled_logs
+        if is_new or self._clock.now() >= self._folders_at + FOLDER_SECONDS:
+            self._watch(logs)
+        if is_new:
+            self._polled_logs = logs
+            self._polled()
+        if any(have_more.values()):
+            return 0.0
+        # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
+        self._stop.wait(PAUSE_SECONDS)
+        return POLL_SECONDS - PAUSE_SECONDS
 
-    def _poll(self, logs: Iterable[LogMonitor]) -> Sequence[LogMonitor]:
-        """Poll the logs of one path; return those of which there is more to read."""
-        return [each for each in logs if self._poll_one(each)]
+    def _close(self) -> None:
+        """Read what was written last, and end the watch of the folders, unless that hangs."""
+        self._turn()
+        if _FOLDERS not in self._guard.hanging:
+            self._watcher.stop()
+
+    def _watch(self, logs: Sequence[LogMonitor]) -> None:
+        """Watch the logs' folders."""
+        self._folders_at = self._clock.now()
+        folders = {each.folder for each in logs if each.folder is not None}
+        self._guard.run_each({_FOLDERS: partial(self._refresh, folders)})
+        for each in logs:
+            each.has_events = _FOLDERS not in self._guard.hanging and self._watcher.covers(each.folder)
+
+    def _refresh(self, folders: Collection[str]) -> None:
+        try:
+            self._watcher.watch(folders)
+        except Exception:  # Without hints logs are polled.
+            log.exception("file_events.failed")
+            self._errors.count("file_events")
+
+    def _poll(self, logs: Iterable[LogMonitor]) -> bool:
+        """Poll the logs of one path; return whether there is more to read of any."""
+        have_more = [self._poll_one(each) for each in logs]
+        return any(have_more)
 
     def _poll_one(self, monitor: LogMonitor) -> bool:
         try:
-            if self._are_places_due:
-                self._places[monitor] = places(monitor.paths)  # Here: if that hangs, only this log is affected.
             return monitor.poll()
         except Exception:  # One server's log must not silence the others; the next poll tries again.
             log.exception("tail.failed", server=monitor.server)
             self._errors.count("tail")
             monitor.note_failure("internal_error")
             return False
-
-    def _watch(self, logs: Sequence[LogMonitor]) -> None:
-        """Watch the logs' folders as the last polls found them."""
-        self._places = {each: self._places[each] for each in logs if each in self._places}
-        self._guard.run_each({_FOLDERS: partial(self._refresh, dict(self._places))})
-        for each in logs:
-            each.has_events = _FOLDERS not in self._guard.hanging and self._watcher.covers(self._places.get(each, ()))
-
-    def _refresh(self, found: dict[LogMonitor, tuple[Place, ...]]) -> None:
-        try:
-            self._watcher.refresh([place for in_one in found.values() for place in in_one])
-        except Exception:  # Without hints logs are polled.
-            log.exception("file_events.failed")
-            self._errors.count("file_events")
 
     def _note_hanging(self, logs: Sequence[LogMonitor]) -> None:
         """Report the logs that hang. One whose server was configured again waits for its predecessor's poll."""

@@ -35,7 +35,6 @@ MAX_CUT_STREAMS = 64
 MAX_SURE_STREAMS = 1024
 
 
-
 class JournalEntry(msgspec.Struct, frozen=True):
     """
     An entry as ``journalctl -o json`` prints it.

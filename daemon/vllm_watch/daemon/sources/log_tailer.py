@@ -62,7 +62,6 @@ class _Idle(NamedTuple):
     """A match of a glob that is closed, for nothing was written for a while: as it was at the last poll, all read."""
 
     state: FileState
-    real_path: str
     point: ResumePoint
 
 
@@ -122,12 +121,6 @@ class LogTailer:
         self._has_polled = False
         self._reason: LogReason = "not_found"
         self._logged_errors: set[int | None] = set()
-
-    @property
-    def watched_paths(self) -> tuple[str, ...]:
-        """The path or glob, and the real paths of its files: changes of these are to be polled."""
-        real_paths = {follower.present.real_path for follower in self._followers.values()}
-        return (self.pattern, *(real_paths | {idle.real_path for idle in self._idle.values()}) - {self.pattern})
 
     def move(self, pattern: str, now: float) -> None:
         """
@@ -262,9 +255,9 @@ class LogTailer:
         if follower.is_over(now):
             self._forget(path)
         elif state is not None and path != self._newest and follower.is_idle(now, state):
-            real_path, point = follower.present.real_path, self._followers.pop(path).close()
+            point = self._followers.pop(path).close()
             if point is not None:
-                self._idle[path] = _Idle(state, real_path, point._replace(stopped_at=polled_at))
+                self._idle[path] = _Idle(state, point._replace(stopped_at=polled_at))
 
     def _start(self, path: str, now: float, number: int) -> tuple[FileFollower | None, list[LogBatch]]:
         """
