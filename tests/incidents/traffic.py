@@ -27,6 +27,7 @@ HEALTHY: Mapping[str, float] = {
     # Each second.
     "computed": 400,
     "cached": 100,
+    "fetched": 0,
     "generated": 200,
     "steps": 50,
     "finished": 1,
@@ -52,7 +53,7 @@ HEALTHY: Mapping[str, float] = {
 
 GAUGES = ("running", "waiting", "deferred", "kv", "awake", "scrape_seconds")
 COUNTED = (
-    "computed", "cached", "generated", "steps", "finished", "cut", "aborted", "errors", "given_up", "refused",
+    "computed", "cached", "fetched", "generated", "steps", "finished", "cut", "aborted", "errors", "given_up", "refused",
     "preemptions", "drafts",
 )  # fmt: skip
 TIMES = {

@@ -3,14 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from tests.incidents.play import Played, play
 from tests.incidents.story import Said, Story, stories
 from tests.support.shared import shared
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.analysis.backtest.fired import Fired
+
+
+ALERTMANAGER = Path(__file__).parents[2] / "alerts" / "alertmanager" / "alertmanager.yml"
+GROUP_WAIT = 30
+"""Seconds until the first message of a group: what is inhibited by then is not sent."""
+
+_MATCHER = re.compile(r'(\w+)=(~?)"(.*)"')
 
 
 @cache
@@ -27,7 +39,7 @@ def faults(story: Story, played: Played) -> Iterator[str]:
     """Yield what was not said in time, and what was said and is not true."""
     for said in story.says:
         yield from _unsaid(said, played)
-    for alert in played.fired:
+    for alert in sent(played.fired):
         if alert.start >= 0 and alert.alert not in story.may | {said.alert for said in story.says}:
             yield f"{alert.alert} fires after {alert.start:.0f} s"
     for state, wanted in (("stalled", story.stalled), ("down", story.down)):
@@ -37,6 +49,35 @@ def faults(story: Story, played: Played) -> Iterator[str]:
         elif wanted is not None and (since is None or since > wanted):
             when = "never" if since is None else f"only after {since:.0f} s"
             yield f"it is {when} shown as {state}, where {wanted:.0f} s are allowed"
+
+
+def sent(fired: Sequence[Fired]) -> list[Fired]:
+    """Return the alerts that Alertmanager sends: those that no other one inhibits when they begin, or shortly after."""
+    return [alert for alert in fired if not any(_inhibits(rule, other, alert) for rule in _rules() for other in fired)]
+
+
+def _inhibits(rule: Mapping[str, Any], source: Fired, target: Fired) -> bool:
+    lasts = source.start <= target.start + GROUP_WAIT and (source.end is None or source.end > target.start)
+    return (
+        lasts
+        and source is not target
+        and _matches(rule["source_matchers"], source)
+        and _matches(rule["target_matchers"], target)
+        and all(source.labels.get(name) == target.labels.get(name) for name in rule["equal"])
+    )
+
+
+def _matches(matchers: Iterable[str], alert: Fired) -> bool:
+    labels = {**alert.labels, "alertname": alert.alert, "severity": alert.severity}
+    return all(
+        re.fullmatch(pattern if is_pattern else re.escape(pattern), labels.get(name, ""))
+        for name, is_pattern, pattern in (_MATCHER.fullmatch(matcher).groups() for matcher in matchers)  # type: ignore[union-attr]
+    )
+
+
+@cache
+def _rules() -> list[dict[str, Any]]:
+    return load_yaml(ALERTMANAGER.read_text(encoding="utf-8"))["inhibit_rules"]
 
 
 def _unsaid(said: Said, played: Played) -> Iterator[str]:

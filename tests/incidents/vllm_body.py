@@ -32,15 +32,23 @@ _GAUGES: Mapping[str, str] = {
     "kv_cache_usage_ratio": "kv",
 }
 _COUNTERS: Mapping[str, Callable[[Totals], float]] = {
-    "prompt_tokens": lambda totals: totals.count("computed") + totals.count("cached"),
-    "prompt_tokens_cached": lambda totals: totals.count("cached"),
+    "prompt_tokens": lambda totals: sum(totals.count(name) for name in ("computed", "cached", "fetched")),
+    "prompt_tokens_cached": lambda totals: totals.count("cached") + totals.count("fetched"),
     "generation_tokens": lambda totals: totals.count("generated"),
     "preemptions": lambda totals: totals.count("preemptions"),
     "prefix_cache_queries": lambda totals: totals.count("computed") + totals.count("cached"),
     "prefix_cache_hits": lambda totals: totals.count("cached"),
+    "external_prefix_cache_queries": lambda totals: 2 * totals.count("fetched"),
+    "external_prefix_cache_hits": lambda totals: totals.count("fetched"),
     "drafts": lambda totals: totals.count("drafts"),
 }
-_SOURCES = {"local_compute": "computed", "local_cache_hit": "cached", "device": "cached"}
+_SOURCES = {
+    "local_compute": "computed",
+    "local_cache_hit": "cached",
+    "external_kv_transfer": "fetched",
+    "device": "cached",
+    "external_unspecified": "fetched",
+}
 _TIMES: Mapping[str, str] = {
     "time_to_first_token_seconds": "first_token",
     "inter_token_latency_seconds": "token_gap",

@@ -43,23 +43,37 @@ class TestMovement:
             lambda step: page(running=1, generated=50 + step),
             lambda step: page(running=1, generated=50, steps=step),
             lambda step: page(running=1, generated=50, kv=0.1 + step / 1000),
-            lambda step: page(running=1, generated=50, extra=sample("prefix_cache_queries_total", step)),
-            lambda step: page(running=1, generated=50, extra=sample("external_prefix_cache_queries_total", step)),
-            lambda step: page(running=1, generated=50, extra=sample("mm_cache_queries_total", step)),
-            lambda step: page(running=1 + step, generated=50),
-            lambda step: page(running=1, waiting=step, generated=50),
-            lambda step: page(running=1, waiting=9, deferred=step % 2, generated=50),
             lambda step: page(
                 running=1, generated=50, extra=sample("request_success_total", step, ',finished_reason="stop"')
             ),
         ],
-        ids=["tokens", "steps", "kv", "prefix", "external", "mm", "running", "waiting", "deferred", "finished"],
+        ids=["tokens", "steps", "kv", "finished"],
     )
-    def test_anything_that_moves_is_no_stall(self, moving):
-        """Tokens, steps, the KV cache's use, look-ups, requests that come, wait or finish: any one is movement."""
+    def test_work_that_is_done_is_no_stall(self, moving):
+        """Tokens, steps, a KV cache that fills, requests that finish: any one is progress."""
         server = watched([moving(step) for step in range(40)])
 
         assert server.engine().state in {"serving", "saturated"}
+
+    @pytest.mark.parametrize(
+        "moving",
+        [
+            lambda step: {"extra": sample("prefix_cache_queries_total", step)},
+            lambda step: {"extra": sample("external_prefix_cache_queries_total", step)},
+            lambda step: {"extra": sample("mm_cache_queries_total", step)},
+            lambda step: {"extra": sample("num_preemptions_total", step), "kv": 0.9 + step % 7 / 100},
+            lambda step: {"kv": max(0.9 - step / 100, 0)},
+            lambda step: {"running": 1 + step},
+            lambda step: {"waiting": step},
+            lambda step: {"waiting": 9, "deferred": step % 2},
+        ],
+        ids=["prefix", "external", "mm", "preemptions", "kv falls", "running", "waiting", "deferred"],
+    )
+    def test_commotion_is_no_progress(self, moving):
+        """Look-ups, preemptions, and requests that come, wait or go leave an engine stalled that computes nothing."""
+        server = watched([page(**{"running": 1, "generated": 50, **moving(step)}) for step in range(10)])
+
+        assert ("stalled", "nothing_computed") == (server.engine().state, server.engine().cause)
 
     def test_a_lone_long_prompt_is_no_stall(self):
         """While a long prompt is computed in chunks only the KV cache's use moves, for minutes."""
@@ -74,15 +88,6 @@ class TestMovement:
         server = watched([page(running=1, generated=50), *[page(running=1, generated=60, extra=a) for a in aborted]])
 
         assert ("stalled", "batch_stands_still") == (server.engine().state, server.engine().cause)
-
-    def test_requests_that_come_and_go_hide_no_wedged_engine_for_long(self):
-        """An engine that takes note of requests for five minutes and computes nothing for any of them is stalled."""
-        server = watched([page(waiting=1 + step % 3, generated=50) for step in range(60)])
-        early = server.engine().state
-        server.scrape(page(waiting=1, generated=50), after=5).scrape(page(waiting=2, generated=50), after=5)
-
-        assert ("saturated", "stalled") == (early, server.engine().state)
-        assert "nothing_computed" == server.engine().cause
 
     def test_a_pooling_model_moves_without_generating(self):
         """Of a server that only embeds, prompt tokens and finished requests are the movement."""
@@ -155,7 +160,7 @@ class TestWhatOnlyWaits:
     """Requests that wait for something remote leave the engine nothing to do."""
 
     def test_deferred_requests_do_not_stall(self):
-        """A quiet streaming session, or KV blocks from another server that are awaited, are no stall."""
+        """A quiet streaming session, a grammar or an adapter that is awaited is no stall."""
         server = watched([page(waiting=2, deferred=2, generated=50)] * 100)
 
         assert "serving" == server.engine().state
@@ -165,6 +170,14 @@ class TestWhatOnlyWaits:
         server = watched([page(waiting=3, deferred=2, generated=50)] * 30)
 
         assert ("stalled", "queue_stands_still") == (server.engine().state, server.engine().cause)
+
+    def test_a_connector_that_stands_still_does(self):
+        """Where a KV connector is asked, requests that only wait for it are stalled once it has long done nothing."""
+        asked = sample("external_prefix_cache_queries_total", 100)
+        bodies = [page(waiting=2, deferred=2, generated=50, extra=asked)]
+        early, late = (watched(bodies * times).engine().state for times in (17, 18))
+
+        assert ("serving", "stalled") == (early, late)
 
     def test_deferred_requests_do_not_stall_from_the_log(self):
         """A log that ended while all that waited was deferred tells of no stall, and in time of nothing."""

@@ -11,7 +11,7 @@ from vllm_watch.daemon.catalog.series import GROUPS, PREFIX, STATE, Origin, Seri
 from vllm_watch.daemon.catalog.states import SLEEPING
 from vllm_watch.daemon.state.engine_state import DOUBT_SECONDS, UNSEEN_SECONDS
 from vllm_watch.daemon.state.server_life import FIRST_TOKEN_SECONDS
-from vllm_watch.daemon.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
+from vllm_watch.daemon.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, REMOTE_FACTOR
 
 
 _INTRODUCTION = f"""\
@@ -41,13 +41,13 @@ _STALL_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in 
 _WHEN_STALLED = f"""\
 ### When an engine is stalled
 
-An engine is stalled if it has work and for `stall_after` (30 s), and in at least three scrapes, nothing moves: no
-token, no engine step, no KV cache block, no cache lookup, no request that arrives, changes or finishes. Requests that
-clients abort do not count as movement. Requests that all wait for something remote (`requests_deferred`, with nothing
-running) are not a stall: they wait for KV blocks from another server, or for the next input of a streaming session.
-Such an engine is serving, since /metrics cannot distinguish a quiet session from blocks that never arrive; if it lasts,
-VllmRequestsDeferred warns. A pooling model generates no tokens: its prompt tokens and finished requests are its
-movement.
+An engine is stalled if it has work and for `stall_after` (30 s), and in at least three scrapes, none of it is done: no
+token, no engine step, no finished request, no transferred KV block, and no KV cache that fills during a prompt.
+Preemptions, requests that come and go, and a KV cache whose use swings are no work done. Requests that all wait for
+something remote (`requests_deferred`, with nothing running) are work where the engine has a KV connector, whose
+counters show whether it moves; others wait for an adapter, a grammar or the next input of their session, and if that
+lasts, VllmRequestsDeferred warns. A pooling model generates no tokens: its prompt tokens and finished requests are its
+progress.
 
 | reason | meaning |
 |---|---|
@@ -60,8 +60,7 @@ Some healthy engines do not move for a while either, and get more time:
 * {LOG_ONLY_FACTOR:g} times `stall_after` after the last line with tokens, or the first one of the work, if only the log
   is read: vLLM prints nothing while it computes a single long prompt.
 * {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, when kernels are compiled.
-* {UNCOMPUTED_FACTOR:g} times `stall_after` while requests arrive and finish and nothing is computed. After that the
-  engine is stalled although they do (`nothing_computed`).
+* {REMOTE_FACTOR:g} times `stall_after` while all requests wait for a KV connector.
 
 Anything that takes longer is reported as stalled although it is not: a single step longer than `stall_after` after
 tokens have been generated (kernels compiled late, a long prompt on a model without a KV cache). Raise `stall_after`

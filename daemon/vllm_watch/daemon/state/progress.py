@@ -2,9 +2,10 @@
 """
 Whether an engine makes progress, by its scrapes.
 
-vLLM updates these values when the engine core finishes a step. A request that only arrives at the API server, or is
-cancelled there, changes nothing. A request that its client cancelled is not progress: the front end counts it without
-the engine core.
+Progress is work that is done: tokens, engine steps, finished requests, KV blocks that are transferred, and KV blocks
+that fill during a prompt. vLLM counts these when the engine core finishes a step. Preemptions, requests that come and
+go, and a KV cache whose use swings are no progress: an engine that does nothing else is in a livelock. A request that
+its client cancelled is none either: the front end counts it without the engine core.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from vllm_watch_parsers.scrape import EngineReading
 
 
 SCRAPES_UNTIL_STILL = 3
-"""An engine makes no progress once this many scrapes are equal: two may be moments of two requests."""
+"""An engine makes no progress once this many scrapes show none: two may be moments of two requests."""
 
 _GAVE_UP = "abort"
 _ASKED = ("prefix_cache_queries", "external_prefix_cache_queries", "mm_cache_queries", "preemptions")
@@ -29,18 +30,16 @@ _QUEUED = ("requests_running", "requests_waiting", "requests_deferred")
 
 class Progress(NamedTuple):
     """
-    What changes when an engine makes progress.
+    What an engine has done, by one scrape.
 
-    `prompt` and `generated` are tokens, `done` steps with an output and finished requests. The KV cache's use grows
-    with each chunk of a long prompt, while nothing else changes. `arrivals` are requests that come and go, and the
-    cache lookups for them.
+    `prompt` and `generated` are tokens, `done` steps with an output and finished requests, `transferred` what its KV
+    connectors have counted.
     """
 
     prompt: float
     generated: float
     done: tuple[float | None, ...]
-    kv_cache_usage: float | None
-    arrivals: tuple[float | None, ...]
+    transferred: tuple[float, ...]
 
     @property
     def has_served(self) -> bool:
@@ -56,15 +55,31 @@ def progress_of(engine: EngineReading) -> Progress:
         engine.counters.get("prompt_tokens", 0.0),
         engine.counters.get("generation_tokens", 0.0),
         (steps.observations if steps else None, finished),
-        engine.gauges.get("kv_cache_usage_ratio"),
-        (*(engine.counters.get(name) for name in _ASKED), *(engine.gauges.get(name) for name in _QUEUED)),
+        tuple(engine.kv.counters.values()),
+    )
+
+
+def _commotion(engine: EngineReading) -> tuple[float | None, ...]:
+    """Return what also moves without progress: requests that come and go, lookups for them, the KV cache's use."""
+    return (
+        *(engine.counters.get(name) for name in _ASKED),
+        *(engine.gauges.get(name) for name in (*_QUEUED, "kv_cache_usage_ratio")),
     )
 
 
 def has_work(engine: EngineReading) -> bool:
-    """Return whether an engine has something to compute: a request that waits for something remote does not count."""
+    """
+    Return whether an engine has something to do.
+
+    A request that waits for something remote counts where that is a KV connector, whose counters show whether it
+    moves. Others wait for an adapter, a grammar or the next input of their session, which may take as long as it likes.
+    """
     running, waiting, deferred = _queue_of(engine)
-    return running > 0 or waiting > deferred
+    return running > 0 or waiting > (0 if _has_connector(engine) else deferred)
+
+
+def _has_connector(engine: EngineReading) -> bool:
+    return bool(engine.kv.counters or engine.counters.get("external_prefix_cache_queries"))
 
 
 def _queue_of(engine: EngineReading) -> tuple[float, float, float]:
@@ -78,20 +93,24 @@ class EngineProgress:
     """
     The progress of one engine, scrape by scrape.
 
-    `changed_at` is when anything changed last, `done_at` when anything was computed, `worked_at` when tokens, steps or
+    `done_at` is when it made progress last, `moved_at` when anything else moved, `worked_at` when tokens, steps or
     finished requests were counted, `works_since` when the present work started. The last tokens came between the
     scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from` for
-    all that is computed. `token_at` is when the last token was generated.
+    all progress. `token_at` is when the last token was generated.
     """
 
     progress: Progress
     at: float
-    changed_at: float
     done_at: float
+    moved_at: float
     worked_at: float = -math.inf
     queue: LastingQueue = field(default_factory=LastingQueue)
-    equal_scrapes: int = 1
-    """How many scrapes in a row were equal."""
+    still_scrapes: int = 1
+    """How many scrapes in a row show no progress."""
+    is_remote: bool = False
+    """Whether all its requests wait for something remote."""
+    aborted: float = 0.0
+    """The requests that were aborted since the last progress."""
     works_since: float | None = None
     before_work: Progress | None = None
     """The last scrape without work."""
@@ -105,11 +124,18 @@ class EngineProgress:
     woke_at: float = -math.inf
     _asleep_at: float = -math.inf
     """The last scrape that reported it."""
+    _kv_cache_usage: float = math.inf
+    _aborted_before: float = 0.0
+    _preempted_before: float = 0.0
+    _commotion: tuple[float | None, ...] = ()
 
     @classmethod
     def first(cls, at: float, engine: EngineReading) -> EngineProgress:
         """Return what the first scrape shows."""
-        known = cls(progress_of(engine), at, changed_at=at, done_at=at)
+        known = cls(progress_of(engine), at, done_at=at, moved_at=at)
+        known._begin(engine)
+        known._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
+        known._commotion = _commotion(engine)
         known._note_work(at, engine)
         known._note_sleep(at, engine)
         return known
@@ -123,17 +149,34 @@ class EngineProgress:
             self.served_at, self.served_from = at, self.at
         if new.prompt > old.prompt:
             self.prompted_from = self.at
-        computed = new._replace(arrivals=old.arrivals)
-        if computed._replace(kv_cache_usage=old.kv_cache_usage) != old:
-            self.worked_at = at
-        if computed != old:
-            self.done_at, self.done_from = at, self.at
         if new != old:
-            self.changed_at, self.equal_scrapes = at, 0
+            self.worked_at = at
+        if new != old or self._is_filling(engine):
+            self.done_at, self.done_from, self.still_scrapes = at, self.at, 0
+            self._begin(engine)
+        commotion = _commotion(engine)
+        if commotion != self._commotion:
+            self.moved_at, self._commotion = at, commotion
         self.progress, self.at = new, at
-        self.equal_scrapes += 1
+        self._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
+        self.aborted = engine.requests_finished.get(_GAVE_UP, 0.0) - self._aborted_before
+        self.still_scrapes += 1
         self._note_work(at, engine)
         self._note_sleep(at, engine)
+
+    def _begin(self, engine: EngineReading) -> None:
+        """Note what later scrapes are compared with: those of a scrape that shows progress."""
+        self._aborted_before = engine.requests_finished.get(_GAVE_UP, 0.0)
+        self._preempted_before = engine.counters.get("preemptions", 0.0)
+
+    def _is_filling(self, engine: EngineReading) -> bool:
+        """
+        Return whether the KV cache is fuller than at the last scrape: a prompt is computed.
+
+        While requests are preempted it is filled again and again, for nothing.
+        """
+        is_fuller = engine.gauges.get("kv_cache_usage_ratio", 0.0) > self._kv_cache_usage
+        return is_fuller and engine.counters.get("preemptions", 0.0) == self._preempted_before
 
     @property
     def has_token_of_work(self) -> bool:
@@ -143,13 +186,9 @@ class EngineProgress:
 
     def still_seconds(self, at: float, woke_at: float) -> float:
         """Return for how long an engine has had work without progress, since it woke up; 0 until that is certain."""
-        if self.works_since is None or self.equal_scrapes < SCRAPES_UNTIL_STILL:
+        if self.works_since is None or self.still_scrapes < SCRAPES_UNTIL_STILL:
             return 0.0
-        return at - max(self.changed_at, self.works_since, woke_at)
-
-    def undone_seconds(self, at: float, woke_at: float) -> float:
-        """Return for how long there has been work and nothing was computed, even if requests came and went."""
-        return 0.0 if self.works_since is None else at - max(self.done_at, self.works_since, woke_at)
+        return at - max(self.done_at, self.works_since, woke_at)
 
     @property
     def served(self) -> TokenSpan | None:
@@ -173,7 +212,9 @@ class EngineProgress:
             self.asleep_since = at
 
     def _note_work(self, at: float, engine: EngineReading) -> None:
-        self.queue.note(at, *_queue_of(engine))
+        running, waiting, deferred = _queue_of(engine)
+        self.queue.note(at, running, waiting, deferred)
+        self.is_remote = not running and waiting <= deferred
         if not has_work(engine):
             self.works_since, self.before_work = None, self.progress
         elif self.works_since is None:

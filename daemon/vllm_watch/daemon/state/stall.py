@@ -18,8 +18,8 @@ FIRST_STEP_FACTOR = 4.0
 """The wait is this many times longer while there is work and no token of it yet: that may be one long step."""
 LOG_ONLY_FACTOR = 2.0
 """And this many times longer with a log only: it does not show one long prompt before its first token."""
-UNCOMPUTED_FACTOR = 10.0
-"""Requests may come and go for this many times longer while nothing is computed for any of them."""
+REMOTE_FACTOR = 2.75
+"""And this many times longer while all requests wait for something remote: a healthy one has taken 76 s."""
 
 
 def stall_in_scrapes(
@@ -35,14 +35,14 @@ def stall_in_scrapes(
         stall_after: Seconds without progress after which it is stalled, as configured.
         woke_at: When it last woke up: no progress before that proves nothing.
     """
-    limit = seconds_until_stalled(progress, stall_after)
-    if progress.still_seconds(at, woke_at) >= limit:
-        if not progress.progress.has_served:
-            return "no_first_token"
-        return "batch_stands_still" if running else "queue_stands_still"
-    if progress.undone_seconds(at, woke_at) >= max(UNCOMPUTED_FACTOR * stall_after, limit):
+    still = progress.still_seconds(at, woke_at)
+    if still < seconds_until_stalled(progress, stall_after):
+        return None
+    if not progress.progress.has_served:
+        return "no_first_token"
+    if at - progress.moved_at < still:
         return "nothing_computed"
-    return None
+    return "batch_stands_still" if running else "queue_stands_still"
 
 
 def stall_in_log(engine: EngineLog, now: float, stall_after: float, woke_at: float) -> StallReason | None:
@@ -58,6 +58,8 @@ def seconds_until_stalled(progress: EngineProgress, stall_after: float) -> float
     """Return for how many seconds an engine may make no progress: longer where that may be one long step."""
     if not progress.progress.has_served:
         return max(stall_after, FIRST_TOKEN_SECONDS)
+    if progress.is_remote:
+        return REMOTE_FACTOR * stall_after
     return stall_after if progress.has_token_of_work else FIRST_STEP_FACTOR * stall_after
 
 
