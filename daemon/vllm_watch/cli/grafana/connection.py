@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import click
 
 from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.secret_files import MAX_TOKEN, parse_token
 
@@ -48,13 +47,13 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--ca-file",
             metavar="FILE",
-            shell_complete=file_names,
+            type=click.Path(readable=False),
             help="Certificates of authorities, instead of the system's.",
         ),
         click.option(
             "--token-file",
             metavar="FILE",
-            shell_complete=file_names,
+            type=click.Path(readable=False),
             required=True,
             envvar="GRAFANA_TOKEN_FILE",
             show_envvar=True,
