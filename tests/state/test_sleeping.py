@@ -224,16 +224,6 @@ class TestByTheAccessLog:
         assert ("sleeping", "idle") == (paused, server.log(pause.replace(b"pause", b"resume")).engine().state)
 
 
-def test_a_server_whose_clock_is_ahead_sleeps_all_the_same():
-    """A start that the server's clock has in the future ends no sleep."""
-    server = Server().log(STARTING, READY).scrape(page(generated=50, start=9000.0)).log(PAUSED, after=1)
-    by_log = server.scrape(page(running=8, generated=50, start=9000.0), after=5).engine().state
-    other = Server(has_log=False)
-
-    assert "sleeping" == by_log
-    assert {"sleeping"} == scraped(other, page(running=8, generated=60, start=9000.0, extra=sleep_state(0)), 20)
-
-
 def test_a_start_that_only_the_page_tells_of_ends_it():
     """A server that was started anew is not paused, even if its log did not say so."""
     server = Server().log(STARTING, READY).scrape(page(generated=50, start=900.0)).log(PAUSED, after=1)

@@ -175,12 +175,6 @@ class TestIdleAndStalled:
         assert "idle" == server.engine(after=36_000).state
         assert (0, "log") == server.value("requests_running")
 
-    def test_an_idle_line_vouches_for_no_hit_rate(self):
-        """Hit rates are of recent requests: after the silence began there are none."""
-        server = Server(has_metrics=False).log(line())
-
-        assert server.value("prefix_cache_hit_ratio", after=60) is None
-
     def test_a_line_with_work_and_no_token_is_a_stall(self):
         """A last line of 0.0 and 0.0 with a request running is a stall a minute after the last token."""
         server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
@@ -195,14 +189,6 @@ class TestIdleAndStalled:
 
         assert "unknown" == server.engine(after=31).state
         assert "silent" == server.reason("log")
-
-    def test_engine_steps_without_tokens_are_no_stall(self):
-        """During a long chunked prefill no token comes, but the engine steps."""
-        server = Server(has_log=False)
-        for steps in range(12):
-            server.scrape(page(running=1, steps=steps), after=5)
-
-        assert "serving" == server.engine().state
 
     def test_the_clock_of_a_stall_starts_with_the_work(self):
         """An engine that was idle for an hour is not stalled when its next request has just arrived."""
@@ -224,13 +210,6 @@ class TestIdleAndStalled:
 
         assert ("serving", "stalled") == (early, server.scrape(body, after=5).engine().state)
 
-    def test_waiting_for_capacity_is_saturated(self):
-        """Requests that wait for capacity saturate the engine; those that are deferred do not."""
-        waiting = Server(has_log=False).scrape(page(running=1, waiting=2))
-        deferred = Server(has_log=False).scrape(page(running=1, waiting=2, deferred=2))
-
-        assert ("saturated", "serving") == (waiting.engine().state, deferred.engine().state)
-
     def test_an_idle_word_means_nothing_when_the_server_hangs(self):
         """When /metrics takes connections and does not answer, an old idle line vouches for nothing."""
         server = Server().log(line()).scrape(page()).scrape(reason="timeout", after=5)
@@ -241,19 +220,6 @@ class TestIdleAndStalled:
 
 class TestLifeAndDeath:
     """starting, down, and words that are not believed."""
-
-    def test_nothing_listens(self):
-        """A refused connection is a server that is down; its values are gone at once."""
-        server = Server(has_log=False).scrape(page(running=3)).scrape(after=5)
-
-        assert "down" == server.engine().state
-        assert server.value("requests_running") is None
-
-    def test_refused_while_it_starts(self):
-        """A server whose log says that it starts is starting, although nothing listens."""
-        server = Server().log(STARTING).scrape()
-
-        assert "starting" == server.engine().state
 
     def test_a_start_that_never_ends_is_no_start(self):
         """A start without a word for ten minutes, while nothing listens, is a server that is down, and not sooner."""
@@ -423,12 +389,6 @@ class TestCounting:
         assert {0} == set(events.values())
         assert {"out_of_memory", "engine_dead", "nccl_error", "worker_died", "shm_timeout"} <= set(events)
 
-    def test_handlers_are_from_a_closed_list(self):
-        """What clients ask for never becomes a label."""
-        server = Server().log(b'INFO:     1.1.1.1:1 - "BREW /%0Aevil HTTP/1.1" 418 Teapot')
-
-        assert [("other", "other", "418")] == list(server.state.snapshot(0).http_requests)
-
     @pytest.mark.parametrize(("change", "starts"), [({"start": 9.0}, 1), ({"generated": 0}, 0)])
     def test_a_reset_begins_new_rates(self, change, starts):
         """No rate is taken across a restart, nor across counters that began anew without one."""
@@ -439,33 +399,11 @@ class TestCounting:
         assert server.value("generation_tokens_per_second") is None
         assert starts == server.state.snapshot(server.now).starts
 
-    def test_engines_come_and_go(self):
-        """An engine that /metrics has no more is not shown any more."""
-        server = Server(has_log=False).scrape(page(engine="0") + page(engine="1"))
-        both = len(server.state.snapshot(server.now).engines)
-        server.scrape(page(engine="1"), after=5)
-
-        assert (2, ["1"]) == (both, [e.key.engine for e in server.state.snapshot(server.now).engines])
-
     def test_a_page_without_an_engine_still_has_a_state(self):
         """Every server has a state, even if its page has no engine's series yet."""
         server = Server(has_log=False).scrape(b'vllm:cache_config_info{block_size="16"} 1.0\n')
 
         assert "unknown" == server.engine().state
-
-    def test_values_out_of_range_are_refused_and_counted(self):
-        """A KV cache fuller than full is not believed."""
-        server = Server(has_log=False).scrape(page(kv=1.5))
-
-        assert server.value("kv_cache_usage_ratio") is None
-        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).values_out_of_range)
-
-    def test_a_missing_metric_is_said(self):
-        """A page without a quantity that it should have says so."""
-        missing = Server(has_log=False).scrape(page(generated=5)).state.snapshot(1000.0).missing_metrics
-
-        assert missing["time_to_first_token_seconds"]
-        assert not missing["requests_running"]
 
     def test_a_share_is_no_more_than_all(self):
         """A page is read while its counters grow: hits that are ahead of their queries are all of them."""
@@ -533,12 +471,6 @@ class TestRefused:
         server.scrape(after=31)
 
         assert ({"serving"}, "down") == (alive - {"down"}, server.engine().state)
-
-    def test_a_server_that_was_never_seen_is_down(self):
-        """Where nothing has ever listened, and no log can say that a server starts, it is down at once."""
-        server = Server(has_log=False).scrape()
-
-        assert "down" == server.engine().state
 
     def test_a_server_that_nobody_has_seen_may_be_starting(self):
         """A server that listens last, and whose log is still empty, is unknown for two minutes, then down."""
