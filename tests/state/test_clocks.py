@@ -10,8 +10,8 @@ import time
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
-from tests.state.test_sources_together import Server
 from tests.support.recordings import bodies_of, log_of
+from tests.support.server_stories import Server
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader

@@ -8,8 +8,8 @@ from operator import itemgetter
 import pytest
 
 from tests.state.test_shutdown import FINISHED
-from tests.state.test_sources_together import DEAD, READY, Server, line, page
 from tests.support.recordings import recording, snapshots
+from tests.support.server_stories import DEAD, READY, Server, line, page
 
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead

@@ -7,7 +7,7 @@ import pytest
 
 from tests.state.test_hostile_pages import shown
 from tests.state.test_kv_values import MOVED
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch_parsers.events import DiffusionDecoding

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_hostile_pages import shown
-from tests.state.test_sources_together import STARTING, Server, line, page
+from tests.support.server_stories import STARTING, Server, line, page
 
 
 LABELS = 'engine="0",model_name="m"'

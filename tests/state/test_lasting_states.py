@@ -9,7 +9,7 @@ import pytest
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 
 INTERVALS = pytest.mark.parametrize("interval", [2.0, 5.0, 15.0])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_probe_source import Probed
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.probe_source import ProbeResult
