@@ -25,7 +25,7 @@ from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 
-WatchMode = Literal["poll"]
+WatchMode = Literal["events", "poll"]
 
 
 FlagSource = Literal["log", "metrics", "command line"]
@@ -177,7 +177,7 @@ class TailCounts(NamedTuple):
     """
     What has been read of the log so far, and what was lost: each field is a series.
 
-    `watch_mode` is how changes are noticed; `None` where there are no files to watch.
+    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
     """
 
     lines: int = 0
