@@ -460,29 +460,23 @@ def test_runs_that_vary_too_much():
     )
 
 
-class TestBothSides:
-    """What is true of both sides is one sentence."""
+def test_what_is_true_of_both_sides_is_one_sentence():
+    """One sentence names both sides where only the names differ; where values differ, too, each side has its own."""
+    unknown = compare_pair(side("a", config={}), side("b", config={})).warnings
+    short = compare_pair(side("a", duration_s=30.0), side("b", duration_s=20.0)).warnings
 
-    def test_only_the_names_differ(self):
-        """One sentence names both sides."""
-        found = compare_pair(side("a", config={}), side("b", config={}))
-        said = [each for each in found.warnings if "configuration" in each]
+    assert unknown == ("The configuration of a and b is not known: add its log or recording to see what differs.",)
+    assert short == tuple(
+        f"The runs of {name} last only {lasted} s: {PARTS}" for name, lasted in (("a", 30), ("b", 20))
+    )
 
-        assert said == ["The configuration of a and b is not known: add its log or recording to see what differs."]
 
-    def test_values_differ_too(self):
-        """Each side has its value, and the reason is said once."""
-        found = compare_pair(side("a", duration_s=30.0), side("b", duration_s=20.0))
-        said = [each for each in found.warnings if "last only" in each]
+def test_what_prevents_and_what_does_not_stay_apart():
+    """A side with some errors and one with too many are two findings: one of them is a reason."""
+    found = compare_pair(side("a", successful=1950, failed=50), side("b", successful=1000, failed=1000))
 
-        assert said == [f"The runs of a last only 30 s, and the runs of b last only 20 s: {PARTS}"]
-
-    def test_what_prevents_and_what_does_not_stay_apart(self):
-        """A side with some errors and one with too many are two findings: one of them is a reason."""
-        found = compare_pair(side("a", successful=1950, failed=50), side("b", successful=1000, failed=1000))
-
-        assert [each for each in found.reasons if "requests of b" in each]
-        assert [each for each in found.warnings if "requests of a" in each]
+    assert [each for each in found.reasons if "requests of b" in each]
+    assert [each for each in found.warnings if "requests of a" in each]
 
 
 def priced_side(side, price):
