@@ -314,3 +314,19 @@ def comparisons(candidates=("draft4",), **more):
         Decision(criterion="Least memory", metric="kv_cache_usage_ratio", note="no difference is shown"),
     )
     return Comparisons(baseline="draft2", sides=sides, pairs=pairs, matrix=matrix, decisions=decisions)
+
+
+def hostile_comparisons():
+    """Return a comparison in which every text is one that no format may take for markup."""
+    name = HOSTILE
+    pair = comparison(
+        name,
+        f"{name}2",
+        warnings=(name,),
+        method=name,
+        config=(ConfigDifference(flag=name, a=name, b=name),),
+        common_config={name: name},
+        metrics=(row(note=name), row(name, name)),
+    )
+    sides = (Side(name=name, runs=hostile().runs), Side(name=f"{name}2", runs=hostile().runs))
+    return Comparisons(baseline=name, sides=sides, pairs=(pair,))
