@@ -8,7 +8,7 @@ import re
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
+from tests.support.load_tests import LOAD, OPEN, changed, latency, row, run, side
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
@@ -23,11 +23,6 @@ from vllm_watch.analysis.loadtest.load_test import (
     ServerUse,
     Steady,
 )
-
-
-def changed(found, **changes):
-    """Return a side whose runs are changed."""
-    return Side(name=found.name, runs=tuple(replace(each, **changes) for each in found.runs))
 
 
 REFUSED = {
@@ -363,7 +358,8 @@ class TestTraps:
     def test_cost_at_a_fixed_rate_repeats_the_rate_too(self):
         """At one price the cost of a token is the throughput the other way round; energy is compared all the same."""
         load = replace(OPEN, request_rate=20.0)
-        found = compare_pair(*(with_energy(priced_side(side(name, load=load), 2.4), 1.5) for name in "ab"))
+        sides = (with_energy(side(name, load=load), 1.5) for name in "ab")
+        found = compare_pair(*(replace(each, runs=tuple(priced(run, 2.4) for run in each.runs)) for each in sides))
 
         assert row(found, "cost_per_million_output_tokens").verdict == "not_compared"
         assert row(found, "joules_per_output_token").percent is not None
@@ -408,12 +404,10 @@ class TestTraps:
         """Alike on both sides it is a warning; if it explains most of the difference, TTFT is not compared."""
 
         def slow(name, client, server):
-            found = side(name, ttft_ms=latency(client))
-            seen = tuple(
-                replace(each, views=(each.result, replace(each.result, view="server", ttft_ms=latency(server))))
-                for each in found.runs
+            return changed(
+                side(name, ttft_ms=latency(client)),
+                views=lambda run, _: (run.result, replace(run.result, view="server", ttft_ms=latency(server))),
             )
-            return Side(name=name, runs=seen)
 
         alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
         other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
@@ -428,10 +422,7 @@ class TestTraps:
     def test_goodput_by_other_limits(self):
         """Goodput within other limits is another metric."""
         strict = Goodput(objective=Objective(name="given", limits={"ttft_ms": 100.0}), request_goodput=3.0)
-        theirs = side("b")
-        other = Side(
-            name="b", runs=tuple(replace(each, result=replace(each.result, goodput=strict)) for each in theirs.runs)
-        )
+        other = changed(side("b"), result=lambda run, _: replace(run.result, goodput=strict))
         found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
 
         assert (found.verdict, found.note) == ("not_compared", "The objectives of the sides differ.")
@@ -479,28 +470,14 @@ def test_what_prevents_and_what_does_not_stay_apart():
     assert [each for each in found.warnings if "requests of a" in each]
 
 
-def priced_side(side, price):
-    """Return a side whose server has a price."""
-    return replace(side, runs=tuple(priced(run, price) for run in side.runs))
-
-
-def with_energy(side, joules):
+def with_energy(found, joules):
     """Return a side whose steady windows have their energy, a little different in each run."""
-    return replace(
-        side,
-        runs=tuple(
-            replace(
-                run,
-                steady=Steady(
-                    start=0.0,
-                    end=90.0,
-                    method="by hand",
-                    result=Result(view="server", joules_per_output_token=joules * (1 + number / 100), mean_watts=600.0),
-                ),
-            )
-            for number, run in enumerate(side.runs)
-        ),
-    )
+
+    def steady(_run, at):
+        energy = Result(view="server", joules_per_output_token=joules * (1 + at / 100), mean_watts=600.0)
+        return Steady(start=0.0, end=90.0, method="by hand", result=energy)
+
+    return changed(found, steady=steady)
 
 
 def test_energy_is_compared_in_whichever_view():
