@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.state.test_sources_together import READY, STARTING, Server, page
+from tests.support.server_stories import READY, STARTING, Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.capacity.ranges import CapacityRange
+from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.config.server_config import LinksConfig
