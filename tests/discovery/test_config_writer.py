@@ -13,8 +13,8 @@ from tests.support.gpus import gpu, uuid
 
 from vllm_watch.cli.commands.discover import lines_of, view_of
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.config_writer import configuration_of
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse

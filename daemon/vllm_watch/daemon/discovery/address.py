@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.network import Network, PublishedPort
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.support.printable import ReportLine
 
 

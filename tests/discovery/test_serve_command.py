@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_watch.daemon.discovery.command_line import Arguments, arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import Arguments, arguments_of, parse_arguments
 
 
 PYTHON = "/opt/venv/bin/python3.11"
