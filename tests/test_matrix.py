@@ -41,6 +41,8 @@ CASES = {
     "T19": "a line of 100 MiB",
     "T20": "bytes that are no text, and characters that other readers split at",
     "T21": "bursts and backlogs",
+    "T22": "no inotify watches or instances left",
+    "T24": "a file system without events",
     "T25": "disk full when the checkpoint is written",
     "T26": "the checkpoint's folder is read-only, removed, or a file",
     "T27": "killed again and again",
@@ -78,7 +80,6 @@ CASES = {
     "D5": "bad configurations",
     "D6": "the unit file",
     "D7": "few rights: nobody, a read-only root, no HOME, no standard input",
-    "D8": "another urllib3 under requests",
 }
 
 _NAMED = re.compile(r"([TSEID]\d{1,2}(?:, [TSEID]\d{1,2})*): ")

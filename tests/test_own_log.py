@@ -40,6 +40,7 @@ try:
 except ValueError:
     log.exception("failed")
 logging.getLogger("urllib3").error("a library says %s", hostile)
+logging.getLogger("watchdog.observers.inotify").error("of no account")
 """
 
 

@@ -33,7 +33,8 @@ from boards.kit.panels import (
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, CheckpointReason
-from vllm_watch.daemon.state.cross_check import QUANTITIES, SHOWN_QUANTITIES
+from vllm_watch.daemon.exposition.samples import SHOWN_QUANTITIES
+from vllm_watch.daemon.state.cross_check import QUANTITIES
 
 
 UID = "vllm-watch-sources"

@@ -1,32 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The periodic statistics lines of the V0 and V1 engines and of the Rust front end.
+The periodic lines of the V0 and V1 engines and of the Rust front end: load, speculative decoding, diffusion, work.
 
-Fields are found by name, in any order; the corpus of the tests has the texts of each release. The form in which V1
-prints nearly all of its lines is matched at once, which takes a third of the time: every number that matches there is
-in its range. A line counts only from `metrics.py` (V0), `loggers.py` (V1) or `log_stats.rs` (Rust): the caller checks.
+Fields are found by name, in any order; the corpus of the tests has the texts of each release. A line counts only from
+the files in `prefix.STATS_SITES`: the caller checks. Lines on decoding name no engine: they belong to the statistics
+line before them.
 """
 
 from __future__ import annotations
 
 import re
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isnan
 
-from vllm_watch_parsers.events import AGGREGATED, AchievedWork, EngineStats, Event, Notice
+from vllm_watch_parsers.events import (
+    AGGREGATED,
+    AchievedWork,
+    DiffusionDecoding,
+    EngineStats,
+    Event,
+    Notice,
+    SpecDecoding,
+)
 from vllm_watch_parsers.fields import (
+    MAX_DRAFT_TOKENS,
     MAX_REQUESTS,
+    MAX_TOKENS,
     MAX_TOKENS_PER_SECOND,
-    USUAL_PERCENT,
-    USUAL_RATE,
     Kind,
     MalformedError,
     OutOfRangeError,
+    is_plain,
     named_fields,
     percent,
     read_field,
     unknown_name,
-    usual_ratio,
 )
 
 
@@ -63,17 +72,7 @@ _RUST_START = "Avg prompt tput: "
 _IGNORED = "Corrupted"
 """Always printed as 0 (0.11.1 to 0.33.0)."""
 
-_COUNT = r"(\d{1,6})"
-_USUAL = re.compile(
-    rf"Engine (\d{{1,4}}): Avg prompt throughput: ({USUAL_RATE}) tokens/s, "
-    rf"Avg generation throughput: ({USUAL_RATE}) tokens/s, "
-    rf"Running: {_COUNT} reqs, Waiting: {_COUNT} reqs, (?:Deferred: {_COUNT} reqs, )?"
-    rf"[A-Z]{{2,8}} KV cache usage: ({USUAL_PERCENT})%, Prefix cache hit rate: ({USUAL_PERCENT})%"
-    rf"(?:, External prefix cache hit rate: ({USUAL_PERCENT})%)?(?:, MM cache hit rate: ({USUAL_PERCENT})%)?\Z",
-    re.ASCII,
-)
-
-Value = float | int | tuple[int, int, int] | None
+Value = float | int | tuple[float | None, ...] | None
 
 
 def parse_stats(message: str) -> tuple[Event, ...]:
@@ -84,17 +83,14 @@ def parse_stats(message: str) -> tuple[Event, ...]:
         The statistics, or a `Notice` if the message looks like statistics and is malformed or has a value out of
         range, or nothing if it is something else.
     """
-    usual = _USUAL.match(message)
-    if usual is not None:
-        return (_usual_stats(usual),)
     found = _ENGINE.match(message)
     body = message[found.end() :] if found else message
     if not body.startswith(_STARTS):
         return _parse_v0_hit_rates(message)
-    return reported(lambda: _parse_fields(_engine(found), body))
+    return _reported(lambda: _parse_fields(_engine(found), body))
 
 
-def reported(read: Callable[[], Event | None]) -> tuple[Event, ...]:
+def _reported(read: Callable[[], Event | None]) -> tuple[Event, ...]:
     """Return what `read` finds in a line of statistics, or a `Notice` on one out of range or not understood."""
     try:
         event = read()
@@ -103,22 +99,6 @@ def reported(read: Callable[[], Event | None]) -> tuple[Event, ...]:
     except MalformedError:
         event = None
     return (Notice("stats_unparsed") if event is None else event,)
-
-
-def _usual_stats(found: re.Match[str]) -> EngineStats:
-    engine, prompt, generation, running, waiting, deferred, cache, hits, external, media = found.groups()
-    return EngineStats(
-        str(int(engine)),
-        float(prompt),
-        float(generation),
-        int(running),
-        int(waiting),
-        None if deferred is None else int(deferred),
-        kv_cache_usage_ratio=usual_ratio(cache),
-        prefix_cache_hit_ratio=usual_ratio(hits),
-        external_prefix_cache_hit_ratio=None if external is None else usual_ratio(external),
-        mm_cache_hit_ratio=None if media is None else usual_ratio(media),
-    )
 
 
 def _engine(found: re.Match[str] | None) -> str | None:
@@ -177,6 +157,121 @@ def _parse_v0_hit_rates(message: str) -> tuple[Event, ...]:
     # -1 means that prefix caching is off for that device.
     ratios = [value if value is not None and 0 <= value <= 1 else None for value in (gpu, cpu)]
     return (EngineStats(prefix_cache_hit_ratio=ratios[0], cpu_prefix_cache_hit_ratio=ratios[1]),)
+
+
+V1_START = "SpecDecoding metrics: "
+V0_START = "Speculative metrics: "
+DIFFUSION_START = "DiffusionDecoding metrics: "
+SPEC_STARTS = (V1_START, V0_START, DIFFUSION_START)
+
+_V1_FIELDS: dict[str, Kind] = {
+    "Mean acceptance length": Kind("mean_acceptance_length", "", MAX_DRAFT_TOKENS + 1),
+    "Accepted throughput": Kind("accepted_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Drafted throughput": Kind("drafted_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Accepted": Kind("accepted_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Drafted": Kind("drafted_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Draft acceptance rate": Kind("acceptance_ratio", "%", 1),
+    "Avg Draft acceptance rate": Kind("acceptance_ratio", "%", 1),
+}
+_V0_FIELDS: dict[str, Kind] = {
+    "Draft acceptance rate": Kind("acceptance_ratio", "", 1),
+    "System efficiency": Kind("system_efficiency", "", 1),
+    "Number of speculative tokens": Kind("num_speculative_tokens", "", MAX_DRAFT_TOKENS, whole=True),
+    "Number of accepted tokens": Kind("accepted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of draft tokens": Kind("drafted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of draft tokens tokens": Kind("drafted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of emitted tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of emitted tokens tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+}
+_DIFFUSION_FIELDS: dict[str, Kind] = {
+    "Committed token throughput": Kind("committed_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Mean tokens committed per denoising step": Kind("tokens_per_denoising_step", "", MAX_TOKENS),
+    "Committed": Kind("committed_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Denoising steps": Kind("denoising_steps", "", MAX_TOKENS, whole=True),
+    "Canvas positions evaluated": Kind("canvas_positions", "", MAX_TOKENS, whole=True),
+}
+_RATIO_OF_COUNTS = "Mean denoising steps per canvas"
+"""Printed as the positions by the tokens, which are there."""
+_AMBIGUOUS = "Draft acceptance rate: "
+_POSITIONS = "Per-position acceptance rate"
+
+
+def parse_spec_decoding(message: str) -> tuple[Event, ...]:
+    """
+    Parse the message of a record printed by `metrics.py` or `log_stats.rs`.
+
+    Returns:
+        The event without its engine (the line names none: it belongs to the statistics
+        line before it), a `Notice` for a line out of range or not understood, or nothing.
+    """
+    if message.startswith(V1_START):
+        return _reported(lambda: _drafts(message[len(V1_START) :], _V1_FIELDS))
+    if message.startswith(V0_START):
+        return _reported(lambda: _drafts(message[len(V0_START) :], _V0_FIELDS))
+    if message.startswith(DIFFUSION_START):
+        return _reported(lambda: _diffusion(message[len(DIFFUSION_START) :]))
+    return ()
+
+
+def _drafts(body: str, table: Mapping[str, Kind]) -> SpecDecoding | None:
+    """Return what a line says; without an acceptance ratio it is malformed."""
+    values, unknown = _fields(body.rstrip("."), table)
+    if "acceptance_ratio" not in values:
+        return None
+    event = SpecDecoding(unknown_fields=unknown, **values)  # type: ignore[arg-type]  # By the tables.
+    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
+    return _with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event
+
+
+def _diffusion(body: str) -> DiffusionDecoding | None:
+    """Return what a line of a diffusion language model says; without its counts it is malformed."""
+    values, unknown = _fields(body, _DIFFUSION_FIELDS)
+    if "committed_tokens" not in values or "denoising_steps" not in values:
+        return None
+    return DiffusionDecoding(unknown_fields=unknown, **values)  # type: ignore[arg-type]  # By the table.
+
+
+def _fields(body: str, table: Mapping[str, Kind]) -> tuple[dict[str, Value], tuple[str, ...]]:
+    values: dict[str, Value] = {}
+    unknown = []
+    for name, text in named_fields(body):
+        kind = table.get(name)
+        if kind is not None:
+            values[kind.field] = read_field(kind, text)
+        elif name == _POSITIONS and table is not _DIFFUSION_FIELDS:
+            values["position_acceptance_ratio"] = _read_positions(text)
+        elif name != _RATIO_OF_COUNTS or table is not _DIFFUSION_FIELDS:
+            unknown.append(unknown_name(name))
+    return values, tuple(unknown)
+
+
+def _read_positions(text: str) -> tuple[float | None, ...]:
+    """Read ``0.863, 0.679, nan``, the rates of the positions in a draft."""
+    if not is_plain(text):
+        raise MalformedError
+    try:
+        rates = [float(rate) for rate in text.split(", ")]
+    except ValueError:
+        raise MalformedError from None
+    if len(rates) > MAX_DRAFT_TOKENS or not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
+        raise OutOfRangeError("position_acceptance_ratio")
+    return tuple([None if isnan(rate) else rate for rate in rates])
+
+
+def _with_bonus_token(event: SpecDecoding) -> SpecDecoding:
+    """
+    Count the bonus token in the mean acceptance length of 0.8.5, which alone leaves it out.
+
+    The same text means both. The rates by position decide: they add up to the mean number
+    of accepted draft tokens, which is one less than the length with the bonus token.
+    """
+    length, rates = event.mean_acceptance_length, event.position_acceptance_ratio
+    if length is None or not rates:
+        return event
+    drafts = sum(rate for rate in rates if rate is not None)
+    if abs(length - drafts) < abs(length - 1 - drafts):
+        return event._replace(mean_acceptance_length=round(length + 1, 2))
+    return event
 
 
 MAX_FLOPS_PER_SECOND = 1e18

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 
-from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -47,10 +46,6 @@ def percent(text: str) -> float | None:
 
 UNNAMED = "unnamed"
 """The name of an unknown field whose own name does not look like one."""
-
-USUAL_RATE = r"\d{1,7}\.\d{1,2}"
-USUAL_PERCENT = r"\d{1,2}\.\d{1,2}|100\.0"
-"""Numbers that are in their range whatever their digits are."""
 
 _NAME = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}\Z")
 
@@ -131,12 +126,6 @@ def read_field(kind: Kind, text: str) -> float | int | None:
             raise OutOfRangeError(field)
         return int(value)
     return value
-
-
-@lru_cache(maxsize=2048)  # Nearly all have one decimal: there are 1001 of them.
-def usual_ratio(percent: str) -> float:
-    """Return a percentage as a ratio: as a decimal exponent 12.3 % is 0.123, without an error of division."""
-    return float(percent + "e-2")
 
 
 def unknown_name(name: str) -> str:

@@ -9,11 +9,16 @@ print them and never from a continuation line.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
-from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
-from vllm_watch_parsers.engine_stats import STATS_STARTS, WORK_START, parse_stats, parse_work
+from vllm_watch_parsers.engine_stats import (
+    SPEC_STARTS,
+    STATS_STARTS,
+    WORK_START,
+    parse_spec_decoding,
+    parse_stats,
+    parse_work,
+)
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
@@ -27,23 +32,23 @@ from vllm_watch_parsers.failures import (
 )
 from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
 from vllm_watch_parsers.prefix import (
+    ACCESS_HEAD,
+    ACCESS_START,
     STATS_SITES,
     UNKNOWN_SITE,
     UVICORN,
     Head,
     parse_head,
     parse_prefixed_head,
-    parse_statistics_head,
+    parse_request,
     rank_of,
     strip_ansi,
 )
-from vllm_watch_parsers.spec_decode import SPEC_STARTS, parse_spec_decoding
 from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_uvicorn
 
 
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
-_MAX_CACHED = 256
 
 _UVICORN_START = ACCESS_START.decode()
 _STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START))
@@ -155,10 +160,8 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     Returns:
         The events of the line, most often none.
     """
-    if record is None:
-        quick = _parse_quickly(line)
-        if quick is not None:
-            return quick
+    if record is None and not line.endswith(b"\r") and is_irrelevant(line):
+        return NOTHING
     text = strip_ansi(line)
     if text.startswith(_CUT):
         return _still_in(UNKNOWN_RECORD if text.endswith(b"\r") else record, NOTHING)
@@ -168,7 +171,9 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     text = text.rstrip(b"\r")
     head = parse_head(text)
     if not head.site:
-        prefixed = parse_prefixed_head(text) if _RECORD_SIGN in text else None
+        # What stands before a record may be an operator's prefix; in uvicorn's lines it is what a client asked for.
+        may_have_prefix = _RECORD_SIGN in text and not head.message.startswith(ACCESS_START)
+        prefixed = parse_prefixed_head(text) if may_have_prefix else None
         if prefixed is None:
             return _still_in(_before_text(record, head), _parse_text(head))
         head = prefixed
@@ -192,18 +197,6 @@ def _before_record(unknown: Record, head: Head) -> Record | None:
     if unknown.time:
         return unknown
     return unknown._replace(time=head.time) if head.time else None
-
-
-def _parse_quickly(line: bytes) -> LogLine | None:
-    """Parse a line of one of the kinds that make up nearly all of a log; `None` for any other."""
-    if line.startswith(ACCESS_START):
-        return _parse_uvicorn("", line)
-    if line.endswith(b"\r"):
-        return None
-    statistics = parse_statistics_head(line)
-    if statistics is not None:
-        return LogLine(_parse_statistics(statistics.message), statistics.time, statistics.process)
-    return NOTHING if is_irrelevant(line) else None
 
 
 def is_irrelevant(line: bytes) -> bool:
@@ -263,14 +256,14 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
     if site in ECHOING_SITES:
         return ()
     if site == UVICORN:
-        return parse_uvicorn(message) or _access_events(head.message)
+        return parse_uvicorn(message) or _access_events(ACCESS_START + head.message)
     if site == UNKNOWN_SITE:
         # No call site is printed, but text inside a JSON string cannot start a line of its own.
         return (
             _parse_statistics(message)
             or parse_uvicorn(message)
             or parse_failure(head.level, site, message)
-            or _access_events(head.message)
+            or _access_events(ACCESS_START + head.message)
         )
     # What collects or edits a log may remove the ``\r``, so that each line of the logo is a record of its own.
     return parse_startup(message) or parse_logo(message) or parse_failure(head.level, site, message)
@@ -327,30 +320,18 @@ def _still_in(record: Record | None, line: LogLine) -> LogLine:
 
 def _parse_uvicorn(process: str, line: bytes) -> LogLine:
     """Parse a line that starts with ``INFO:     ``."""
-    requested = _request_line(request_text(line))
+    requested = _access_events(line)
     if requested:
-        return requested
+        return LogLine(requested, "", "")
     text = line[len(ACCESS_START) :]
     events = parse_uvicorn(text.rstrip(b"\r").decode("utf-8", "backslashreplace")) if len(text) < _MAX_UVICORN else ()
     return LogLine(_with_engine(events, process), "", process)
 
 
-def _request_line(text: bytes) -> LogLine | None:
-    """Parse an access line's request, with a cache: most of a log are few different ones, and short."""
-    return _cached_request(text) if len(text) <= _MAX_CACHED else _parse_request(text)
-
-
-def _parse_request(text: bytes) -> LogLine | None:
-    request = parse_request(text.rstrip(b"\r"))
-    return LogLine((request,), "", "") if request else None
-
-
-_cached_request = lru_cache(maxsize=2048)(_parse_request)
-
-
-def _access_events(text: bytes) -> tuple[Event, ...]:
-    requested = _request_line(request_text(ACCESS_START + text))
-    return requested.events if requested else ()
+def _access_events(line: bytes) -> tuple[Event, ...]:
+    head = ACCESS_HEAD.match(line)
+    request = None if head is None else parse_request(line[head.end() :].rstrip(b"\r"))
+    return () if request is None else (request,)
 
 
 def _parse_text(head: Head) -> LogLine:

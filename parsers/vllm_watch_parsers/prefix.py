@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The head of a log line, before the message: process, level, time and call site.
+The head of a log line, before the message: process, level, time and call site; and uvicorn's access lines.
 
 vLLM has printed five forms since 0.5 (with and without brackets, with the process before
 or inside the record), optionally coloured, or as JSON. The call site is what makes a line
@@ -15,6 +15,8 @@ import re
 
 from functools import lru_cache
 from typing import NamedTuple
+
+from vllm_watch_parsers.events import AccessRequest
 
 
 STATS_SITES = frozenset({"metrics.py", "loggers.py", "perf.py", "log_stats.rs"})
@@ -35,15 +37,7 @@ _TIME = rb"\d\d-\d\d \d\d:\d\d:\d\d"
 _PATH = rb"[^\s:\]\[]"
 _LINE_NUMBER = rb":\d{1,7}\]"
 
-_STATS_SITE = b"|".join(re.escape(site.encode()) for site in sorted(STATS_SITES))
-
 _RECORD = re.compile(rb"(%b)(?:(%b) (%b) \[?(%b{1,256})%b)?" % (_PROCESSES, _LEVEL, _TIME, _PATH, _LINE_NUMBER))
-
-# A record of one of the sites that print statistics, at the levels at which they are printed.
-_STATISTICS = re.compile(
-    rb"(%b)(?:INFO|DEBUG) (%b) \[?(?:%b{1,240}/)?(?:%b)%b ?([^\x1b]*)\Z"
-    % (_PROCESSES, _TIME, _PATH, _STATS_SITE, _LINE_NUMBER)
-)
 
 # The operator's own VLLM_LOGGING_PREFIX, before the process or after it.
 _PREFIXED_RECORD = re.compile(
@@ -84,25 +78,6 @@ def split_process(line: bytes) -> tuple[bytes, bytes]:
 def strip_ansi(line: bytes) -> bytes:
     """Remove colour codes: releases up to 0.15 write them into files, too."""
     return _ANSI.sub(b"", line) if b"\x1b" in line else line
-
-
-class StatisticsHead(NamedTuple):
-    """The parts of the head of a statistics line that are needed, and its message."""
-
-    process: str
-    time: str
-    message: str
-
-
-def parse_statistics_head(line: bytes) -> StatisticsHead | None:
-    """Split a line as statistics sites print it, without colours: a quick way for the most important lines."""
-    found = _STATISTICS.match(line)
-    if found is None or _RAY_SIGN in line:
-        return None
-    process, time, message = found.groups()
-    return StatisticsHead(
-        process.decode("ascii", "replace"), time.decode(), message.decode("utf-8", "backslashreplace")
-    )
 
 
 @lru_cache(maxsize=1024)
@@ -188,3 +163,34 @@ def _parse_json(process: str, message: bytes) -> Head | None:
     if not process and named:
         process = f"({named} pid={record.get('process', 0)}) "
     return Head(process, text_of("levelname"), text_of("asctime"), site, body.encode("utf-8", "backslashreplace"))
+
+
+ACCESS_START = b"INFO:     "
+PEER_END = b' - "'
+"""
+The text between the peer and the request.
+
+Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): without a blank.
+"""
+
+ACCESS_HEAD = re.compile(
+    rb"(?:(?:\x1b\[[0-9;]*m)?\([A-Za-z][^()\s]{0,80} pid=\d{1,10}\)(?:\x1b\[[0-9;]*m)? )?"
+    rb"(?:\x1b\[32m)?INFO(?:\x1b\[0m)?:     [^ ]*" + re.escape(PEER_END)
+)
+"""
+An access line up to its request: with the name of the process from 0.10.2 to 0.20.2, coloured up to 0.15, without it
+before and since. A terminal's lines have colours in the rest, too.
+"""
+
+# The target may hold quotes and whole fake log lines, percent-encoded or not: it ends at the last
+# ` HTTP/x.y" ` of the line, and holds no blank.
+_REQUEST = re.compile(rb"([A-Z]{1,16}) (\S{1,8192}) HTTP/\d(?:\.\d)?\" (\d{3})(?: [A-Za-z' -]{0,60})?$")
+
+
+def parse_request(text: bytes) -> AccessRequest | None:
+    """Parse ``GET /health HTTP/1.1" 200 OK``."""
+    found = _REQUEST.match(text)
+    if found is None:
+        return None
+    target = found[2].decode("utf-8", "backslashreplace")
+    return AccessRequest(found[1].decode(), target.partition("?")[0], int(found[3]), target)

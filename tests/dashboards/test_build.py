@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.needs import without
+from tests.support.translation import is_english
 
 
 pytest.importorskip("grafana_foundation_sdk", reason=without("grafana_foundation_sdk"))
@@ -24,6 +25,10 @@ from boards.kit.texts import FOLDER, Texts, english_texts, read_file
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
 
+_PLACES = re.compile(r"%\{\w+|\{\{.+?\}\}|\$\{?[\w.]+\}?")
+"""Places in a text: of a threshold, of a label, of a variable."""
+
+
 @pytest.mark.parametrize("path", sorted(path.name for path in (FOLDER / "en").iterdir()))
 def test_a_translation_has_no_texts_of_its_own(path):
     """Each Chinese text has an English one, in the same order; a text that has no Chinese yet is no fault."""
@@ -32,11 +37,12 @@ def test_a_translation_has_no_texts_of_its_own(path):
 
 
 @pytest.mark.parametrize("path", sorted(path.name for path in (FOLDER / "en").iterdir()))
-def test_thresholds_in_texts_are_the_same_in_both_languages(path):
-    """A text names the thresholds that its English twin names."""
+def test_both_languages_say_the_same(path):
+    """A Chinese text names the thresholds, labels and variables of its English twin; English in it is that twin."""
     english = english_texts(Path(path).stem)
     for key, text in read_file(FOLDER / "zh" / path).items():
-        assert sorted(_places(text)) == sorted(_places(english[key])), key
+        assert sorted(_PLACES.findall(text)) == sorted(_PLACES.findall(english[key])), key
+        assert text == english[key] or not is_english(text), key
 
 
 def test_a_text_without_a_translation_is_shown_in_english(monkeypatch, tmp_path):
@@ -76,10 +82,6 @@ def test_no_text_is_left_over(monkeypatch):
     for board, keys in asked.items():
         assert set(english_texts(board)) <= keys
     assert set(english_texts("common")) <= everywhere
-
-
-def _places(text: str) -> list[str]:
-    return re.findall(r"%\{(\w+)", text)
 
 
 def test_every_state_has_a_color():

@@ -12,7 +12,6 @@ import pytest
 from tests.dashboards.lint import KNOWN, lint, twice
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, COLOR, DATASOURCE, figure, lines, small, target
-from tests.dashboards.twins import differences, invented, untranslated
 
 from boards.kit.palette import COLORS, EVERY
 
@@ -513,86 +512,3 @@ def test_every_fault_that_is_meant_is_there(uid, fault):
     """What is excused is found without the excuse: an excuse for nothing would hide the next fault."""
     boards = {each: dashboard(each) for each in UIDS}
     assert any(re.fullmatch(fault, found.fault) for found in lint(boards[uid], EVERY, boards, known={}))
-
-
-@pytest.mark.parametrize("uid", UIDS)
-def test_both_languages_show_the_same(uid):
-    """The Chinese dashboard differs from the English one in what people read, and in nothing else."""
-    assert [] == list(differences(dashboard(uid), dashboard(uid, "zh")))
-    assert [] == list(invented(dashboard(uid), dashboard(uid, "zh")))
-
-
-def translated() -> dict:
-    """Return the small dashboard in Chinese."""
-    made = small()
-    made.update(title="小", description="两个量。")
-    for number, title in ((1, "输入"), (2, "排队")):
-        made["panels"][number].update(title=title, description="需要知道的事。")
-    made["panels"][3]["panels"][0].update(title="当前排队", description="需要知道的事。")
-    for number, title in ((0, "全部"), (3, "更多")):
-        made["panels"][number]["title"] = title
-    made["panels"][2]["targets"][0]["legendFormat"] = "{{engine}} 号引擎 {{server}}"
-    made["annotations"]["list"][0]["name"] = "告警"
-    return made
-
-
-def _part_of_legend(text: str) -> str:
-    return f'query_result(label_replace(vector(1), "eng", "{text}", "", ""))'
-
-
-def test_a_part_of_a_legend_may_differ():
-    """A variable that gives a part of a legend gives other words in another language."""
-    english, other = small(), translated()
-    for made, text in ((english, "engine {{engine}}"), (other, "引擎 {{engine}}")):
-        made["templating"]["list"][1]["query"]["query"] = _part_of_legend(text)
-    assert [] == list(differences(english, other))
-
-
-def test_a_translation_may_differ_in_texts():
-    """Titles, descriptions and legends are other in another language, their labels in any order."""
-    assert [] == list(differences(small(), translated()))
-    assert [] == list(untranslated(translated()))
-
-
-OTHER: dict[str, tuple[Spoil, str]] = {
-    "another query": (expr("up", "{{engine}} {{server}}"), ".panels[2].targets[0].expr: "),
-    "another label in a legend": (
-        expr(f"vllm_watch_requests_waiting{{{CHOSEN}}}", "{{engine}}"),
-        ".panels[2].targets[0].",
-    ),
-    "another label in a variable's part of a legend": (
-        lambda it: it["templating"]["list"][1]["query"].update(query=_part_of_legend("引擎 {{server}}")),
-        ".templating.list[1].query.query: ",
-    ),
-    "another unit": (defaults(unit="s"), ".panels[2].fieldConfig.defaults.unit: short and s"),
-    "another place": (place(w=10), ".panels[2].gridPos.w: 12 and 10"),
-    "another id": (panel(lambda it: it.update(id=9)), ".panels[2].id: 3 and 9"),
-    "a panel less": (lambda it: it["panels"].pop(1), ".panels: 4 and 3 of them"),
-    "a field more": (defaults(decimals=1), ".panels[2].fieldConfig.defaults: other fields"),
-    "another name of a variable": (variable(2, name="服务器"), ".templating.list[2].name: server and 服务器"),
-}
-
-
-@pytest.mark.parametrize("case", OTHER)
-def test_a_translation_that_shows_something_else_is_caught(case):
-    """Whatever is not a text has to be the same in both languages."""
-    spoil, fault = OTHER[case]
-    made = translated()
-    spoil(made)
-    assert [found for found in differences(small(), made) if found.startswith(fault)]
-
-
-def test_what_is_not_translated_is_caught():
-    """Titles and descriptions without a Chinese character are found, but for names."""
-    made = translated()
-    made["panels"][1].update(title="TTFT p95", description="Time to the first token.")
-    made["panels"][2]["title"] = "Waiting"
-    found = [(".panels[1].description", "Time to the first token."), (".panels[2].title", "Waiting")]
-    assert found == list(untranslated(made))
-
-
-def test_the_english_text_stands_in_for_a_translation():
-    """A text that is not translated yet is the English one; any other text without Chinese is a fault."""
-    made = translated()
-    made["panels"][2].update(title=small()["panels"][2]["title"], description="Requests which queue.")
-    assert [".panels[2].description: Requests which queue."] == list(invented(small(), made))

@@ -13,8 +13,6 @@ Where each answer comes from, in the repository grafana/grafana unless another i
   ``pkg/api/apierrors/dashboard.go`` (a folder that does not exist is 400) and ``pkg/services/dashboards/errors.go``
   (412 version-mismatch, empty-name, provisioned); 412 plugin-dashboard in the documentation of the dashboard API. The
   newest sources say 409 of a version that is not the present one.
-* Versions: ``GetDashboardVersions`` in ``pkg/api/dashboard.go``: each first one is called "Initial save" in the list
-  and has its message when asked for alone; the list stands alone or, in newer sources, under ``versions``.
 * Deleting: ``deleteDashboard`` there, ``DeleteFolder`` and ``GetFolderDescendantCounts`` in ``pkg/api/folder.go``.
 * Annotations: ``PostAnnotation``, ``DeleteAnnotationByID`` and ``canCreateAnnotation`` in ``pkg/api/annotations.go``;
   everybody may write those of dashboards they may edit, and only who may write those of the organization gets past the
@@ -62,63 +60,40 @@ UID = r"([a-zA-Z0-9_-]{1,40})"
 
 
 class Release(NamedTuple):
-    """What differs between releases."""
+    """What differs between releases: what is said of a stale version, and of a folder that is there."""
 
     name: str
-    wraps_versions: bool
-    lists_data: bool
     stale: tuple[int, dict]
     folder_exists: tuple[int, dict]
-    stored_id: bool
+    stored_id: bool = True
 
 
 MISMATCH = {"message": "The dashboard has been changed by someone else", "status": "version-mismatch"}
 
-OLD = Release(
-    "10.4.1",
-    False,
-    False,
-    (412, MISMATCH),
-    (409, {"message": "a folder/dashboard with the same uid already exists"}),
-    True,
-)
+OLD = Release("10.4.1", (412, MISMATCH), (409, {"message": "a folder/dashboard with the same uid already exists"}))
 MIDDLE = Release(
     "13.0.1",
-    True,
-    True,
     (412, MISMATCH),
     (412, {"message": "the folder has been changed by someone else", "status": "version-mismatch"}),
-    True,
 )
 NEWEST = Release(
     "main",
-    True,
-    True,
     (409, {"message": "Dashboard already exists. Use overwrite flag to update."}),
     (409, {"message": "a folder with the same UID already exists"}),
-    False,
+    stored_id=False,
 )
 
 
 @dataclass
 class Kept:
-    """A dashboard with its history; each version is its number, message, author and model."""
+    """A dashboard: its model, and how often it was saved."""
 
     number: int
     folder: str
-    versions: list[tuple[int, str, str, dict]] = field(default_factory=list)
     file: str | None = None
     plugin: str = ""
-
-    @property
-    def version(self) -> int:
-        """Return the present version."""
-        return self.versions[-1][0]
-
-    @property
-    def model(self) -> dict:
-        """Return the present model."""
-        return self.versions[-1][3]
+    version: int = 0
+    model: dict = field(default_factory=dict)
 
 
 class DeniedError(Exception):
@@ -136,19 +111,10 @@ class GrafanaStandIn(HandlerServer):
     Args:
         release: How it answers.
         prefix: The path that it is served below, such as ``/grafana``.
-        normalise: What it makes of a model that is saved.
     """
 
-    def __init__(
-        self,
-        release: Release = MIDDLE,
-        *,
-        prefix: str = "",
-        normalise: Callable[[dict], dict] = lambda model: model,
-        tls=None,
-    ) -> None:
+    def __init__(self, release: Release = MIDDLE, *, prefix: str = "", tls=None) -> None:
         self.release = release
-        self.normalise = normalise
         self.tokens: dict[str, tuple[str, frozenset]] = {
             "glsa_editor": ("sa-editor", EDITOR),
             "glsa_admin": ("sa-admin", ADMIN),
@@ -178,25 +144,23 @@ class GrafanaStandIn(HandlerServer):
         """Return the requests that would change something; queries are none."""
         return [(method, path) for method, path in self.requests if method != "GET" and "/proxy/" not in path]
 
-    def edit(self, uid: str, /, *, by: str = "alice", message: str = "", **changes) -> None:
+    def edit(self, uid: str, /, **changes) -> None:
         """Save a dashboard as a person does in the browser."""
         kept = self.dashboards[uid]
-        model = {**copy.deepcopy(kept.model), **changes}
-        self._keep(kept, model, message, by)
+        self._keep(kept, {**kept.model, **changes})
 
-    def add(self, model: dict, *, folder: str = "", by: str = "alice", **more) -> None:
+    def add(self, model: dict, *, folder: str = "", **more) -> None:
         """Have a dashboard that no push made."""
         kept = Kept(len(self.dashboards) + 1, folder, **more)
         self.dashboards[model["uid"]] = kept
-        self._keep(kept, model, "", by)
+        self._keep(kept, model)
 
-    def _keep(self, kept: Kept, model: dict, message: str, by: str) -> None:
-        version = kept.version + 1 if kept.versions else 1
-        stored = {**self.normalise(copy.deepcopy(model)), "version": version}
-        stored.pop("id", None)
+    def _keep(self, kept: Kept, model: dict) -> None:
+        kept.version += 1
+        kept.model = {**copy.deepcopy(model), "version": kept.version}
+        kept.model.pop("id", None)
         if self.release.stored_id:
-            stored["id"] = kept.number
-        kept.versions.append((version, message, by, stored))
+            kept.model["id"] = kept.number
 
     def answer(self, method: str, path: str, token: str | None, body: object) -> object:
         """Return the document that is the answer, or raise `DeniedError`."""
@@ -273,9 +237,6 @@ class GrafanaStandIn(HandlerServer):
             "canSave": True,
             "slug": "x",
             "url": f"{self._prefix}/d/{uid}/x",
-            "updated": "2026-11-20T09:10:11Z",
-            "updatedBy": kept.versions[-1][2],
-            "createdBy": kept.versions[0][2],
             "version": kept.version,
             "folderId": 0,
             "folderUid": kept.folder,
@@ -285,7 +246,7 @@ class GrafanaStandIn(HandlerServer):
         }
         return {"meta": meta, "dashboard": {**kept.model, "id": kept.number, "uid": uid, "version": kept.version}}
 
-    def _save(self, who, _may, body, *_):
+    def _save(self, _who, _may, body, *_):
         model = body.get("dashboard")
         if not isinstance(model, dict):
             raise DeniedError(400, {"message": "bad request data"})
@@ -304,7 +265,7 @@ class GrafanaStandIn(HandlerServer):
             self._check_writable(kept, model)
         self.dashboards[uid] = kept
         kept.folder = folder
-        self._keep(kept, model, body.get("message", ""), who)
+        self._keep(kept, model)
         return {
             "status": "success",
             "slug": "x",
@@ -330,23 +291,6 @@ class GrafanaStandIn(HandlerServer):
             raise DeniedError(400, {"message": "provisioned dashboard cannot be deleted"})
         del self.dashboards[uid]
         return {"title": kept.model["title"], "message": f"Dashboard {kept.model['title']} deleted", "uid": uid}
-
-    def _list_versions(self, _who, _may, _body, uid):
-        kept = self._find(uid)
-        listed = [self._as_version(kept, uid, *version) for version in reversed(kept.versions)]
-        for version in listed:
-            if version["parentVersion"] == 0:
-                version["message"] = "Initial save"
-            if not self.release.lists_data:
-                version["data"] = None
-        return {"versions": listed, "continueToken": ""} if self.release.wraps_versions else listed
-
-    def _get_version(self, _who, _may, _body, uid, number):
-        kept = self._find(uid)
-        for version in kept.versions:
-            if version[0] == int(number):
-                return self._as_version(kept, uid, *version)
-        raise DeniedError(500, {"message": f"Dashboard version {number} not found for dashboardId {kept.number}"})
 
     def _find_annotations(self, _who, _may, _body, query):
         asked = parse_qs(query)
@@ -378,21 +322,6 @@ class GrafanaStandIn(HandlerServer):
         del self.annotations[int(number)]
         return {"message": "Annotation deleted"}
 
-    @staticmethod
-    def _as_version(kept, uid, number, message, by, model):
-        return {
-            "id": number,
-            "dashboardId": kept.number,
-            "uid": uid,
-            "parentVersion": number - 1,
-            "restoredFrom": 0,
-            "version": number,
-            "created": "2026-11-20T09:10:11Z",
-            "createdBy": by,
-            "message": message,
-            "data": model,
-        }
-
 
 _ROUTES = (
     ("GET", "/datasources", "datasources:read", GrafanaStandIn._list_sources),
@@ -403,8 +332,6 @@ _ROUTES = (
     ("DELETE", rf"/folders/{UID}", "folders:delete", GrafanaStandIn._delete_folder),
     ("GET", rf"/dashboards/uid/{UID}", "dashboards:read", GrafanaStandIn._get_dashboard),
     ("DELETE", rf"/dashboards/uid/{UID}", "dashboards:delete", GrafanaStandIn._delete),
-    ("GET", rf"/dashboards/uid/{UID}/versions", "dashboards:write", GrafanaStandIn._list_versions),
-    ("GET", rf"/dashboards/uid/{UID}/versions/(\d+)", "dashboards:write", GrafanaStandIn._get_version),
     ("GET", r"/annotations\?(.*)", "annotations:read", GrafanaStandIn._find_annotations),
     ("POST", "/annotations", "annotations:create", GrafanaStandIn._annotate),
     ("DELETE", r"/annotations/(\d+)", "annotations:delete", GrafanaStandIn._delete_annotation),

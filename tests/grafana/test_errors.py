@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tests.grafana.conftest import TITLES, dashboard
-from tests.grafana.server import GrafanaStandIn, page
+from tests.grafana.conftest import TITLES
+from tests.grafana.server import EDITOR, GrafanaStandIn, page
 from tests.support.command_line import vllm_watch
 from tests.support.http_servers import Talker, free_port
 from tests.support.waiting import SECONDS
@@ -52,16 +52,15 @@ class TestTokens:
         assert SECRET not in ended.out + ended.err
         assert [] == grafana.writes
 
-    def test_viewer(self, command, grafana, action):
-        """A viewer's token is told which permission it lacks."""
-        grafana.add(dashboard())
-        grafana.folders["vllm-watch"] = "vLLM"
-        ended = command(action, grafana.url, token=command.token("glsa_viewer"))
+    def test_may_not_read(self, command, grafana, action):
+        """A token that lacks a permission is told which."""
+        grafana.tokens["glsa_less"] = ("sa", EDITOR - {"dashboards:read"})
+        ended = command(action, grafana.url, token=command.token("glsa_less"))
 
         assert 1 == ended.status
         assert (
-            f"vllm-watch: the token may not read the history of the dashboard {FLEET} (403): give its service account "
-            "the role Editor, or the permission dashboards:write\n"
+            f"vllm-watch: the token may not read the dashboard {FLEET} (403): give its service account the role "
+            "Editor, or the permission dashboards:read\n"
         ) == ended.err
         assert [] == grafana.writes
 

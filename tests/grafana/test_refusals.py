@@ -1,32 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Grafana refuses is a sentence, and a push is recognised in its history."""
+"""What Grafana refuses is a sentence."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.grafana.conftest import dashboard
 from tests.support.needs import without
-
-from vllm_watch.cli.grafana.push import push_message, pushed_digest
 
 
 client = pytest.importorskip("vllm_watch.cli.grafana.client", reason=without("grafana_client"))
-
-
-def test_a_message_is_recognised():
-    """The message of a push names the digest of the content: whatever the order, and without what Grafana sets."""
-    wanted = dashboard()
-    turned = {**dict(reversed(wanted.items())), "id": 9, "uid": "x", "version": 4, "iteration": 1}
-
-    assert pushed_digest(push_message(wanted)) == pushed_digest(push_message(turned)) is not None
-    assert push_message(wanted) != push_message(dashboard(panels=[]))
-
-
-@pytest.mark.parametrize("message", ["", "Initial save", "vllm-watch is great", "pushed 0123456789abcdef"])
-def test_other_messages_are_no_push(message):
-    """What people write as messages is not taken for a push."""
-    assert pushed_digest(message) is None
 
 
 class TestRejection:

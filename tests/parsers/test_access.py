@@ -10,7 +10,6 @@ import pytest
 from tests.parsers.lines import events
 
 from vllm_watch_parsers.events import AccessRequest
-from vllm_watch_parsers.line import parse_line
 
 
 PEERS = ["127.0.0.1:60214", "::1:46967", "2001:db8::7:60517", "[2001:db8::7]:60517", "203.0.113.9:0", ":0", "None", ""]
@@ -54,11 +53,3 @@ def test_coloured_access_lines_are_read():
     line = b'\x1b[32mINFO\x1b[0m:     127.0.0.1:5 - "\x1b[1mGET /health HTTP/1.1\x1b[0m" \x1b[32m200 OK\x1b[0m'
 
     assert events(line) == (HEALTH,)
-
-
-def test_long_and_short_requests_are_read_alike():
-    """Only short requests are remembered; long ones are read all the same, each time."""
-    for length in (10, 200, 300, 8000):
-        line = b'INFO:     127.0.0.1:5 - "GET /' + b"a" * length + b' HTTP/1.1" 200 OK'
-
-        assert [parse_line(line).events[0].path for _ in range(2)] == ["/" + "a" * length] * 2

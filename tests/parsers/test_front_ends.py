@@ -278,8 +278,8 @@ class TestOverTime:
         for number in range(12):
             engine = server.scrape(first if number < 4 else second).engines[0]
 
-        assert engine.quantiles
-        assert engine.means == {}
+        assert engine.latencies.quantiles
+        assert engine.latencies.means == {}
 
 
 @pytest.mark.parametrize("name", PAGES_OF_ONE)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
 
-from vllm_watch_parsers import engine_stats, spec_decode, startup
+from vllm_watch_parsers import engine_stats, startup
 from vllm_watch_parsers.events import Notice, StartupFact
 from vllm_watch_parsers.line import parse_line
 
@@ -27,10 +27,10 @@ def bad_texts(kind):
 
 TABLES = {
     "": (engine_stats._FIELDS, {"Running": "1 reqs", "Waiting": "1 reqs"}),
-    spec_decode.V1_START: (spec_decode._V1_FIELDS, {"Draft acceptance rate": "0.0%"}),
-    spec_decode.V0_START: (spec_decode._V0_FIELDS, {"Draft acceptance rate": "0.0"}),
-    spec_decode.DIFFUSION_START: (
-        spec_decode._DIFFUSION_FIELDS,
+    engine_stats.V1_START: (engine_stats._V1_FIELDS, {"Draft acceptance rate": "0.0%"}),
+    engine_stats.V0_START: (engine_stats._V0_FIELDS, {"Draft acceptance rate": "0.0"}),
+    engine_stats.DIFFUSION_START: (
+        engine_stats._DIFFUSION_FIELDS,
         {"Committed": "1 tokens", "Denoising steps": "1"},
     ),
 }
@@ -67,9 +67,9 @@ def test_an_engine_has_a_number(number):
 @pytest.mark.parametrize("rates", ["0.5, -0.1", "1.01", "0.5, inf", ", ".join(["0.5"] * 257)])
 def test_positions_out_of_range(rates):
     """I3, E4: shares by position are shares, and there are as many positions as a draft can have."""
-    line = f"{spec_decode.V1_START}Per-position acceptance rate: {rates}, Avg Draft acceptance rate: 75.0%"
+    line = f"{engine_stats.V1_START}Per-position acceptance rate: {rates}, Avg Draft acceptance rate: 75.0%"
 
-    assert Notice("value_out_of_range", "position_acceptance_ratio") in spec_decode.parse_spec_decoding(line)
+    assert Notice("value_out_of_range", "position_acceptance_ratio") in engine_stats.parse_spec_decoding(line)
 
 
 STARTUP = [

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics lines that no release prints: damaged, forged, of a later release, and read by the quick way."""
+"""Statistics lines that no release prints: damaged, forged, or of a later release."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, events, old_record, record
-from tests.parsers.releases import RELEASES, log_lines
 
-from vllm_watch_parsers import engine_stats, spec_decode
+from vllm_watch_parsers import engine_stats
 from vllm_watch_parsers.events import Notice
 from vllm_watch_parsers.line import NOTHING, parse_line
 from vllm_watch_parsers.prefix import STATS_SITES
@@ -101,63 +98,12 @@ def test_what_begins_as_statistics_and_is_not_understood_is_reported(message):
 )
 def test_the_bonus_token_is_counted_always(printed, positions, length):
     """The rates by position tell whether the printed length has the bonus token; the event's always has."""
-    (event,) = spec_decode.parse_spec_decoding(
+    (event,) = engine_stats.parse_spec_decoding(
         f"SpecDecoding metrics: Draft acceptance rate: 50.0%, Mean acceptance length: {printed}, "
         f"Accepted: 1 tokens, Drafted: 2 tokens, Per-position acceptance rate: {positions}"
     )
 
     assert event.mean_acceptance_length == length
-
-
-USUAL = [
-    record(STATS_MESSAGE, process="(APIServer pid=7) "),
-    record(STATS_MESSAGE.replace("8 reqs, ", "8 reqs, Deferred: 3 reqs, "), "v1/metrics/loggers.py"),
-    record(f"{STATS_MESSAGE}, External prefix cache hit rate: 1.0%, MM cache hit rate: 2.0%"),
-    record(SPEC_MESSAGE, "metrics.py", process="(EngineCore_DP0 pid=7) "),
-]
-NEVER = re.compile(r"(?!)")
-_NUMBER = re.compile(rb"\d+(?:\.\d+)?")
-_NUMBERS = st.one_of(
-    st.sampled_from([b"nan", b"-1", b"1e3", b"100.0", b"100.1", b"0.0", b"1.000", b"12,345", b"", b"1_0", b"10000000"]),
-    st.from_regex(rb"[0-9]{1,9}(\.[0-9]{1,4})?", fullmatch=True),
-)
-
-
-def same(line: bytes) -> bool:
-    """Return whether a line has the usual form; raise AssertionError if it is then read otherwise than by its names."""
-    forms = [engine_stats._USUAL, spec_decode._USUAL]
-    message = line.decode("latin-1").partition("] ")[2]
-    found = parse_line(line)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (engine_stats, spec_decode):
-            patch.setattr(module, "_USUAL", NEVER)
-        by_names = parse_line(line)
-    assert found == by_names
-    assert [list(map(type, event)) for event in found.events] == [list(map(type, event)) for event in by_names.events]
-    return any(form.match(message) for form in forms)
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_every_release_is_read_the_same(release):
-    """The usual form, which is matched at once, and each line of each release's log give the same by their names."""
-    assert all(same(line) for line in USUAL)
-    usual = sum(same(line) for line in log_lines(release))
-
-    assert usual > 10 or release != "0.33.0"
-
-
-@given(st.sampled_from(USUAL), st.data())
-def test_any_number_is_read_the_same(line, data):
-    """Whatever stands where a number is, the quick way agrees with the general one or leaves the line to it."""
-    at = data.draw(st.sampled_from([found.span() for found in _NUMBER.finditer(line)]))
-    same(line[: at[0]] + data.draw(_NUMBERS) + line[at[1] :])
-
-
-@given(st.sampled_from(USUAL), st.integers(0, 400), st.binary(max_size=4))
-def test_any_bytes_are_read_the_same(line, at, inserted):
-    """A line with any bytes inside, or cut, is no exception."""
-    same(line[:at] + inserted + line[at:])
-    same(line[:at] + inserted)
 
 
 REQUESTS = [

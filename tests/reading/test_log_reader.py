@@ -7,9 +7,8 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, read_line, record
 
-from vllm_watch.daemon.reading import event_filter, log_reader
-from vllm_watch.daemon.reading.event_filter import CRASH_SECONDS
-from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, TimedEvent
+from vllm_watch.daemon.reading import log_reader
+from vllm_watch.daemon.reading.log_reader import CRASH_SECONDS, LogBatch, LogReader, TimedEvent
 from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes, local_seconds
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
@@ -83,7 +82,7 @@ def test_before_any_statistics_the_engine_is_unknown(log):
 
 def test_so_many_processes_are_remembered_and_no_more(log, monkeypatch):
     """Process names without end are not kept; known ones are kept."""
-    monkeypatch.setattr(event_filter, "MAX_PROCESSES", 2)
+    monkeypatch.setattr(log_reader, "MAX_PROCESSES", 2)
     log.at(0, stats(1, "(a pid=1) "), stats(1, "(b pid=1) "), stats(1, "(c pid=1) "), stats(2, "(a pid=1) "))
 
     assert [event.engine for event in log.at(1, *(spec(f"({name} pid=1) ") for name in "abc"))] == ["2", "1", None]

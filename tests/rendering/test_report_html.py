@@ -18,11 +18,9 @@ from vllm_watch.analysis.loadtest.load_test import Distribution, Report, Timelin
 from vllm_watch.analysis.rendering import report_document
 from vllm_watch.analysis.rendering.html import style_sheet
 from vllm_watch.analysis.rendering.report_document import report_html
-from vllm_watch.analysis.rendering.run_overview import telling_runs
 from vllm_watch.analysis.rendering.svg import STYLES
 
 
-LIMIT = 1_500_000
 WHOLE = {
     "one run": reports.report(),
     "a sweep": reports.sweep(),
@@ -214,53 +212,19 @@ def test_two_hours_stay_small():
     assert len(two_hours.encode()) < 200_000
 
 
-@pytest.mark.parametrize(
-    ("limit", "columns", "has_tables"), [(LIMIT, 600, True), (150_000, 60, True), (80_000, 0, True), (25_000, 0, False)]
-)
-def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, has_tables):
-    """What would make a page too large is left out: points first, then drawings, then all but the table of the runs."""
-    monkeypatch.setattr(report_document, "MAX_BYTES", limit)
-    page = report_html(Report(runs=tuple(reports.whole_run(f"run {at}", seconds=7200, step=5) for at in range(3))))
-    drawn = drawing_of(page, "run-0-timeline").count("L") if columns else 0
+def test_a_page_has_sections_of_as_many_runs_as_fit(monkeypatch):
+    """Each run has its row; the last ones of many have no section, which is said, and the first one always has one."""
+    monkeypatch.setattr(report_document, "MAX_BYTES", 150_000)
+    runs = Report(runs=tuple(reports.whole_run(f"run {at}") for at in range(5)))
+    page = report_html(runs)
+    shown = page.count('<details class="run"')
 
-    assert len(page.encode()) < limit
-    assert columns * 5 < drawn < columns * 14 or drawn == columns == 0
-    assert has_tables == ("Time to first token (TTFT), ms" in page)
-    assert has_tables == ("too many runs" not in page)
-    assert "run 2</th>" in page
-
-
-def test_very_many_runs_stay_small(monkeypatch):
-    """Whatever their number is, a page is within its limit, shows the runs at the ends, and says how many it lacks."""
-    monkeypatch.setattr(report_document, "MAX_BYTES", 60_000)
-    sweep = reports.sweep().runs
-    runs = [
-        msgspec.structs.replace(sweep[at % 8], name=f"run {at}", config={"seed": str(at // 200)}) for at in range(2000)
-    ]
-    best = msgspec.structs.replace(runs[1234], result=reports.client_result(9.0))
-    page = report_html(Report(runs=(*runs[:1234], best, *runs[1235:])))
-
-    assert len(page.encode()) < 60_000
-    assert "2000 load tests" in page
-    assert "1,980 of 2,000 runs are left out: these are the runs with the most output" in page
-    assert "1234</th>" in page
-    assert page.count('scope="row">') < 500
-    assert "4 configurations with less output are left out." in page
-    assert "Of many runs a point is the mean of all runs of its load" in page
-
-
-def test_a_run_is_only_kept_for_what_it_tells():
-    """Runs without a failure are not kept as those with the most failures, nor ones of which nothing is known."""
-    known = [
-        msgspec.structs.replace(each, result=reports.client_result(at + 1))
-        for at, each in enumerate(reports.sweep().runs * 2)
-    ]
-    unknown = [msgspec.structs.replace(each, result=None, views=()) for each in known]
-    failed = msgspec.structs.replace(known[0], result=msgspec.structs.replace(known[0].result, failed=3))
-
-    assert telling_runs([*unknown, *known], 8) == tuple(known[-8:])
-    assert telling_runs([*unknown, failed, *known[1:]], 3) == (failed, *known[-2:])
-    assert telling_runs([*unknown, known[0]], 8) == (known[0],)
+    assert 0 < shown < 5
+    assert len(page.encode()) < 200_000
+    assert f"the last {5 - shown} have only their row in this table." in page
+    assert all(f"run {at}</th>" in page for at in range(5))
+    monkeypatch.setattr(report_document, "MAX_BYTES", 10)
+    assert report_html(runs).count('<details class="run"') == 1
 
 
 @pytest.mark.parametrize(("loads", "is_said"), [(3, False), (50, True)])
@@ -290,13 +254,6 @@ def test_one_configuration_too_many_is_one():
     ]
 
     assert "1 configuration with less output is left out." in report_html(Report(runs=tuple(runs)))
-
-
-def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):
-    """A single run has no table of runs to fall back on: its tables are shown."""
-    monkeypatch.setattr(report_document, "MAX_BYTES", 10)
-
-    assert "Time to first token (TTFT), ms" in report_html(reports.report())
 
 
 def test_a_peak_of_one_scrape_is_seen():

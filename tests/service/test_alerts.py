@@ -85,7 +85,7 @@ class TestSelection:
         """Each alert has its name, severity, state, server, engine, since when, what is wrong and where to read on."""
         (found,) = listed(alert(engine="1", instance="h:9468"))
 
-        assert found._asdict() == {
+        assert msgspec.structs.asdict(found) == {
             "alertname": "VllmEngineStalled",
             "severity": "critical",
             "state": "firing",

@@ -26,6 +26,7 @@ from vllm_watch.daemon.service import endpoints as endpoints_module
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.service.systemd import Notifier
+from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.sources.prober import Prober
 from vllm_watch.daemon.sources.scraper import Scraper
@@ -86,7 +87,7 @@ class Daemon:
             except urllib.error.HTTPError as error:
                 error.close()
         samples = list(self_metrics(self.service._self_status()))
-        text = self.service.endpoints.metrics("", "").body.decode() if not self.is_page_broken else ""
+        text = self.service.endpoints.metrics("").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -184,6 +185,7 @@ BREAK = {
         daemon.service.threads.discovery.turn_now(),
     ),
     "threads": _refuse_threads,
+    "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "watch", fail),
     "snapshot": lambda _, patch: patch.setattr(endpoints_module, "server_samples", fail),
     "web": _break_page,
     "web_config": _break_web_config,

@@ -212,7 +212,7 @@ def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
         try:
             daemon.tick()
             until(lambda daemon=daemon: daemon.kernel_log.status() is not None)
-            page = daemon.endpoints.metrics("", "").body.decode()
+            page = daemon.endpoints.metrics("").body.decode()
         finally:
             daemon.stop()
 

@@ -334,7 +334,7 @@ class TestDaemon:
             try:
                 service.start()
                 until(lambda: service.otlp.status().succeeded_at is not None)
-                page = service.endpoints.metrics("", "").body.decode()
+                page = service.endpoints.metrics("").body.decode()
             finally:
                 service.stop()
         request = ExportMetricsServiceRequest.FromString(gzip.decompress(found.received[0][2]))
@@ -351,9 +351,7 @@ class TestDaemon:
             try:
                 service.start()
                 until(lambda: found.received)
-                assert (
-                    'vllm_watch_otlp_exports_total{outcome="ok"} 0.0' in service.endpoints.metrics("", "").body.decode()
-                )
+                assert 'vllm_watch_otlp_exports_total{outcome="ok"} 0.0' in service.endpoints.metrics("").body.decode()
             finally:
                 service.stop()
             until(lambda: not service.otlp._thread.is_alive())

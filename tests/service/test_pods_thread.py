@@ -153,7 +153,7 @@ def names(supervisor):
 
 def page(supervisor):
     """Return what /metrics says."""
-    return supervisor.endpoints.metrics("", "").body.decode()
+    return supervisor.endpoints.metrics("").body.decode()
 
 
 def test_the_daemon_follows_the_pods(tmp_path):

@@ -131,7 +131,7 @@ class Watch:
 
     def page(self):
         """Return the page's values by name and the labels' values."""
-        text = self.service.endpoints.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)

@@ -95,7 +95,7 @@ class Machine:
 
     def page(self):
         """Return the values of /metrics by name, without the labels that are the same in all."""
-        text = self.service.endpoints.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)

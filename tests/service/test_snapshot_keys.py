@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from tests.state.test_sources_together import READY, STARTING, Server, page
 from tests.support.gpus import gpu
+from tests.support.server_stories import READY, STARTING, Server, page
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.exposition.document import AlertDocument
 from vllm_watch.daemon.exposition.json_view import event_documents, server_view
-from vllm_watch.daemon.service.alerts import Alert, Alerts, alerts_view
+from vllm_watch.daemon.service.alerts import Alerts, alerts_view
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.fleet import Fleet, fleet_document
 from vllm_watch.daemon.state.gpu_report import ServerGpu
@@ -34,7 +35,9 @@ BY_NAME = ("flags", "gauges", "counters", "quantiles", "capacity", "values", "va
 """Objects whose keys are names: of flags, of series, of stages, of bases."""
 
 FLAGS = b"INFO 11-21 02:35:10 [api_utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': %d}"
-ALERT = Alert("VllmEngineDown", "critical", "firing", "s", "0", "h:9468", 1.0, "It is down.", "http://a", "http://b")
+ALERT = AlertDocument(
+    "VllmEngineDown", "critical", "firing", "s", "0", "h:9468", 1.0, "It is down.", "http://a", "http://b"
+)
 
 
 def listed():

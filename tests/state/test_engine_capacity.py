@@ -10,7 +10,7 @@ import pytest
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
-from vllm_watch.daemon.capacity.ranges import measured_range
+from vllm_watch.daemon.capacity.tracker import measured_range
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.flags import CommandFacts

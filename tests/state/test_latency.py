@@ -33,23 +33,23 @@ def test_the_mean_stands_beside_the_quantiles():
     """The mean is the sum by the count of the last minute, whatever the buckets are."""
     engine = engine_after({"0.3": 50, "1.0": 100, "+Inf": 100}, 40.0)
 
-    assert engine.means["queue"].value == pytest.approx(0.4)
+    assert engine.latencies.means["queue"].value == pytest.approx(0.4)
 
 
 def test_a_quantile_in_the_first_bucket_is_not_made_up():
     """Requests that waited for microseconds are not said to have waited for half of the first bucket."""
     engine = engine_after({"0.3": 100, "1.0": 100, "+Inf": 100}, 0.0027)
 
-    assert [key for key in engine.quantiles if key[0] == "queue"] == []
-    assert engine.first_bounds["queue"].value == 0.3
-    assert engine.means["queue"].value == pytest.approx(27e-6)
+    assert [key for key in engine.latencies.quantiles if key[0] == "queue"] == []
+    assert engine.latencies.first_bounds["queue"].value == 0.3
+    assert engine.latencies.means["queue"].value == pytest.approx(27e-6)
 
 
 def test_quantiles_above_the_first_bucket_are_as_they_were():
     """Only what lies in the first bucket is left out: the rest is estimated within its bucket."""
     engine = engine_after({"0.3": 90, "1.3": 100, "+Inf": 100}, 30.0)
 
-    found = {level: reading.value for (stage, level), reading in engine.quantiles.items() if stage == "queue"}
+    found = {level: reading.value for (stage, level), reading in engine.latencies.quantiles.items() if stage == "queue"}
     assert found == pytest.approx({0.95: 0.8, 0.99: 1.2})
 
 
@@ -57,14 +57,18 @@ def test_a_histogram_without_a_finite_bound_tells_no_quantile():
     """Where all that is known is that it took some time, there is a mean and nothing else."""
     engine = engine_after({"+Inf": 10}, 20.0)
 
-    assert (engine.means["queue"].value, dict(engine.quantiles), dict(engine.first_bounds)) == (2.0, {}, {})
+    assert (
+        engine.latencies.means["queue"].value,
+        dict(engine.latencies.quantiles),
+        dict(engine.latencies.first_bounds),
+    ) == (2.0, {}, {})
 
 
 def test_an_idle_minute_has_bounds_and_no_mean():
     """Without a request there is nothing to take a mean of; the first bound is the histogram's own."""
     engine = engine_after({"0.3": 0, "+Inf": 0}, 0.0)
 
-    assert (dict(engine.means), engine.first_bounds["queue"].value) == ({}, 0.3)
+    assert (dict(engine.latencies.means), engine.latencies.first_bounds["queue"].value) == ({}, 0.3)
 
 
 def test_they_are_series_and_json():
@@ -99,7 +103,7 @@ class TestAfterAGap:
 
         shown = [engine.gauges.get("generation_tokens_per_second") for engine in (first, second, third)]
         assert [reading and reading.value for reading in shown] == [None, None, 0.0]
-        assert [dict(engine.means) for engine in (first, second, third)] == [{}, {}, {}]
+        assert [dict(engine.latencies.means) for engine in (first, second, third)] == [{}, {}, {}]
 
     @pytest.mark.parametrize("interval", [5.0, 20.0, 26.0, 27.0, 40.0, 60.0])
     def test_pages_that_come_seldom_have_rates(self, interval):

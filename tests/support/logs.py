@@ -156,7 +156,7 @@ def run_child(script, *arguments, user=None, before=(), timeout=60):
     ]
     become = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n"
     # What only root may read is read before.
-    become += "import tests.support.logs\n"
+    become += "import tests.support.logs, watchdog.observers\n"
     become += "import vllm_watch.daemon.service.threads, vllm_watch.daemon.service.monitor\n"
     if user is not None:
         become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"

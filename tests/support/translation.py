@@ -91,16 +91,17 @@ def untranslated(translation: str) -> Iterator[str]:
                 " " if each.type == "softbreak" else each.content if each.type in {"text", "image"} else "·"
                 for each in token.children or []
             )
-            yield from _english("".join(parts))
+            texts = ["".join(parts)]
         elif token.type in {"fence", "code_block"}:
-            for line in token.content.splitlines():
-                yield from (text for comment in _COMMENT.findall(line) for text in _english(comment.strip()))
+            texts = [comment.strip() for line in token.content.splitlines() for comment in _COMMENT.findall(line)]
+        else:
+            continue
+        yield from filter(is_english, texts)
 
 
-def _english(text: str) -> Iterator[str]:
-    """Yield a text if it has words of English in a row, and no Chinese."""
-    if _WORDS.search(text) and not _CHINESE.search(text):
-        yield text
+def is_english(text: str) -> bool:
+    """Return whether a text has words of English in a row, but for a term of vLLM's, and no Chinese."""
+    return bool(_WORDS.search(text.replace("KV cache", ""))) and not _CHINESE.search(text)
 
 
 def _tokens(text: str) -> list[Token]:

@@ -26,17 +26,16 @@ class FakeEndpoints:
 
     def __init__(self):
         self.body = b"vllm_watch_requests_running 3.0\n"
-        self.encoding = None
         self.failure = None
         self.is_healthy = True
         self.asked = []
 
-    def metrics(self, accept, accept_encoding):
+    def metrics(self, accept):
         """Return the test's body, or fail as the test says."""
-        self.asked.append((accept, accept_encoding))
+        self.asked.append(accept)
         if self.failure is not None:
             raise self.failure
-        return Response(self.body, "text/plain; version=0.0.4; charset=utf-8", encoding=self.encoding)
+        return Response(self.body, "text/plain; version=0.0.4; charset=utf-8")
 
     def snapshot(self, histories=None):
         """Return some JSON of a few kilobytes, and keep whose last hour was asked for."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.state.test_sources_together import READY, STARTING, Server, page
+from tests.support.server_stories import READY, STARTING, Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.capacity.ranges import CapacityRange
+from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.config.server_config import LinksConfig
@@ -23,7 +23,7 @@ from vllm_watch.daemon.web.routes import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 
 
-ASSETS = {path: asset.plain.body.decode() for path, asset in load_assets().items()}
+ASSETS = {path: asset.body.decode() for path, asset in load_assets().items()}
 SCRIPTS = {path: text for path, text in ASSETS.items() if path.endswith(".js")}
 NAMESPACE = "http://www.w3.org/2000/svg"
 

@@ -21,8 +21,8 @@ from vllm_watch.daemon.reading.framing import KEPT, LineFramer, LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.daemon.reading.times import PrintedTimes
-from vllm_watch_parsers.access import ACCESS_START
 from vllm_watch_parsers.events import AccessRequest
+from vllm_watch_parsers.prefix import ACCESS_START
 
 
 SHORT_LINE = 96

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Observed, Silence
+from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Observed, Silence
 from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
+from vllm_watch.analysis.advice.batch_rules import notes
 from vllm_watch.analysis.advice.checks import Range, argument, check_commands, compare_command
-from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, judge
-from vllm_watch.analysis.advice.kv_cache_rules import notes
+from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side, Verdict
@@ -20,7 +20,6 @@ from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import signed, significant
-from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -73,9 +72,8 @@ def _measurement(one: Configuration, other: Configuration) -> Measurement | None
         return None
     now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
     worse = [each for each in compared.metrics if row.verdict == "better" and each.verdict == "worse"]
-    evidence = tuple(
-        found for each in (row, *worse) for found in _row_evidence(each, f"{flag} {tried} instead of {now}")
-    )
+    change = f"{flag} {tried} instead of {now}"
+    evidence = tuple(_row_evidence(each, change) for each in (row, *worse) if each.percent is not None)
     return Measurement(flag, now, tried, row.verdict, evidence, other)
 
 
@@ -95,15 +93,11 @@ def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | N
     return only if only in FLAGS and only in one and only in other else None
 
 
-def _row_evidence(row: Row, change: str) -> Iterator[Evidence]:
-    if row.percent is not None:
-        yield Evidence(series=row.metric, statistic="difference", value=row.percent, text=_row_text(row, change))
-
-
-def _row_text(row: Row, change: str) -> str:
+def _row_evidence(row: Row, change: str) -> Evidence:
     interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
     runs = f"{row.n[1]} runs against {row.n[0]}"
-    return f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
+    text = f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
+    return Evidence(series=row.metric, statistic="difference", value=row.percent or 0.0, text=text)
 
 
 def advise(
@@ -156,40 +150,36 @@ def _advised(one: Configuration, every: Sequence[Configuration], ranges: Sequenc
     """Return the advice for a configuration, with what was measured and with the commands that check it."""
     judged = judge(one.subject)
     measured = measurements(one, every)
-    worse = {(each.flag, each.other) for each in measured if each.verdict == "worse"}
     better = best(measured)
-    refuted = [each for each in judged.advice if (each.flag, each.proposed) in worse]
-    kept = [each for each in judged.advice if each not in refuted and each.flag not in better]
-    open_ones = {(each.flag, each.other): each for each in measured if each.verdict not in {"better", "worse"}}
-    shown = [
-        _with_tests(each, one, open_ones[each.flag, each.proposed])
-        if (each.flag, each.proposed) in open_ones
-        else _with_check(each, one, ranges)
-        for each in kept
-    ]
-    strongest = [_measured_advice(each, judged.advice, one) for each in better.values()]
+    tried = {(each.flag, each.other): each for each in measured if each.verdict != "better"}
+    advice = [_measured_advice(each, judged.advice, one) for each in better.values()]
     silent = [silence for silence in judged.silent if silence.flag not in better]
-    return Judged((*strongest, *shown)[:MOST], (*silent, *_refutations(refuted)))
+    for each in judged.advice:
+        test = tried.get((each.flag, each.proposed))
+        if test is not None and test.verdict == "worse":
+            reason = f"load tests with {each.flag} {each.proposed} were worse"
+            silent.append(Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server))
+        elif each.flag not in better:
+            advice.append(_with_check(each, one, ranges) if test is None else _with_tests(each, one, test))
+    return Judged(tuple(advice[:MOST]), tuple(silent))
 
 
 def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configuration) -> Advice:
     """Return what was measured as advice, with the evidence of a rule that says the same."""
-    rule = next(rule for rule in RULES if rule.flag == found.flag)
     same = next((each for each in judged if each.flag == found.flag), None)
-    evidence = (*found.evidence, *(() if same is None else same.evidence))
-    expects = tuple(Expectation(series=PREFIX + series, direction=way) for series, way in rule.expects)
+    rule = next(rule for rule in RULES if rule.flag == found.flag and (same is None or same.rule == rule.name))
     return Advice(
         flag=found.flag,
         now=found.now,
         proposed=found.other,
         says="Load tests with another value of this flag alone were better.",
         expected="What was measured, under the load of these tests.",
-        risk=rule.risk if same is None else same.risk,
-        evidence=evidence,
+        risk=rule.risk,
+        evidence=(*found.evidence, *(() if same is None else same.evidence)),
         check=(compare_command(_files(one), _files(found.with_other)),),
         rule="measured",
         cause=rule.cause,
-        expects=expects if same is None else same.expects,
+        expects=expectations(rule),
         server=one.subject.name,
     )
 
@@ -214,12 +204,6 @@ def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> 
 def _files(one: Configuration) -> tuple[str, ...]:
     files = (source.partition(": ")[0] for run in one.runs for source in run.source)
     return tuple(dict.fromkeys(files))
-
-
-def _refutations(refuted: Sequence[Advice]) -> Iterator[Silence]:
-    for each in refuted:
-        reason = f"load tests with {each.flag} {each.proposed} were worse"
-        yield Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server)
 
 
 def _observed(subject: Subject) -> Observed:

@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on how many requests run at once: ``max-num-seqs``."""
+"""Rules on how many requests run at once: the size of the KV cache, and ``max-num-seqs``."""
 
 from __future__ import annotations
 
 import math
 
+from collections.abc import Iterator, Mapping, Sequence
+
+from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import Holds, Subject, Window
-from vllm_watch.analysis.advice.kv_cache_rules import judge_full_cache, when_cache_is_short
-from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, Judgement, Measure, Proposal, Rule, observed
-from vllm_watch.analysis.loadtest.server_history import Point
+from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
+from vllm_watch.analysis.loadtest.server_history import Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
-from vllm_watch.daemon.capacity.saturation import AT_LIMIT
-from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
+from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT
+from vllm_watch.daemon.catalog.number_texts import count, milliseconds, percent, significant
 
 
-FLAG = "max-num-seqs"
+_SHARE, _OVERRIDE, _BYTES = "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-memory-bytes"
+_DTYPE, _SEATS = "kv-cache-dtype", "max-num-seqs"
 
-_MOST_OF_THE_TIME = 0.8
+_FULL_SHARE = 0.5
+_FEW_PREEMPTIONS = 10
+_MEMORY_STEP, _MOST_MEMORY = 0.02, 0.95
+_ROOM_IN_BATCH = 0.9
+_WIDE = frozenset({"auto", "float16", "bfloat16", "half", "float32", "float"})
+_HEAVY = 0.6
+"""Weights that take more than this of the memory that they and the KV cache have are worth a note."""
 
+_AT_LIMIT_SHARE = 0.8
 _ROOMY = 0.7
 """A KV cache that is never fuller has room for more requests."""
 
@@ -35,97 +45,140 @@ _HALF = (0.4, 0.6)
 """A batch is half full while 40 to 60 % of its seats are taken."""
 
 _PER_TOKEN = HISTOGRAMS["tpot_ms"]
+_NO_FEWER = "there are too few to take some away"
+
+
+def _is_short(old: Point, new: Point) -> bool:
+    return _waits(old, new) or _kv_is_full(old, new) or bool(Growth((old, new)).counter("preemptions_total"))
+
+
+def _kv_is_full(_old: Point, new: Point) -> bool:
+    return new.gauges.get("kv_cache_usage_ratio", 0.0) >= KV_AT_LIMIT
 
 
 def _waits(_old: Point, new: Point) -> bool:
     return new.gauges.get("requests_waiting", 0.0) > 0
 
 
-def _is_full(seats: float) -> Holds:
-    return lambda _old, new: new.gauges.get("requests_running", 0.0) >= AT_LIMIT * seats
-
-
-def _judge_too_few(subject: Subject, window: Window) -> Judgement:
-    """The batch is full while requests wait, and the KV cache has room."""
-    seats, kv = subject.seats or 0.0, window.highest("kv_cache_usage_ratio")
-    full = window.share(_is_full(seats))
-    if full < _MOST_OF_THE_TIME:
-        return (
-            f"while requests wait, the batch is full only {percent(full)} % of the time: something else holds them back"
-        )
-    if kv is None:
-        return "how full the KV cache is is not known"
-    if kv >= _ROOMY:
-        return f"the KV cache is up to {percent(kv)} % full: more requests at once would fill it"
-    preempted = window.increase("preemptions_total")
-    if preempted:
-        return f"{preempted:.0f} requests were preempted: the KV cache cannot hold more at once"
-    flat = _flatness(subject)
-    if flat is not None:
-        return flat
-    waiting = window.mean("requests_waiting") or 0.0
-    return (
-        observed(window, "requests_waiting", Measure("mean", waiting), f"is {significant(waiting)} on average"),
-        observed(
-            window,
-            "requests_running",
-            Measure("share_of_time", full, _MOST_OF_THE_TIME),
-            f"is at its limit of {seats:g} for {percent(full)} % of this time",
-        ),
-        observed(
-            window,
-            "kv_cache_usage_ratio",
-            Measure("highest", kv, _ROOMY),
-            f"is {percent(kv)} % at most: there is room for more requests",
-        ),
-    )
-
-
-def _flatness(subject: Subject) -> str | None:
-    seats = subject.seats or 0.0
-    half = subject.work.where(_is_between(*(share * seats for share in _HALF)))
-    full = subject.work.where(_is_full(seats))
-    rates = [_tokens_per_second(each) for each in (half, full)]
-    if min(half.seconds, full.seconds) < LEAST_SECONDS / 2 or rates[0] is None or rates[1] is None:
-        return None
-    if rates[1] >= _GAIN * rates[0]:
-        return None
-    shown = " against ".join(significant(rate) for rate in rates)
-    return f"half a batch gives as many tokens a second as a full one, {shown}: more requests at once would not help"
-
-
-def _judge_too_slow(subject: Subject, window: Window) -> Judgement:
-    """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
-    limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
-    half = subject.work.where(_is_between(*(share * (subject.seats or 0.0) for share in _HALF)))
-    full_time, half_time = (latency(each.histogram(_PER_TOKEN)) for each in (window, half))
-    rates = _tokens_per_second(window), _tokens_per_second(half)
-    if limit is None:
-        return "the objective has no limit of the time per output token"
-    if half.seconds < LEAST_SECONDS / 2 or full_time is None or half_time is None or None in rates:
-        return "what half a batch gives is not known"
-    slow, quick = full_time.mean or 0.0, half_time.mean or 0.0
-    if slow <= limit or quick > limit:
-        return f"{milliseconds(slow)} per output token with a full batch, {milliseconds(quick)} with half of one"
-    full_rate, half_rate = (rate or 0.0 for rate in rates)
-    if full_rate >= _GAIN * half_rate:
-        return f"a full batch gives more tokens a second, {significant(full_rate)} against {significant(half_rate)}"
-    text = f"is {milliseconds(slow)} with a full batch, and {milliseconds(quick)} with half of one"
-    shown = f"is {significant(full_rate)} with a full batch, and {significant(half_rate)} with half of one"
-    return (
-        observed(window, _PER_TOKEN, Measure("mean", slow / 1000, limit / 1000), text),
-        observed(window, "generation_tokens_per_second", Measure("mean", full_rate), shown),
-    )
-
-
-def _is_between(low: float, high: float) -> Holds:
+def _runs_between(low: float, high: float = math.inf) -> Holds:
     return lambda _old, new: low <= new.gauges.get("requests_running", 0.0) <= high
 
 
-def _propose_half(subject: Subject, _window: Window) -> Proposal | str:
-    now = int(subject.number(FLAG) or 0)
-    proposed = math.floor(_HALF[1] * now)
-    return Proposal(str(now), str(proposed)) if proposed >= 1 else "there are too few to take some away"
+def _is_full(subject: Subject) -> Holds:
+    return _runs_between(AT_LIMIT * (subject.seats or 0.0))
+
+
+_CACHE_IS_SHORT = During("the KV cache is full or requests wait", lambda subject: subject.work.where(_is_short))
+
+
+def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """The KV cache is what requests wait for."""
+    highest = window.highest("kv_cache_usage_ratio")
+    if highest is None:
+        raise NoAdviceError("how full the KV cache is is not known")
+    full, preempted = window.share(_kv_is_full), window.increase("preemptions_total")
+    if full < _FULL_SHARE and not (highest >= KV_AT_LIMIT and (preempted or 0.0) >= _FEW_PREEMPTIONS):
+        raise NoAdviceError(f"the KV cache is full only {percent(full)} % of this time (highest: {percent(highest)} %)")
+    text = f"is {percent(KV_AT_LIMIT)} % or more for {percent(full)} % of this time, {percent(highest)} % at most"
+    seen = [Seen("kv_cache_usage_ratio", "share_of_time", full, text, _FULL_SHARE)]
+    if preempted is not None:
+        lost = f"grows by {count(preempted)}: so many requests lost their place and are computed again"
+        seen.append(Seen("preemptions_total", "increase", preempted, lost if preempted else "does not grow"))
+    waiting = window.mean("requests_waiting")
+    if waiting is not None:
+        seen.append(Seen("requests_waiting", "mean", waiting, f"is {significant(waiting)} on average"))
+    return tuple(seen)
+
+
+def _judge_share(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    fixed = next((flag for flag in (_OVERRIDE, _BYTES) if flag in subject.flags), None)
+    if fixed is not None:
+        raise NoAdviceError(f"{fixed} sets the size of the KV cache, whatever this flag is")
+    if subject.device == "cpu":
+        raise NoAdviceError("on a CPU its memory is shared with everything else")
+    return _judge_full_cache(subject, window)
+
+
+def _propose_share(subject: Subject, _window: Window) -> str:
+    now = subject.number(_SHARE) or 0.0
+    if now >= _MOST_MEMORY - _MEMORY_STEP / 2:
+        raise NoAdviceError(f"it is {now:g} already, and above {_MOST_MEMORY:g} servers run out of memory")
+    return f"{min(now + _MEMORY_STEP, _MOST_MEMORY):.2f}"
+
+
+def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    if subject.device == "cpu":
+        raise NoAdviceError("there is no such precision on a CPU")
+    if subject.flags[_DTYPE] not in _WIDE:
+        raise NoAdviceError(f"it is {subject.flags[_DTYPE]} already")
+    seen = _judge_full_cache(subject, window)
+    running, seats = window.mean("requests_running"), subject.seats
+    if running is None or seats is None:
+        return seen
+    if running >= _ROOM_IN_BATCH * seats:
+        batch = f"{significant(running)} of {seats:g} requests"
+        raise NoAdviceError(f"the batch is full, too ({batch}): a larger cache would not be used")
+    text = f"is {significant(running)} on average, and its limit is {seats:g}"
+    return (*seen, Seen("requests_running", "mean", running, text, _ROOM_IN_BATCH * seats))
+
+
+def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """The KV cache is full while the batch is at its limit: the limit lets in more than the cache can hold."""
+    seen = _judge_full_cache(subject, window)
+    if not window.increase("preemptions_total"):
+        raise NoAdviceError("no request was preempted: waiting costs no computation")
+    at_limit = window.share(_is_full(subject))
+    if at_limit < LEAST_SHARE:
+        limit = f"{subject.seats or 0.0:g}"
+        raise NoAdviceError(f"the batch is never at its limit of {limit}: a lower one would have to be far lower")
+    text = f"reaches its limit of {subject.seats or 0.0:g} in {percent(at_limit)} % of this time"
+    return (*seen, Seen("requests_running", "share_of_time", at_limit, text))
+
+
+def _propose_fewer(subject: Subject, window: Window) -> str:
+    now = subject.number(_SEATS) or 0.0
+    running = (window.mean("requests_running") or 0.0) / subject.engines
+    proposed = min(math.floor(_LESS * now), math.ceil(running))
+    if not 1 <= proposed < now:
+        raise NoAdviceError(_NO_FEWER)
+    return str(proposed)
+
+
+def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
+    limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
+    if limit is None:
+        raise NoAdviceError("the objective has no limit of the time per output token")
+    half = _half_full(subject)
+    full_time, half_time = (latency(each.histogram(_PER_TOKEN)) for each in (window, half))
+    full_rate, half_rate = _tokens_per_second(window), _tokens_per_second(half)
+    is_known = full_time is not None and half_time is not None and half.seconds >= LEAST_SECONDS / 2
+    if not is_known or full_rate is None or half_rate is None:
+        raise NoAdviceError("what half a batch gives is not known")
+    slow, quick = ((each and each.mean) or 0.0 for each in (full_time, half_time))
+    if slow <= limit or quick > limit:
+        times = f"{milliseconds(slow)} per output token with a full batch, {milliseconds(quick)} with half of one"
+        raise NoAdviceError(times)
+    if full_rate >= _GAIN * half_rate:
+        rates = f"{significant(full_rate)} against {significant(half_rate)}"
+        raise NoAdviceError(f"a full batch gives more tokens a second, {rates}")
+    text = f"is {milliseconds(slow)} with a full batch, and {milliseconds(quick)} with half of one"
+    shown = f"is {significant(full_rate)} with a full batch, and {significant(half_rate)} with half of one"
+    return (
+        Seen(_PER_TOKEN, "mean", slow / 1000, text, limit / 1000),
+        Seen("generation_tokens_per_second", "mean", full_rate, shown),
+    )
+
+
+def _propose_half(subject: Subject, _window: Window) -> str:
+    proposed = math.floor(_HALF[1] * (subject.number(_SEATS) or 0.0))
+    if proposed < 1:
+        raise NoAdviceError(_NO_FEWER)
+    return str(proposed)
+
+
+def _half_full(subject: Subject) -> Window:
+    return subject.work.where(_runs_between(*(share * (subject.seats or 0.0) for share in _HALF)))
 
 
 def _tokens_per_second(window: Window) -> float | None:
@@ -133,100 +186,173 @@ def _tokens_per_second(window: Window) -> float | None:
     return tokens / window.seconds if tokens is not None and window.seconds else None
 
 
-def _propose_more(subject: Subject, window: Window) -> Proposal | str:
+def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """The batch is full while requests wait, and the KV cache has room."""
+    full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
+    if full < _AT_LIMIT_SHARE:
+        held = f"while requests wait, the batch is full only {percent(full)} % of the time"
+        raise NoAdviceError(f"{held}: something else holds them back")
+    if kv is None:
+        raise NoAdviceError("how full the KV cache is is not known")
+    if kv >= _ROOMY:
+        raise NoAdviceError(f"the KV cache is up to {percent(kv)} % full: more requests at once would fill it")
+    preempted = window.increase("preemptions_total")
+    if preempted:
+        raise NoAdviceError(f"{preempted:.0f} requests were preempted: the KV cache cannot hold more at once")
+    _check_flatness(subject)
+    waiting = window.mean("requests_waiting") or 0.0
+    at_limit = f"is at its limit of {subject.seats or 0.0:g} for {percent(full)} % of this time"
+    room = f"is {percent(kv)} % at most: there is room for more requests"
+    return (
+        Seen("requests_waiting", "mean", waiting, f"is {significant(waiting)} on average"),
+        Seen("requests_running", "share_of_time", full, at_limit, _AT_LIMIT_SHARE),
+        Seen("kv_cache_usage_ratio", "highest", kv, room, _ROOMY),
+    )
+
+
+def _check_flatness(subject: Subject) -> None:
+    half, full = _half_full(subject), subject.work.where(_is_full(subject))
+    half_rate, full_rate = _tokens_per_second(half), _tokens_per_second(full)
+    if min(half.seconds, full.seconds) < LEAST_SECONDS / 2 or half_rate is None or full_rate is None:
+        return
+    if full_rate < _GAIN * half_rate:
+        rates = f"{significant(half_rate)} against {significant(full_rate)}"
+        same = f"half a batch gives as many tokens a second as a full one, {rates}"
+        raise NoAdviceError(f"{same}: more requests at once would not help")
+
+
+def _propose_more(subject: Subject, window: Window) -> str:
     """Twice as many, but no more than the KV cache and the steps have room for."""
-    now, seats = subject.number(FLAG) or 0.0, subject.seats or 0.0
-    kv = window.highest("kv_cache_usage_ratio") or 0.0
+    now, seats = subject.number(_SEATS) or 0.0, subject.seats or 0.0
+    kv, budget = window.highest("kv_cache_usage_ratio") or 0.0, subject.number("max-num-batched-tokens")
     room = [_STEP * now]
     if kv > 0:
         room.append(math.floor(_ROOMY * seats / kv / subject.engines))
-    budget = subject.number("max-num-batched-tokens")
     if budget is not None:
         room.append(budget // (1 + (subject.facts.get("num_speculative_tokens") or 0.0)))
-    proposed = min(room)
-    if proposed < _WORTH_IT * now:
-        return "the KV cache or the tokens of a step have no room for many more"
-    return Proposal(f"{now:g}", f"{proposed:g}")
+    if min(room) < _WORTH_IT * now:
+        raise NoAdviceError("the KV cache or the tokens of a step have no room for many more")
+    return f"{min(room):g}"
 
 
-def _judge_too_many(subject: Subject, window: Window) -> Judgement:
-    """The KV cache is full while the batch is at its limit: the limit lets in more than the cache can hold."""
-    judged = judge_full_cache(subject, window)
-    if isinstance(judged, str):
-        return judged
-    preempted = window.increase("preemptions_total")
-    if not preempted:
-        return "no request was preempted: waiting costs no computation"
-    seats = subject.seats or 0.0
-    at_limit = window.share(_is_full(seats))
-    if at_limit < LEAST_SHARE:
-        return f"the batch is never at its limit of {seats:g}: a lower one would have to be far lower"
-    text = f"reaches its limit of {seats:g} in {percent(at_limit)} % of this time"
-    return (*judged, observed(window, "requests_running", Measure("share_of_time", at_limit), text))
+_LARGER_CACHE = (
+    "kv_cache_capacity_tokens rises, requests_running rises, preemptions_total falls, requests_waiting falls"
+)
+_LATER_START = "More requests wait before they start: the time to the first token of those rises."
 
-
-def _propose_fewer(subject: Subject, window: Window) -> Proposal | str:
-    now = subject.number(FLAG) or 0.0
-    running = (window.mean("requests_running") or 0.0) / subject.engines
-    proposed = min(math.floor(_LESS * now), math.ceil(running))
-    return Proposal(f"{now:g}", f"{proposed}") if 1 <= proposed < now else "there are too few to take some away"
-
-
-MORE = Rule(
-    name="max-num-seqs-up",
-    flag=FLAG,
-    cause="batch_full",
-    says="Requests wait because the batch is full, and the KV cache has room for more at once.",
-    during=lambda subject: subject.work.where(_waits),
-    when="requests wait",
-    judge=_judge_too_few,
-    propose=_propose_more,
-    expects=(
-        ("requests_running", "rises"),
-        ("requests_waiting", "falls"),
-        ("queue_time_seconds", "falls"),
-        ("generation_tokens_per_second", "rises"),
-        ("time_per_output_token_seconds", "rises"),
-        ("kv_cache_usage_ratio", "rises"),
+RULES = (
+    Rule(
+        name="num-gpu-blocks-override-off",
+        flag=_OVERRIDE,
+        cause="kv_cache_full",
+        says="The KV cache is full, and its size is fixed by a flag, whatever memory there is.",
+        during=_CACHE_IS_SHORT,
+        judge=_judge_full_cache,
+        propose=lambda _subject, _window: OFF,
+        expects=_LARGER_CACHE,
+        risk="The server takes as much memory as gpu-memory-utilization allows: nothing else may need it.",
+        guard="tpot_ms.mean > +25%",
     ),
-    risk="Each request gets its tokens more slowly. If the KV cache becomes full, requests are preempted and computed "
-    "again. Above the largest captured graph, decode steps run without one.",
-    guard="tpot_ms.mean > +25%",
+    Rule(
+        name="gpu-memory-utilization-up",
+        flag=_SHARE,
+        cause="kv_cache_full",
+        says="The KV cache is full: requests wait for it, or lose their place in it.",
+        during=_CACHE_IS_SHORT,
+        judge=_judge_share,
+        propose=_propose_share,
+        expects=_LARGER_CACHE,
+        risk="Out of memory under load, not at the start. Only if this server is alone on its GPUs and nvidia-smi "
+        "shows that a tenth of their memory is free; go in steps of 0.02.",
+        guard="tpot_ms.mean > +25%",
+    ),
+    Rule(
+        name="kv-cache-dtype-fp8",
+        flag=_DTYPE,
+        cause="kv_cache_full",
+        says="The KV cache is full, and each of its values has 16 bits.",
+        also=(_SEATS,),
+        during=_CACHE_IS_SHORT,
+        judge=_judge_dtype,
+        propose=lambda _subject, _window: "fp8",
+        expects=_LARGER_CACHE,
+        risk="Answers change: test them with prompts of your own. Not all hardware has it, drafts may be accepted less "
+        "often, and steps may take longer or shorter.",
+        guard="tpot_ms.mean > +10%",
+    ),
+    Rule(
+        name="max-num-seqs-down",
+        flag=_SEATS,
+        cause="kv_cache_full",
+        says="The batch takes in more requests than the KV cache can hold: they are preempted and computed again.",
+        during=_CACHE_IS_SHORT,
+        judge=_judge_too_many,
+        propose=_propose_fewer,
+        expects="preemptions_total falls, time_per_output_token_seconds falls, requests_waiting rises",
+        risk=_LATER_START,
+        guard="ttft_ms.mean > +10%",
+    ),
+    Rule(
+        name="max-num-seqs-down-for-latency",
+        flag=_SEATS,
+        cause="batch_full",
+        says="A full batch misses the objective, and gives no more tokens a second than half of one.",
+        during=During("the batch is full", lambda subject: subject.work.where(_is_full(subject))),
+        judge=_judge_too_slow,
+        propose=_propose_half,
+        expects="requests_running falls, time_per_output_token_seconds falls, requests_waiting rises",
+        risk=_LATER_START,
+        guard="output_throughput < -5%",
+        needs=("objective",),
+    ),
+    Rule(
+        name="max-num-seqs-up",
+        flag=_SEATS,
+        cause="batch_full",
+        says="Requests wait because the batch is full, and the KV cache has room for more at once.",
+        during=During("requests wait", lambda subject: subject.work.where(_waits)),
+        judge=_judge_too_few,
+        propose=_propose_more,
+        expects="requests_running rises, requests_waiting falls, queue_time_seconds falls, "
+        "generation_tokens_per_second rises, time_per_output_token_seconds rises, kv_cache_usage_ratio rises",
+        risk="Each request gets its tokens more slowly. If the KV cache becomes full, requests are preempted and "
+        "computed again. Above the largest captured graph, decode steps run without one.",
+        guard="tpot_ms.mean > +25%",
+    ),
 )
 
-FEWER = Rule(
-    name="max-num-seqs-down",
-    flag=FLAG,
-    cause="kv_cache_full",
-    says="The batch takes in more requests than the KV cache can hold: they are preempted and computed again.",
-    during=when_cache_is_short,
-    when="the KV cache is full or requests wait",
-    judge=_judge_too_many,
-    propose=_propose_fewer,
-    expects=(
-        ("preemptions_total", "falls"),
-        ("time_per_output_token_seconds", "falls"),
-        ("requests_waiting", "rises"),
-    ),
-    risk="More requests wait before they start: the time to the first token of those rises.",
-    guard="ttft_ms.mean > +10%",
-)
 
-LESS_AT_ONCE = Rule(
-    name="max-num-seqs-down-for-latency",
-    flag=FLAG,
-    cause="batch_full",
-    says="A full batch misses the objective, and gives no more tokens a second than half of one.",
-    during=lambda subject: subject.work if subject.seats is None else subject.work.where(_is_full(subject.seats)),
-    when="the batch is full",
-    judge=_judge_too_slow,
-    propose=_propose_half,
-    expects=(
-        ("requests_running", "falls"),
-        ("time_per_output_token_seconds", "falls"),
-        ("requests_waiting", "rises"),
-    ),
-    risk="More requests wait before they start: the time to the first token of those rises.",
-    guard="output_throughput < -5%",
-    needs=("objective",),
-)
+def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
+    """Yield what is worth knowing with some advice, and is no flag to change."""
+    if any(each.cause == "kv_cache_full" for each in advice):
+        texts = (_lengths(subject), _weights(subject.hardware))
+        yield from (Note(text=text, server=subject.name) for text in texts if text is not None)
+
+
+def _lengths(subject: Subject) -> str | None:
+    window, limit = _CACHE_IS_SHORT.window(subject), subject.number("max-model-len")
+    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
+    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
+    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
+        return None
+    each = ratio * kv_cache_tokens / running
+    if each > limit:
+        return None
+    return (
+        f"A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
+        f"run, which hold {significant(each)} tokens each on average."
+    )
+
+
+def _weights(hardware: Mapping[str, str]) -> str | None:
+    try:
+        weights, cache = (float(hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
+    except (KeyError, ValueError):
+        return None
+    share = weights / (weights + cache) if weights + cache > 0 else 0.0
+    if share <= _HEAVY:
+        return None
+    return (
+        f"The weights take {percent(share)} % of the memory that they and the KV cache have: quantised weights, or a "
+        "larger tensor-parallel-size where the GPUs are linked, would leave more. Test that by itself: answers change."
+    )

@@ -4,39 +4,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from vllm_watch.analysis.advice import batch_rules, budget_rules, draft_rules, kv_cache_rules, start_rules
+from vllm_watch.analysis.advice import batch_rules, step_rules
 from vllm_watch.analysis.advice.advice_model import (
     GENERATION,
     OBJECTIVE,
     SHARED_PROMPT,
     Advice,
     Cause,
+    Direction,
     Evidence,
     Expectation,
     Silence,
 )
 from vllm_watch.analysis.advice.advice_subject import Subject, Window
-from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, ENOUGH_SECONDS, LEAST_SECONDS, LEAST_SHARE, Proposal, Rule
+from vllm_watch.analysis.advice.rule import (
+    DRAFT_TOKENS,
+    ENOUGH_SECONDS,
+    LEAST_SECONDS,
+    LEAST_SHARE,
+    NoAdviceError,
+    Rule,
+    Seen,
+)
 from vllm_watch.daemon.catalog.number_texts import duration, percent
 from vllm_watch.daemon.catalog.series import PREFIX
 
 
-RULES: tuple[Rule, ...] = (
-    kv_cache_rules.OVERRIDE,
-    kv_cache_rules.SHARE,
-    kv_cache_rules.FP8,
-    batch_rules.FEWER,
-    batch_rules.LESS_AT_ONCE,
-    batch_rules.MORE,
-    budget_rules.LARGER,
-    budget_rules.SMALLER,
-    draft_rules.FEWER,
-    draft_rules.MORE,
-    start_rules.NO_EAGER,
-    start_rules.PREFIX_CACHING,
-)
+RULES: tuple[Rule, ...] = (*batch_rules.RULES, *step_rules.RULES)
 """The most important first. Of the rules for one cause the first that has its evidence counts."""
 
 _JUDGED_AT_A_BATCH = frozenset[Cause]({"prompts_in_steps", "drafts", "eager_steps"})
@@ -58,7 +54,6 @@ SHOWN: Mapping[Cause, str] = {
 }
 """The causes in words."""
 
-
 MOST = 3
 """No server gets more advice at once: one flag is changed after the other."""
 
@@ -73,124 +68,114 @@ class Judged(NamedTuple):
     silent: tuple[Silence, ...]
 
 
-class _Silent(NamedTuple):
-    """Why a rule says nothing; `unknown` names what it cannot judge without."""
-
-    reason: str
-    unknown: tuple[str, ...] = ()
-
-
-class _Finding(NamedTuple):
-    rule: Rule
-    evidence: tuple[Evidence, ...]
-    proposal: Proposal
-    seconds: float
-
-
 def judge(subject: Subject) -> Judged:
     """Return what the rules say of a server, the most important first."""
-    found: list[_Finding] = []
+    found: list[Advice] = []
     silent: list[Silence] = []
     for rule in RULES:
-        result = _shadowed(rule, found) or _apply(rule, subject)
-        if isinstance(result, _Finding) and len(found) < MOST:
-            found.append(result)
-            continue
-        if isinstance(result, _Finding):
-            result = _Silent(f"there are {MOST} already, change these first")
-        said = Silence(
-            rule=rule.name, flag=rule.flag, reason=result.reason, server=subject.name, unknown=result.unknown
-        )
-        silent.append(said)
-    return Judged(tuple(_advice(each, subject) for each in found), tuple(silent))
+        try:
+            found.append(_advice(rule, subject, found))
+        except NoAdviceError as error:
+            of_rule = {"rule": rule.name, "flag": rule.flag, "server": subject.name}
+            silent.append(Silence(**of_rule, reason=error.reason, unknown=error.unknown))
+    return Judged(tuple(found), tuple(silent))
 
 
-def _shadowed(rule: Rule, found: Sequence[_Finding]) -> _Silent | None:
-    """Return why a rule does not count beside what was found; `None` if it does."""
+def expectations(rule: Rule) -> tuple[Expectation, ...]:
+    """Return what a rule's change moves."""
+    pairs = (clause.split() for clause in rule.expects.split(", "))
+    return tuple(Expectation(series=PREFIX + series, direction=cast("Direction", way)) for series, way in pairs)
+
+
+def _check_others(rule: Rule, found: Sequence[Advice]) -> None:
+    """Raise why a rule does not count beside the advice that was found, if it does not."""
     for each in found:
-        if each.rule.cause == rule.cause:
-            return _Silent(f"there is advice for the same cause, {SHOWN[rule.cause]}: {each.rule.name}")
-        if rule.cause in EXPLAINS.get(each.rule.cause, frozenset()):
-            return _Silent(f"first {each.rule.flag}, which changes how many requests run at once; then look again")
-    return None
+        if each.cause == rule.cause:
+            raise NoAdviceError(f"there is advice for the same cause, {SHOWN[rule.cause]}: {each.rule}")
+        if rule.cause in EXPLAINS.get(each.cause, frozenset()):
+            raise NoAdviceError(f"first {each.flag}, which changes how many requests run at once; then look again")
 
 
-def _apply(rule: Rule, subject: Subject) -> _Finding | _Silent:
-    """Return what a rule finds, or why it is silent: what is not known matters only where there is something to see."""
-    window = rule.during(subject)
-    reason = _is_not_for(rule, subject) or _too_rare(rule, subject, window)
-    if reason is not None:
-        return _Silent(reason)
+def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
+    """Return what a rule advises beside the advice that was found; it is a `NoAdviceError` if it does not count."""
+    _check_others(rule, found)
+    window = rule.during.window(subject)
+    _check_subject(rule, subject)
+    _check_time(rule, subject, window)
+    # What is not known matters only where there is something to see.
     unknown = dict(_unknown(rule, subject))
     if unknown:
-        return _Silent(next(iter(unknown.values())), tuple(unknown))
-    found = _found(rule, subject, window)
-    return _Silent(found) if isinstance(found, str) else found
-
-
-def _is_not_for(rule: Rule, subject: Subject) -> str | None:
-    if rule.era is not None and subject.era not in {None, rule.era}:
-        return f"it is for the engine {rule.era} alone, and this one is {subject.era}"
-    missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
-    return f"{missing[0]} is not set" if missing and subject.is_given else None
-
-
-def _too_rare(rule: Rule, subject: Subject, window: Window) -> str | None:
-    if window.seconds < LEAST_SECONDS:
-        return f"{rule.when} for {duration(window.seconds)} in all, and {duration(LEAST_SECONDS)} are needed"
-    if window.seconds < LEAST_SHARE * subject.work.seconds:
-        share = percent(window.seconds / subject.work.seconds)
-        return f"{rule.when} in {share} % of the time with work, and {percent(LEAST_SHARE)} % are needed"
-    return None
-
-
-def _found(rule: Rule, subject: Subject, window: Window) -> _Finding | str:
-    judged = rule.judge(subject, window)
-    if isinstance(judged, str):
-        return judged
+        raise NoAdviceError(next(iter(unknown.values())), tuple(unknown))
+    evidence = tuple(_evidence(each, window) for each in rule.judge(subject, window))
     for name, half in zip(("first", "second"), window.halves(), strict=True):
-        part = rule.judge(subject, half)
-        if isinstance(part, str):
-            return f"the two halves of the time do not agree; in the {name} one: {part}"
-    proposal = rule.propose(subject, window)
-    return proposal if isinstance(proposal, str) else _Finding(rule, judged, proposal, window.seconds)
+        try:
+            rule.judge(subject, half)
+        except NoAdviceError as error:
+            halves = "the two halves of the time do not agree"
+            raise NoAdviceError(f"{halves}; in the {name} one: {error.reason}") from None
+    proposed = rule.propose(subject, window)
+    if len(found) == MOST:
+        raise NoAdviceError(f"there are {MOST} already, change these first")
+    short = f"This is from {duration(window.seconds)}; {duration(ENOUGH_SECONDS)} or more say more."
+    return Advice(
+        flag=rule.flag,
+        now=subject.flags[rule.flag],
+        proposed=proposed,
+        says=rule.says,
+        expected=f"{rule.expects}.",
+        risk=rule.risk,
+        evidence=evidence,
+        check=(),
+        rule=rule.name,
+        cause=rule.cause,
+        expects=expectations(rule),
+        server=subject.name,
+        caveats=(short,) if window.seconds < ENOUGH_SECONDS else (),
+    )
+
+
+def _check_subject(rule: Rule, subject: Subject) -> None:
+    if rule.era is not None and subject.era not in {None, rule.era}:
+        raise NoAdviceError(f"it is for the engine {rule.era} alone, and this one is {subject.era}")
+    missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
+    if missing and subject.is_given:
+        raise NoAdviceError(f"{missing[0]} is not set")
+
+
+def _check_time(rule: Rule, subject: Subject, window: Window) -> None:
+    when, seconds = rule.during.when, window.seconds
+    if seconds < LEAST_SECONDS:
+        raise NoAdviceError(f"{when} for {duration(seconds)} in all, and {duration(LEAST_SECONDS)} are needed")
+    share = seconds / subject.work.seconds
+    if share < LEAST_SHARE:
+        least = f"{percent(LEAST_SHARE)} % are needed"
+        raise NoAdviceError(f"{when} in {percent(share)} % of the time with work, and {least}")
 
 
 def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield what a rule cannot judge without, and why it is not known."""
     for flag in rule.flags:
         if flag not in subject.flags:
             yield flag, f"{flag} is not known"
     if rule.era is not None and subject.era is None:
         yield GENERATION, f"it is for the engine {rule.era} alone, and this one is not known to be that"
-    for need in rule.needs:
-        if need == "objective" and subject.objective is None:
-            yield OBJECTIVE, "it needs an objective to hold the latencies against: --objective"
-        elif need == "device" and subject.device is None:
-            yield "the device", "it is not known whether the server runs on a GPU"
-        elif need == "shared prompt" and subject.flags.get(rule.flag) == "False" and subject.shared_prompt is None:
-            yield SHARED_PROMPT, "how much the prompts have in common is not known: --shared-prompt-tokens"
+    if "objective" in rule.needs and subject.objective is None:
+        yield OBJECTIVE, "it needs an objective to hold the latencies against: --objective"
+    if "device" in rule.needs and subject.device is None:
+        yield "the device", "it is not known whether the server runs on a GPU"
+    is_off = subject.flags.get(rule.flag) == "False"
+    if "shared prompt" in rule.needs and is_off and subject.shared_prompt is None:
+        yield SHARED_PROMPT, "how much the prompts have in common is not known: --shared-prompt-tokens"
 
 
-def _advice(found: _Finding, subject: Subject) -> Advice:
-    rule, now = found.rule, found.proposal.now
-    expects = tuple(Expectation(series=PREFIX + series, direction=way) for series, way in rule.expects)
-    caveats = (
-        ()
-        if found.seconds >= ENOUGH_SECONDS
-        else (f"This is from {duration(found.seconds)}; {duration(ENOUGH_SECONDS)} or more say more.",)
-    )
-    return Advice(
-        flag=rule.flag,
-        now=now,
-        proposed=found.proposal.proposed,
-        says=rule.says,
-        expected=f"{', '.join(' '.join(each) for each in rule.expects)}.",
-        risk=rule.risk,
-        evidence=found.evidence,
-        check=(),
-        rule=rule.name,
-        cause=rule.cause,
-        expects=expects,
-        server=subject.name,
-        caveats=caveats,
+def _evidence(seen: Seen, window: Window) -> Evidence:
+    return Evidence(
+        series=PREFIX + seen.series,
+        statistic=seen.statistic,
+        value=seen.value,
+        text=seen.text,
+        limit=seen.limit,
+        start=window.start,
+        end=window.end,
+        seconds=window.seconds,
     )

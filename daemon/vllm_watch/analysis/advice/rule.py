@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
-from vllm_watch.analysis.advice.advice_model import Cause, Direction, Evidence, Statistic
+from vllm_watch.analysis.advice.advice_model import Cause, Statistic
 from vllm_watch.analysis.advice.advice_subject import Era, Subject, Window
-from vllm_watch.daemon.catalog.series import PREFIX
 
 
 DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
@@ -29,19 +28,33 @@ ENOUGH_SECONDS = 600.0
 Need = Literal["objective", "device", "shared prompt"]
 """What may have to be known besides flags."""
 
-Judgement: TypeAlias = tuple[Evidence, ...] | str
-"""The evidence for advice, or why there is none."""
+
+class NoAdviceError(Exception):
+    """Why a rule says nothing, as a clause; `unknown` names what it cannot judge without."""
+
+    def __init__(self, reason: str, unknown: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.unknown = reason, unknown
 
 
-Expected: TypeAlias = tuple[tuple[str, Direction], ...]
-"""Series by their names without the prefix, and where they go."""
+class Seen(NamedTuple):
+    """A number of a series, by its name without the prefix, and in a clause that follows this name."""
+
+    series: str
+    statistic: Statistic
+    value: float
+    text: str
+    limit: float | None = None
 
 
-class Proposal(NamedTuple):
-    """A flag's value now, and the one to try."""
+class During(NamedTuple):
+    """The part of the time with work that a rule looks at: a clause, and the time itself."""
 
-    now: str
-    proposed: str
+    when: str
+    window: Callable[[Subject], Window]
+
+
+ALWAYS = During("there is work", lambda subject: subject.work)
 
 
 class Rule(NamedTuple):
@@ -54,10 +67,9 @@ class Rule(NamedTuple):
         cause: What makes the server slower than it has to be.
         says: That in a sentence.
         during: The time that it looks at.
-        when: What that time is, as a clause.
-        judge: Looks at a part of this time.
-        propose: What to change, or why there is nothing to change.
-        expects: What it moves.
+        judge: Returns the evidence in a part of this time; raises `NoAdviceError` if there is none.
+        propose: Returns the value to try; raises `NoAdviceError` if there is none.
+        expects: What it moves: series by their names without the prefix, each with ``rises`` or ``falls``.
         risk: What may become worse, and what to look at first.
         guard: The metric that must not become worse, as `compare` names it, with the limit.
         needs: What else has to be known.
@@ -69,11 +81,10 @@ class Rule(NamedTuple):
     flag: str
     cause: Cause
     says: str
-    during: Callable[[Subject], Window]
-    when: str
-    judge: Callable[[Subject, Window], Judgement]
-    propose: Callable[[Subject, Window], Proposal | str]
-    expects: Expected
+    during: During
+    judge: Callable[[Subject, Window], tuple[Seen, ...]]
+    propose: Callable[[Subject, Window], str]
+    expects: str
     risk: str
     guard: str
     needs: tuple[Need, ...] = ()
@@ -84,25 +95,3 @@ class Rule(NamedTuple):
     def flags(self) -> tuple[str, ...]:
         """The flags that have to be known."""
         return (self.flag, *self.also)
-
-
-class Measure(NamedTuple):
-    """What of a series is looked at, and what it is held against."""
-
-    statistic: Statistic
-    value: float
-    limit: float | None = None
-
-
-def observed(window: Window, series: str, measure: Measure, text: str) -> Evidence:
-    """Return a number as evidence: `series` is its name without the prefix, `text` a clause that follows that name."""
-    return Evidence(
-        series=PREFIX + series,
-        statistic=measure.statistic,
-        value=measure.value,
-        text=text,
-        limit=measure.limit,
-        start=window.start,
-        end=window.end,
-        seconds=window.seconds,
-    )

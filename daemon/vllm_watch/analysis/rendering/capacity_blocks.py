@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.load_test import Capacity, Report, Run
@@ -27,28 +26,17 @@ _BASES = {
 }
 
 
-_MOST_SHARED = 5
-"""How many such texts there are at most before the runs; of more, the rarer ones are told with each run."""
-
 _ABOVE = "The maximum: see above, where it is told for several runs together."
 
 
-def shared_capacities(runs: Sequence[Run]) -> Mapping[str, int]:
-    """Return what is said of the maximum of several runs, each with how many: loads of one server show it together."""
-    told = Counter(capacity_text(run) for run in runs)
-    return {text: runs_of_it for text, runs_of_it in told.most_common(_MOST_SHARED) if runs_of_it > 1}
+def common_capacity(runs: Sequence[Run]) -> str:
+    """Return what is said of the maximum of several runs if it is the same of all, as of loads of one server."""
+    texts = {capacity_text(run) for run in runs} if len(runs) > 1 else set[str]()
+    return texts.pop() if len(texts) == 1 else ""
 
 
-def shared_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """Return, once for all runs, what is said of the maximum of several."""
-    return tuple(
-        Paragraph(text if runs_of_it == len(runs) else f"{runs_of_it} of the {len(runs)} runs: {text}")
-        for text, runs_of_it in shared_capacities(runs).items()
-    )
-
-
-def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
-    """Return the sustained maximum with the band to plan with, and the rates; not what is `shared` by several runs."""
+def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
+    """Return the sustained maximum with the band to plan with, and the rates; `common` is told elsewhere."""
     use = run.use if run.steady is None else run.steady.use
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
@@ -59,7 +47,7 @@ def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
     known = tuple(row for row in rows if row[1] != MISSING)
     table = plain_table("", (Column("", is_text=True), Column("")), known)
     text = capacity_text(run)
-    return (Paragraph(_ABOVE if text in shared else text), table)
+    return (Paragraph(_ABOVE if text == common else text), table)
 
 
 def capacity_text(run: Run) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.analysis.rendering.run_overview import short_names
+from vllm_watch.analysis.rendering.run_facts import short_names
 from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
 from vllm_watch.analysis.rendering.svg_plot import (
     AXIS_HEIGHT,

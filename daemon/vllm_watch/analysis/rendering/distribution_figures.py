@@ -14,6 +14,7 @@ from vllm_watch.analysis.rendering.run_facts import run_objective
 from vllm_watch.analysis.rendering.svg import bar, drawing, label, mark, upright
 from vllm_watch.analysis.rendering.svg_plot import (
     AXIS_HEIGHT,
+    TABLE_ROWS,
     Plot,
     Scale,
     band,
@@ -33,8 +34,6 @@ _BATCH_TOP = 16
 _BATCH_HEIGHT = 160
 _GAP = 0.12
 _BATCH_TITLE = "Batch size: share of engine steps"
-TABLE_ROWS = 40
-"""How many rows the table behind a drawing has."""
 
 _DRAWN: tuple[Quantile, ...] = ("p50", "p95", "p99")
 _TOP = 52
@@ -138,18 +137,18 @@ class Spread(NamedTuple):
     latency: Latency | None = None
 
 
-def latency_figures(run: Run, key: str, rows: int = TABLE_ROWS) -> tuple[Figure, ...]:
+def latency_figures(run: Run, key: str) -> tuple[Figure, ...]:
     """Return the figure of each latency whose values are known."""
     figures = []
     for name, distribution in run.distributions.items():
         spread = Spread(LATENCY_NAMES[name], distribution, _latency(run, name))
-        figure = latency_figure(name, (spread,), f"{key}-{name}", run_objective(run), rows)
+        figure = latency_figure(name, (spread,), f"{key}-{name}", run_objective(run))
         figures += [] if figure is None else [figure]
     return tuple(figures)
 
 
 def latency_figure(
-    name: LatencyName, spreads: Sequence[Spread], key: str, objective: Objective | None = None, rows: int = TABLE_ROWS
+    name: LatencyName, spreads: Sequence[Spread], key: str, objective: Objective | None = None
 ) -> Figure | None:
     """Return how the values of one latency are spread on each side; `None` if nothing is known of it."""
     known = [each for each in spreads if shares_below(each.distribution)]
@@ -166,7 +165,7 @@ def latency_figure(
     parts += [_line(at, curve, plot) for at, curve in enumerate(curves)]
     svg = drawing(key, title, _description(known), plot.bottom + AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, each.label, is_marked=True) for at, each in enumerate(known)) if len(known) > 1 else ()
-    return Figure(key, title, svg, entries, _table(known, curves, rows), _notes(known))
+    return Figure(key, title, svg, entries, _table(known, curves), _notes(known))
 
 
 def _latency(run: Run, name: LatencyName) -> Latency | None:
@@ -240,10 +239,10 @@ def _description(known: Sequence[Spread]) -> str:
     return " ".join(parts)
 
 
-def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]], most: int) -> Table:
+def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> Table:
     groups = []
     for each, curve in zip(known, curves, strict=True):
-        size = max(1, -(-len(curve) // most))
+        size = max(1, -(-len(curve) // TABLE_ROWS))
         rows = tuple((limit(bound), percent(share)) for bound, share in curve[::size])
         groups.append(Group(each.label if len(known) > 1 else "", rows))
     return Table("Shares at or below", (Column("Latency", "ms"), Column("At or below", "%")), tuple(groups))

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Report, Run
-from vllm_watch.analysis.rendering.capacity_blocks import capacity_blocks, shared_blocks, shared_capacities
+from vllm_watch.analysis.rendering.capacity_blocks import capacity_blocks, common_capacity
 from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.analysis.rendering.distribution_figures import batch_figure, latency_figures
 from vllm_watch.analysis.rendering.document import (
@@ -25,13 +23,11 @@ from vllm_watch.analysis.rendering.document import (
 )
 from vllm_watch.analysis.rendering.html import html_size, render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.results import goodput_block, result_block
-from vllm_watch.analysis.rendering.run_facts import flags, period, run_start, validity, what_ran
-from vllm_watch.analysis.rendering.run_overview import headline, overview, short_names
+from vllm_watch.analysis.rendering.results import goodput_block, headline, overview, result_block
+from vllm_watch.analysis.rendering.run_facts import flags, period, run_start, short_names, validity, what_ran
 from vllm_watch.analysis.rendering.server_use import MAX_PHASES, phase_tables, phase_totals, use_block
-from vllm_watch.analysis.rendering.svg_plot import COLUMNS
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
-from vllm_watch.analysis.rendering.timeline_figure import TABLE_ROWS, timeline_figure
+from vllm_watch.analysis.rendering.timeline_figure import timeline_figure
 from vllm_watch.daemon.catalog.number_texts import MISSING, duration, milliseconds, moment, significant
 
 
@@ -40,54 +36,59 @@ MAX_EVENTS = 100
 
 _TEXT_PHASES = 24
 
-MAX_BYTES = 1_500_000
-"""How large a page may be."""
-
-_MOST_ROWS = (None, 1000, 200, 20)
-"""How many rows the table of the runs has, where only that is shown; `None`: all."""
-
-_FEW_PHASES = 10
-_TOO_MANY = Statement("warning", "There are too many runs for one page: only their table is shown.")
+MAX_BYTES = 3_000_000
+"""How many bytes of sections of runs a page has: of many runs, the last ones have only their row in the table."""
 
 
 def report_text(report: Report, width: int = WIDTH) -> str:
     """Return a report for a terminal of so many columns."""
-    shared = shared_capacities(report.runs)
-    sections = [Section("", sections=run_sections(run, _TEXT_PHASES, shared)) for run in report.runs]
-    return render_text(document(report, tuple(sections)), width)
+    common = common_capacity(report.runs)
+    sections = [Section("", sections=run_sections(run, _TEXT_PHASES, common)) for run in report.runs]
+    return render_text(document(report, sections), width)
 
 
 def report_markdown(report: Report) -> str:
     """Return a report for a pull request: the result and what it is worth; flags and phases are folded."""
-    shared = shared_capacities(report.runs)
-    return render_markdown(document(report, tuple(Section("", sections=_short(run, shared)) for run in report.runs)))
+    common = common_capacity(report.runs)
+    return render_markdown(document(report, [Section("", sections=_short(run, common)) for run in report.runs]))
 
 
-def document(
-    report: Report,
-    sections: Sequence[Section],
-    more: Sequence[Block] = (),
-    first: Sequence[Block] = (),
-    most_rows: int | None = None,
-) -> Document:
+def report_html(report: Report) -> str:
+    """Return a report as one page of HTML: with a section for each run, as far as they fit into `MAX_BYTES`."""
+    sections: list[Section] = []
+    size, common = 0, common_capacity(report.runs)
+    for at, run in enumerate(report.runs):
+        section = Section("", sections=(*run_sections(run, MAX_PHASES, common), *_plots(run, f"run-{at}")))
+        size += html_size(section)
+        if sections and size > MAX_BYTES:
+            break
+        sections.append(section)
+    return render_html(document(report, sections, curve_figures(by_configuration(report.runs), "curve")))
+
+
+def document(report: Report, sections: Sequence[Section], figures: Sequence[Figure] = ()) -> Document:
     """
-    Return a report of sections, one for each run; of several, after a table of them all.
+    Return a report of sections, one for each of the first runs; of several runs, after a table of all.
 
-    Args:
-        report: The runs.
-        sections: The section of each run, which gets its title here; none if there is no room for them.
-        more: What is shown of several runs together, below their table.
-        first: The same, above it.
-        most_rows: How many rows this table may have, if not as many as there are runs.
+    Each section gets its title here. `figures` are of several runs together.
     """
     if not report.runs:
         nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
+    common = common_capacity(report.runs)
+    left_out = len(report.runs) - len(sections)
+    text = f"The page would be too large with all runs: the last {left_out} have only their row in this table."
     several = Section(
         "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
-        (*first, overview(report.runs, most_rows), *latency_turn(report), *shared_blocks(report.runs), *more),
+        (
+            *((Statement("warning", text),) if left_out else ()),
+            overview(report.runs),
+            *latency_turn(report),
+            *((Paragraph(common),) if common else ()),
+            *figures,
+        ),
     )
     names = short_names([run.name for run in report.runs])
     folded = [
@@ -141,15 +142,15 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def run_sections(run: Run, max_phases: int, shared: Container[str] = ()) -> tuple[Section, ...]:
-    """Return all that is said of a run, without empty sections and without what is `shared` by several runs."""
+def run_sections(run: Run, max_phases: int, common: str) -> tuple[Section, ...]:
+    """Return all that is said of a run, without empty sections and without what `common_capacity` says of all."""
     known = flags(run)
     sections = (
         Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
         Section("Goodput", _some(goodput_block(run))),
-        Section("How much it can carry", capacity_blocks(run, shared)),
+        Section("How much it can carry", capacity_blocks(run, common)),
         Section("The server during the load", _some(use_block(run))),
         Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
         Section("Events", _some(events(run))),
@@ -172,12 +173,12 @@ def events(run: Run) -> Table:
     )
 
 
-def _short(run: Run, shared: Container[str]) -> tuple[Section, ...]:
+def _short(run: Run, common: str) -> tuple[Section, ...]:
     sections = (
         Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
-        Section("How much it can carry", capacity_blocks(run, shared)),
+        Section("How much it can carry", capacity_blocks(run, common)),
         Section("What ran", (what_ran(run), flags(run)), is_folded=True),
         Section("Phases", (phase_totals(run), use_block(run)) if run.phases else (), is_folded=True),
     )
@@ -192,57 +193,11 @@ def _some(table: Table | None) -> tuple[Block, ...]:
     return () if table is None or table.is_empty else (table,)
 
 
-class _Detail(NamedTuple):
-    """How much of each run is shown: columns of its drawings, rows behind them; without them, only its tables."""
-
-    columns: int
-    rows: int
-
-
-_DETAILS = (_Detail(COLUMNS, TABLE_ROWS), _Detail(200, 20), _Detail(60, 10), _Detail(0, 0))
-
-
-def report_html(report: Report) -> str:
-    """Return a report as one page of HTML under 1.5 MB: with as much detail of each run as that allows."""
-    pages = chain((_whole(report, detail) for detail in _DETAILS), (_table_alone(report, most) for most in _MOST_ROWS))
-    fitting = (page for page in pages if page is not None and len(page.encode()) < MAX_BYTES)
-    return next(fitting, None) or _table_alone(report, _MOST_ROWS[-1])
-
-
-def _whole(report: Report, detail: _Detail) -> str | None:
-    """Return the page with a section for each run; `None` as soon as it is clear that it is too large."""
-    sections: list[Section] = []
-    size = 0
-    shared = shared_capacities(report.runs)
-    for at, run in enumerate(report.runs):
-        sections.append(_run_section(run, f"run-{at}", detail, shared))
-        size += html_size(sections[-1])
-        if size >= MAX_BYTES and len(report.runs) > 1:
-            return None
-    return render_html(document(report, sections, _curves(report)))
-
-
-def _table_alone(report: Report, most_rows: int | None) -> str:
-    """Return the page with what is said of all runs together; of a single run, its tables."""
-    if len(report.runs) == 1:
-        return render_html(document(report, [_run_section(report.runs[0], "run-0", _DETAILS[-1])]))
-    return render_html(document(report, (), first=(_TOO_MANY, *_curves(report)), most_rows=most_rows))
-
-
-def _run_section(run: Run, key: str, detail: _Detail, shared: Container[str] = ()) -> Section:
-    plots = _plots(run, key, detail) if detail.columns else ()
-    return Section("", sections=(*run_sections(run, MAX_PHASES if plots else _FEW_PHASES, shared), *plots))
-
-
-def _curves(report: Report) -> tuple[Figure, ...]:
-    return curve_figures(by_configuration(report.runs), "curve")
-
-
-def _plots(run: Run, key: str, detail: _Detail) -> tuple[Section, ...]:
+def _plots(run: Run, key: str) -> tuple[Section, ...]:
     batch_size = run.use.batch_size if run.steady is None else run.steady.use.batch_size or run.use.batch_size
     figures: list[Figure | None] = [
-        timeline_figure(run, f"{key}-timeline", detail.columns, detail.rows),
-        *latency_figures(run, f"{key}-latency", detail.rows),
+        timeline_figure(run, f"{key}-timeline"),
+        *latency_figures(run, f"{key}-latency"),
         batch_figure(batch_size, f"{key}-batch"),
     ]
     drawn = tuple(figure for figure in figures if figure is not None)

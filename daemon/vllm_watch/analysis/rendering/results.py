@@ -1,24 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result block: requests, tokens, rates and latencies, in the order of ``vllm bench serve``, view beside view."""
+"""Results of runs: the most important numbers in a row each, and the block of ``vllm bench serve``, view by view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCIES,
     LATENCY_NAMES,
     STATISTIC_LABELS,
     VIEW_LABELS,
     LatencyName,
+    View,
     titled,
 )
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant
 
+
+_COLUMNS = (
+    Column("Run", is_text=True),
+    Column("Load", is_text=True),
+    Column("Failed"),
+    Column("Output", "tokens/s"),
+    Column("TTFT P50", "ms"),
+    Column("TTFT P99", "ms"),
+    Column("TPOT mean", "ms"),
+    Column("Goodput", "%"),
+)
+_NOTHING = {2: {"0"}}
+"""What says nothing in a column: where no run has failed requests, there is none of them."""
+
+_MEASURED: Mapping[View, str] = {
+    "client": "As the client measured it, over the whole load.",
+    "server": "As the server measured it, over the whole load.",
+}
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")
 _TOTALS = (
@@ -39,6 +59,44 @@ _COST = "Cost"
 _WHOLE_COST = "Cost: each line is the whole cost, by another count of tokens. The lines do not add up."
 _BUCKETS = "“250 to 500”: the percentile is between these bounds of a bucket; “>500”, “<250”: only one is known."
 _TOO_FEW = "“Too few values”: nothing is known of this percentile."
+
+
+def overview(runs: Sequence[Run]) -> Table:
+    """Return a row for each run, without columns in which nothing is known or failed."""
+    names = short_names([run.name for run in runs])
+    return _table([_run_row(name, run) for name, run in zip(names, runs, strict=True)], first=0)
+
+
+def headline(run: Run) -> Table | None:
+    """Return the row of one run without its name, and who measured it; `None` if no number of it is known."""
+    table = _table([_run_row(run.name, run)], first=1)
+    if run.result is None or len(table.columns) == 1:
+        return None
+    return table._replace(notes=(_MEASURED[run.result.view],))
+
+
+def _table(rows: Sequence[Cells], first: int) -> Table:
+    """Return rows as a table from their column `first` on, which is kept; of the others, those that say something."""
+    columns = range(first, len(_COLUMNS))
+    kept = [at for at in columns if at == first or {row[at] for row in rows} - {MISSING} - _NOTHING.get(at, set())]
+    return plain_table("", tuple(_COLUMNS[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows))
+
+
+def _run_row(name: str, run: Run) -> Cells:
+    result = run.result
+    if result is None:
+        return (name, load_text(run.load) or MISSING, *[MISSING] * (len(_COLUMNS) - 2))
+    tpot: Latency | None = result.tpot_ms
+    return (
+        name,
+        load_text(run.load) or MISSING,
+        count(result.failed),
+        significant(result.output_throughput),
+        percentile("p50", result.ttft_ms),
+        percentile("p99", result.ttft_ms),
+        MISSING if tpot is None else significant(tpot.mean),
+        MISSING if result.goodput is None else percent(result.goodput.ratio),
+    )
 
 
 def result_columns(run: Run) -> tuple[tuple[Column, Result], ...]:

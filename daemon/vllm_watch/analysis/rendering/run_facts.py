@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Objective, PhaseName, Run
@@ -93,6 +93,26 @@ def objective_text(objective: Objective) -> str:
     """Return an objective in words: ``chat: TTFT within 500 ms, TPOT within 50 ms``."""
     limits = [f"{LATENCY_LABELS[name]} within {milliseconds(most)}" for name, most in objective.limits.items()]
     return f"{objective.name}: {', '.join(limits)}"
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names without the folders that all begin with and the parts that all end with: ``bench1``, ``bench2``."""
+    if len(set(names)) < 2:
+        return list(names)
+    parts = [name.split("/") for name in names]
+    start = _alike(parts)
+    end = _alike([each[start:][::-1] for each in parts])
+    short = ["/".join(each[start : len(each) - end]) for each in parts]
+    return short if all(short) else list(names)
+
+
+def _alike(parts: Sequence[Sequence[str]]) -> int:
+    count = 0
+    for each in zip(*parts, strict=False):
+        if len(set(each)) > 1:
+            return count
+        count += 1
+    return count
 
 
 def validity(run: Run) -> tuple[Statement, ...]:

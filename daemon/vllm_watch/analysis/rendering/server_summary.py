@@ -43,8 +43,14 @@ from vllm_watch.daemon.catalog.states import STATES, worst
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.state.gpu_report import ServerGpu
-from vllm_watch.daemon.state.server_findings import server_findings
-from vllm_watch.daemon.state.snapshot import EngineSnapshot, FailureTimes, LogCounts, Reading, ServerSnapshot
+from vllm_watch.daemon.state.snapshot import (
+    EngineSnapshot,
+    FailureTimes,
+    LogCounts,
+    Reading,
+    ServerSnapshot,
+    server_findings,
+)
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 

@@ -34,8 +34,11 @@ AXIS_HEIGHT = 36
 _SMALL = 4
 _BELOW = 15
 _TITLE_BELOW = 31
-COLUMNS = 600
+_COLUMNS = 600
 """Into how many columns a series is thinned: each keeps its lowest and its highest value."""
+
+TABLE_ROWS = 40
+"""How many rows the table behind a drawing has."""
 
 _GAP_STEPS = 5
 
@@ -173,7 +176,7 @@ def joined(points: Sequence[tuple[float, float]], plot: Plot) -> str:
     return f"M{'L'.join(shown)}" if shown else ""
 
 
-def series_path(xs: Sequence[float], ys: Sequence[float | None], plot: Plot, columns: int = COLUMNS) -> str:
+def series_path(xs: Sequence[float], ys: Sequence[float | None], plot: Plot) -> str:
     """
     Return the path of a series in the layer of a plot, empty if nothing of it is known.
 
@@ -181,20 +184,19 @@ def series_path(xs: Sequence[float], ys: Sequence[float | None], plot: Plot, col
         xs: Ascending places along the level axis. Where they are far apart is a gap.
         ys: The value at each; `None` is a gap.
         plot: Where it is drawn.
-        columns: Into how many columns the series is thinned.
     """
     spots = [Spot(*plot.place(spot.x, spot.y), spot.is_start) for spot in _spots(xs, ys)]
     parts: list[str] = []
-    for spot in thinned(spots, columns):
+    for spot in _thinned(spots):
         command = "M" if spot.is_start or not parts else "L"
         parts.append(f"{command}{round(spot.x * LAYER_WIDTH)} {number(spot.y - plot.top)}")
     # A stroke of no length is a dot: a point alone between two gaps is seen.
     return "".join(_with_dots(parts))
 
 
-def thinned(spots: Sequence[Spot], columns: int) -> Iterator[Spot]:
+def _thinned(spots: Sequence[Spot]) -> Iterator[Spot]:
     """Yield the lowest and the highest spot of each column, in their order; a gap between two columns stays one."""
-    for _, group in groupby(spots, key=lambda spot: min(int(spot.x * columns), columns - 1)):
+    for _, group in groupby(spots, key=lambda spot: min(int(spot.x * _COLUMNS), _COLUMNS - 1)):
         column = list(group)
         low, high = min(column, key=lambda spot: spot.y), max(column, key=lambda spot: spot.y)
         first, last = sorted((low, high), key=lambda spot: spot.x)

@@ -24,8 +24,8 @@ from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_secon
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.access import ACCESS_HEAD
 from vllm_watch_parsers.line import is_irrelevant
+from vllm_watch_parsers.prefix import ACCESS_HEAD
 
 
 READ_SIZE = 1024 * 1024

@@ -266,7 +266,7 @@ def _prometheus_lines(config: PrometheusConfig, alerts: Alerts, servers: Contain
     if alerts.listed is None:
         yield ReportLine(f"prometheus: FAILED. {alerts.problem}.", is_wrong=True)
         return
-    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    shown = alerts.about(servers)
     yield ReportLine(f"prometheus {config.url}: ok. {len(shown)} {'alert' if len(shown) == 1 else 'alerts'}")
     for alert in shown:
         # One that pages somebody is wrong also if the server looks well at the moment.

@@ -6,20 +6,50 @@ from __future__ import annotations
 import sys
 import time
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 
 import click
 
 from vllm_watch.analysis.loadtest.region import path
-from vllm_watch.cli.commands.options import as_one, plain_format_option
+from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option
 from vllm_watch.cli.grafana import push as dashboards
-from vllm_watch.cli.grafana.connection import STANDARD_INPUT, Connection, connect, connection
+from vllm_watch.cli.grafana.connection import DEFAULT_URL, STANDARD_INPUT, Connection, connect
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import ReportLine, print_report
+
+
+connection = as_one(
+    "target",
+    Connection,
+    click.option(
+        "--url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        help="Grafana's address, with its path if it is below one.",
+    ),
+    file_option(
+        "--token-file",
+        required=True,
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        help="Holds a service account's token (role Editor); - is standard input.",
+    ),
+    file_option("--ca-file", help="Certificates of authorities, instead of the system's."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0.1, 600),
+        default=10.0,
+        show_default=True,
+        help="Seconds to wait for each part of an answer.",
+    ),
+)
+"""Gives a command the options that say which Grafana."""
 
 
 @click.group("grafana")
@@ -28,12 +58,12 @@ def command() -> None:
 
 
 @command.command()
-@as_one("target", Connection, connection)
+@connection
 @plain_format_option
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
 @click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
-@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody changed in Grafana.")
+@click.option("--force", is_flag=True, help="Overwrite also what has our uid and lacks our tag.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 def push(
     target: Connection,
@@ -47,17 +77,17 @@ def push(
     """
     Put the dashboards into Grafana.
 
-    A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
+    A dashboard that exists and is equal is not touched; another one of ours is overwritten, and stays in its history.
     """
     options = dashboards.PushOptions(folder, datasource, force, dry_run)
     with closing(connect(target)) as server:
-        _report(dashboards.push(server, dashboards.packaged(language), options, _shown), form)
+        _report(dashboards.push(server, dashboards.packaged(language), options), form)
 
 
 @command.command()
-@as_one("target", Connection, connection)
+@connection
 @plain_format_option
-@click.option("--force", is_flag=True, help="Delete also what somebody changed since it was pushed.")
+@click.option("--force", is_flag=True, help="Delete also what has our uid and lacks our tag.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(
@@ -70,7 +100,7 @@ def delete(
     """
     Delete the dashboards that push created, and their folder if nothing else is in it.
 
-    Only what push created is deleted.
+    Only what has our uid and our tag is deleted.
     """
     if target.token_file == STANDARD_INPUT and not (yes or dry_run):
         raise UsageError("--token-file - takes the standard input that the question would be answered on: give --yes")
@@ -79,13 +109,12 @@ def delete(
         if not yes:
             click.confirm(f"Delete {count} dashboard{'s' if count > 1 else ''}?", abort=True, err=True)
 
-    options = dashboards.DeleteOptions(force, dry_run, confirm)
     with closing(connect(target)) as server:
-        _report(dashboards.delete(server, dashboards.packaged("en"), options, _shown), form)
+        _report(dashboards.delete(server, dashboards.packaged("en"), confirm, force=force, dry_run=dry_run), form)
 
 
 @command.command()
-@as_one("target", Connection, connection)
+@connection
 @plain_format_option
 @click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
 @click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
@@ -116,9 +145,3 @@ def mark(
 def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:
     """Print a report; leave with 1 if something was not done."""
     sys.exit(1 if print_report(lines, form) else 0)
-
-
-def _shown(models: Sequence[dashboards.Model]) -> Iterator[dashboards.Model]:
-    """Go through dashboards, with a bar on a terminal."""
-    with click.progressbar(models, label="looking", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        yield from bar

@@ -32,8 +32,14 @@ from vllm_watch.daemon.sources.kernel_log import has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import ServerGpu, is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import RunningServer
-from vllm_watch.daemon.state.server_findings import server_findings
-from vllm_watch.daemon.state.snapshot import Configuration, EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import (
+    Configuration,
+    EngineSnapshot,
+    Reading,
+    ServerSnapshot,
+    SourceSnapshot,
+    server_findings,
+)
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine

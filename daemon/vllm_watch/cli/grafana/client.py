@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,7 +28,6 @@ _BUILD_INFO = "vllm_watch_build_info"
 
 FOLDER_UID = "vllm-watch"
 
-_NAME = attrgetter("name")
 _NOT_FOUND = 404
 _FORBIDDEN = 403
 _CONFLICTS = (409, 412)
@@ -38,37 +37,6 @@ _MOST_ANNOTATIONS = 1000
 
 
 T = TypeVar("T")
-
-
-class DataSource(NamedTuple):
-    """A data source of type Prometheus."""
-
-    uid: str
-    name: str
-    is_default: bool = False
-
-
-class Present(NamedTuple):
-    """
-    A dashboard as it is in Grafana.
-
-    Args:
-        model: Its JSON.
-        version: Its present version.
-        message: That of who saved this version.
-        folder_uid: The folder that it is in, empty for none.
-        file: The file that Grafana provisions it from, `None` if from none.
-        changed_by: Who saved the present version.
-        changed_at: When, as Grafana writes times.
-    """
-
-    model: Mapping[str, Any]
-    version: int
-    message: str
-    folder_uid: str
-    file: str | None
-    changed_by: str
-    changed_at: str
 
 
 class Health(msgspec.Struct):
@@ -85,7 +53,7 @@ class Folder(msgspec.Struct):
     title: str
 
 
-class ListedDataSource(msgspec.Struct, rename="camel"):
+class DataSource(msgspec.Struct, frozen=True, rename="camel"):
     """One of ``/api/datasources``."""
 
     uid: str
@@ -95,38 +63,23 @@ class ListedDataSource(msgspec.Struct, rename="camel"):
 
 
 class DashboardMeta(msgspec.Struct, rename="camel"):
-    """The metadata of a dashboard."""
+    """The metadata of a dashboard: its folder, empty for none, and the file that Grafana provisions it from, if any."""
 
     folder_uid: str = ""
     provisioned: bool = False
     provisioned_external_id: str = ""
-    updated: str = ""
-    updated_by: str = ""
 
 
-class FoundDashboard(msgspec.Struct):
-    """``/api/dashboards/uid/:uid``."""
+class Present(msgspec.Struct):
+    """``/api/dashboards/uid/:uid``: a dashboard as it is in Grafana."""
 
     dashboard: dict[str, Any]
     meta: DashboardMeta
 
-
-class Version(msgspec.Struct, rename="camel"):
-    """One version of a dashboard; a list calls each first one "Initial save", whatever its message is."""
-
-    version: int
-    parent_version: int = 0
-    message: str = ""
-
-
-class Versions(msgspec.Struct):
-    """``/api/dashboards/uid/:uid/versions`` of newer releases; older ones return the list alone."""
-
-    versions: list[Version]
-
-
-# The type of both forms at once; `X | Y` as a value is no type to mypy.
-_HISTORY: Any = list[Version] | Versions
+    @property
+    def file(self) -> str:
+        """The file that Grafana provisions it from; empty if from none."""
+        return self.meta.provisioned_external_id or ("of its configuration" if self.meta.provisioned else "")
 
 
 class FoundAnnotation(msgspec.Struct, rename="camel"):
@@ -163,9 +116,12 @@ class QueryResult(msgspec.Struct):
     data: Vector
 
 
-class Target(NamedTuple):
+class Grafana:
     """
-    Which Grafana, and how to connect to it.
+    One Grafana.
+
+    Each method raises `RejectedError` for a request that Grafana rejects, and `GrafanaError` if further requests are
+    pointless: no connection, no Grafana, a wrong token, an internal error of Grafana.
 
     Args:
         url: Its address, with its path if it is served below one, without a slash at the end.
@@ -174,24 +130,23 @@ class Target(NamedTuple):
         timeout: Seconds to wait for a connection, and for each part of an answer.
     """
 
-    url: str
-    token: str
-    ca_file: str | None = None
-    timeout: float = 10.0
-
-
-class Grafana:
-    """
-    One Grafana.
-
-    Each method raises `RejectedError` for a request that Grafana rejects, and `GrafanaError` if further requests are
-    pointless: no connection, no Grafana, a wrong token, an internal error of Grafana.
-    """
-
-    def __init__(self, target: Target) -> None:
-        self.url = target.url
-        self._timeout = target.timeout
-        self._api = _api(target)
+    def __init__(self, url: str, token: str, ca_file: str | None = None, timeout: float = 10.0) -> None:
+        self.url = url
+        self._timeout = timeout
+        parts = urlsplit(url)
+        host, path = parts.hostname or "", parts.path.strip("/")
+        self._api = GrafanaApi(
+            auth=token,
+            host=f"[{host}]" if ":" in host else host,
+            port=parts.port,
+            url_path_prefix=f"{path}/" if path else "",
+            protocol=parts.scheme,
+            verify=ca_file or True,
+            timeout=timeout,
+            user_agent=f"vllm-watch/{__version__}",
+        )
+        # No redirect is followed: a POST would become a GET, and look as if it had succeeded.
+        self._api.client.s.max_redirects = 0
 
     def close(self) -> None:
         """Close the connection."""
@@ -243,9 +198,8 @@ class Grafana:
 
     def data_sources(self) -> list[DataSource]:
         """Return the data sources of type Prometheus that the token sees, by name."""
-        every = self._ask(list[ListedDataSource], "list data sources", self._api.datasource.list_datasources)
-        sources = [source for source in every if source.type == "prometheus"]
-        return sorted((DataSource(source.uid, source.name, source.is_default) for source in sources), key=_NAME)
+        every = self._ask(list[DataSource], "list data sources", self._api.datasource.list_datasources)
+        return sorted((source for source in every if source.type == "prometheus"), key=attrgetter("name"))
 
     def daemons_seen(self, source: DataSource) -> int:
         """Return for how many daemons of vllm-watch a data source has series."""
@@ -260,38 +214,20 @@ class Grafana:
         return int(sum(counts))
 
     def dashboard(self, uid: str) -> Present | None:
-        """Return a dashboard with who saved it last, or `None` if there is no such dashboard."""
+        """Return a dashboard, or `None` if there is no such dashboard."""
         try:
-            found = self._ask(FoundDashboard, f"read the dashboard {uid}", self._api.dashboard.get_dashboard, uid)
+            return self._ask(Present, f"read the dashboard {uid}", self._api.dashboard.get_dashboard, uid)
         except RejectedError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        meta = found.meta
-        is_provisioned = meta.provisioned or bool(meta.provisioned_external_id)
-        return Present(
-            model=found.dashboard,
-            version=int(found.dashboard.get("version", 0)),
-            message=self._last_message(uid),
-            folder_uid=meta.folder_uid,
-            file=(meta.provisioned_external_id or "of its configuration") if is_provisioned else None,
-            changed_by=meta.updated_by,
-            changed_at=meta.updated,
-        )
 
-    def save(self, model: Mapping[str, Any], present: Present | None, message: str) -> None:
-        """
-        Save a dashboard where it is, or in our folder.
-
-        Args:
-            model: What to save.
-            present: What it replaces. Grafana rejects it if that has another version by now.
-            message: For the history.
-        """
+    def save(self, model: Mapping[str, Any], present: Present | None) -> None:
+        """Save a dashboard where it is, or in our folder; Grafana rejects it over one newer than `present`."""
         body = {
-            "dashboard": {**model, "id": None, "version": present.version if present else 0},
-            "folderUid": present.folder_uid if present else FOLDER_UID,
-            "message": message,
+            "dashboard": {**model, "id": None, "version": present.dashboard.get("version", 0) if present else 0},
+            "folderUid": present.meta.folder_uid if present else FOLDER_UID,
+            "message": f"vllm-watch {__version__}",
             "overwrite": False,
         }
         self._ask(dict[str, Any], "save the dashboard", self._api.dashboard.update_dashboard, body)
@@ -323,16 +259,6 @@ class Grafana:
         """Delete an annotation."""
         delete = partial(self._api.annotations.delete_annotations_by_id, number)
         self._ask(dict[str, Any], "delete an annotation", delete, permission=_permission("delete"))
-
-    def _last_message(self, uid: str) -> str:
-        """Return the message of the last save in a dashboard's history."""
-        doing, versions = f"read the history of the dashboard {uid}", self._api.dashboard_versions
-        history = self._ask(_HISTORY, doing, versions.get_dashboard_versions_by_uid, uid)
-        listed: list[Version] = history.versions if isinstance(history, Versions) else history
-        last = max(listed, key=lambda version: version.version, default=None)
-        if last is None or last.parent_version:
-            return last.message if last else ""
-        return self._ask(Version, doing, versions.get_dashboard_version_by_uid, uid, last.version).message
 
     def _ask(
         self, form: type[T], doing: str, call: Callable[..., object], *arguments: object, permission: str = ""
@@ -369,26 +295,6 @@ class Grafana:
 
 def _permission(action: str) -> str:
     return f"annotations:{action} on annotations:type:organization"
-
-
-def _api(target: Target) -> GrafanaApi:
-    """Return the library's client for a Grafana; it follows no redirect."""
-    url = urlsplit(target.url)
-    host = url.hostname or ""
-    path = url.path.strip("/")
-    api = GrafanaApi(
-        auth=target.token,
-        host=f"[{host}]" if ":" in host else host,
-        port=url.port,
-        url_path_prefix=f"{path}/" if path else "",
-        protocol=url.scheme,
-        verify=target.ca_file or True,
-        timeout=target.timeout,
-        user_agent=f"vllm-watch/{__version__}",
-    )
-    # A redirected POST would become a GET, and look as if it had succeeded.
-    api.client.s.max_redirects = 0
-    return api
 
 
 def _number(written: str) -> float:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Grafana a command speaks to: its options, and the connection that they make."""
+"""Which Grafana a command speaks to, by the values of its options, and the connection that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -11,7 +10,6 @@ from urllib.parse import urlsplit
 import click
 
 from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.secret_files import MAX_TOKEN, parse_token
 
@@ -21,56 +19,16 @@ if TYPE_CHECKING:
 
 
 STANDARD_INPUT = "-"
-
-
 DEFAULT_URL = "http://localhost:3000"
 
 
 class Connection(NamedTuple):
-    """The values of the options of `connection`: which Grafana, and seconds for one request."""
+    """The values of the options that say which Grafana; `timeout` is the seconds to wait for each part of an answer."""
 
     url: str
     token_file: str
     ca_file: str | None = None
     timeout: float = 10.0
-
-
-def connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say which Grafana."""
-    for option in (
-        click.option(
-            "--timeout",
-            type=click.FloatRange(0.1, 600),
-            default=10.0,
-            show_default=True,
-            help="Seconds to wait for each part of an answer.",
-        ),
-        click.option(
-            "--ca-file",
-            metavar="FILE",
-            shell_complete=file_names,
-            help="Certificates of authorities, instead of the system's.",
-        ),
-        click.option(
-            "--token-file",
-            metavar="FILE",
-            shell_complete=file_names,
-            required=True,
-            envvar="GRAFANA_TOKEN_FILE",
-            show_envvar=True,
-            help="Holds a service account's token (role Editor); - is standard input.",
-        ),
-        click.option(
-            "--url",
-            default=DEFAULT_URL,
-            show_default=True,
-            envvar="GRAFANA_URL",
-            show_envvar=True,
-            help="Grafana's address, with its path if it is below one.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def connect(target: Connection, *, options: str = "--") -> Grafana:
@@ -80,10 +38,10 @@ def connect(target: Connection, *, options: str = "--") -> Grafana:
     if target.ca_file is not None and not Path(target.ca_file).is_file():
         raise UsageError(f"--ca-file: {target.ca_file}: no such file")
     try:
-        from vllm_watch.cli.grafana.client import Grafana, Target  # noqa: PLC0415 - An extra, which may be missing.
+        from vllm_watch.cli.grafana.client import Grafana  # noqa: PLC0415 - An extra, which may be missing.
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is not installed: in the sources, pip install '.[grafana]'") from error
-    return Grafana(Target(url, token, target.ca_file, target.timeout))
+    return Grafana(url, token, target.ca_file, target.timeout)
 
 
 def _checked(url: str, options: str) -> str:

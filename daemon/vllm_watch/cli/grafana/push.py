@@ -2,22 +2,17 @@
 """
 ``vllm-watch grafana push`` and ``delete``: the package's dashboards into a running Grafana, and out of it.
 
-A dashboard is ours if it has our uid and our tag, and nobody has changed it if its last save was a push: each leaves a
-digest of what it pushed as the message of its version in Grafana's history. So nothing that Grafana itself adds, orders
-or migrates counts as a change, and a second push changes nothing.
+A dashboard is ours if it has our uid and our tag. What a push overwrites stays in Grafana's own history of it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from vllm_watch import __version__
 from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
 from vllm_watch.daemon.support.printable import ReportLine
@@ -31,14 +26,9 @@ Language = Literal["en", "zh"]
 Model = Mapping[str, Any]
 """A dashboard in Grafana's JSON (schema v1)."""
 
-Shown = Callable[[Sequence[Model]], Iterable[Model]]
-"""Goes through dashboards and shows on a terminal how far it is."""
-
 _GRAFANAS_OWN = frozenset({"id", "uid", "version", "iteration"})
 """Keys of a model that Grafana sets; the uid is the name under which all is compared."""
 
-_DIGEST_CHARACTERS = 16
-_PUSH = re.compile(rf"vllm-watch \S+ pushed ([0-9a-f]{{{_DIGEST_CHARACTERS}}})\Z")
 _WRONG = frozenset({"failed", "refused", "not done"})
 
 
@@ -49,7 +39,7 @@ class PushOptions(NamedTuple):
     Args:
         folder_title: Of the folder, if it has to be created.
         data_source: Name or uid of the one that the dashboards open with; Grafana's choice if `None`.
-        force: Overwrite what others changed.
+        force: Overwrite what lacks our tag.
         dry_run: Change nothing.
     """
 
@@ -57,21 +47,6 @@ class PushOptions(NamedTuple):
     data_source: str | None = None
     force: bool = False
     dry_run: bool = False
-
-
-class DeleteOptions(NamedTuple):
-    """
-    How to delete.
-
-    Args:
-        force: Delete also what others changed since the push.
-        dry_run: Change nothing.
-        confirm: Asked with the number of dashboards before the first is deleted; it raises to give up.
-    """
-
-    force: bool
-    dry_run: bool
-    confirm: Callable[[int], None]
 
 
 def packaged(language: Language) -> list[Model]:
@@ -84,7 +59,7 @@ def packaged(language: Language) -> list[Model]:
     return [json.loads((folder / name).read_text(encoding="utf-8")) for name in names]
 
 
-def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions, shown: Shown) -> Iterator[ReportLine]:
+def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions) -> Iterator[ReportLine]:
     """
     Push dashboards, and yield what was found and done, line by line.
 
@@ -96,7 +71,7 @@ def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions, sh
     source = yield from _data_source(grafana, options.data_source)
     if source is not None and options.data_source is not None:
         dashboards = [_with_data_source(wanted, source) for wanted in dashboards]
-    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in shown(dashboards)}
+    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
     if folder is not None:
         yield _about_folder("found", folder.title)
     elif options.dry_run and not all(present.values()):
@@ -106,23 +81,44 @@ def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions, sh
     yield from _each(grafana, dashboards, lambda wanted: _push_one(grafana, wanted, present[wanted["uid"]], options))
 
 
-def delete(grafana: Grafana, dashboards: Sequence[Model], options: DeleteOptions, shown: Shown) -> Iterator[ReportLine]:
+def delete(
+    grafana: Grafana, dashboards: Sequence[Model], confirm: Callable[[int], None], *, force: bool, dry_run: bool
+) -> Iterator[ReportLine]:
     """
     Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
+
+    Args:
+        grafana: Where from.
+        dashboards: Those that a push may have put there.
+        confirm: Asked with the number of dashboards before the first is deleted; it raises to give up.
+        force: Delete also what lacks our tag.
+        dry_run: Change nothing.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
     yield _about_grafana(grafana)
     folder = grafana.folder()
-    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in shown(dashboards)}
-    going = [found for found in present.values() if found and not _why_not(found, options, "deletes it all the same")]
-    if going and not options.dry_run:
-        options.confirm(len(going))
-    yield from _each(grafana, dashboards, lambda wanted: _delete_one(grafana, wanted, present[wanted["uid"]], options))
+    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
+    going = [found for found in present.values() if found and not _why_not(found, force=force)]
+    if going and not dry_run:
+        confirm(len(going))
+
+    def act(wanted: Model) -> ReportLine:
+        found = present[wanted["uid"]]
+        if found is None:
+            return _about("absent", wanted, grafana)
+        shown = {**wanted, "title": str(found.dashboard.get("title", wanted["title"]))}  # As it is called in Grafana.
+        if why := _why_not(found, force=force):
+            return _about("refused", shown, grafana, why)
+        if not dry_run:
+            grafana.delete(wanted["uid"])
+        return _about("would be deleted" if dry_run else "deleted", shown, grafana)
+
+    yield from _each(grafana, dashboards, act)
     if folder is not None:
-        inside = sum(found.folder_uid == folder.uid for found in going) if options.dry_run else 0
-        yield _delete_folder(grafana, folder.title, inside, options)
+        inside = sum(found.meta.folder_uid == folder.uid for found in going) if dry_run else 0
+        yield _delete_folder(grafana, folder.title, inside, dry_run=dry_run)
 
 
 def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], ReportLine]) -> Iterator[ReportLine]:
@@ -139,48 +135,32 @@ def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], 
 
 def _push_one(grafana: Grafana, wanted: Model, present: Present | None, options: PushOptions) -> ReportLine:
     if present is not None:
-        if _content(present.model) == _content(wanted):
+        if _content(present.dashboard) == _content(wanted):
             return _about("unchanged", wanted, grafana)
-        if why := _why_not(present, options, "overwrites that"):
+        if why := _why_not(present, force=options.force):
             return _about("refused", wanted, grafana, why)
-        if pushed_digest(present.message) == _digest(wanted):
-            return _about("unchanged", wanted, grafana)
     if not options.dry_run:
-        grafana.save({**_content(wanted), "uid": wanted["uid"]}, present, push_message(wanted))
+        grafana.save({**_content(wanted), "uid": wanted["uid"]}, present)
     word = "created" if present is None else "updated"
     return _about(f"would be {word}" if options.dry_run else word, wanted, grafana)
 
 
-def _delete_one(grafana: Grafana, wanted: Model, present: Present | None, options: DeleteOptions) -> ReportLine:
-    if present is None:
-        return _about("absent", wanted, grafana)
-    shown = {**wanted, "title": str(present.model.get("title", wanted["title"]))}  # As it is called in Grafana.
-    if why := _why_not(present, options, "deletes it all the same"):
-        return _about("refused", shown, grafana, why)
-    if not options.dry_run:
-        grafana.delete(wanted["uid"])
-    return _about("would be deleted" if options.dry_run else "deleted", shown, grafana)
-
-
-def _why_not(present: Present, options: PushOptions | DeleteOptions, forced: str) -> str:
+def _why_not(present: Present, *, force: bool) -> str:
     """Return why a dashboard stays as it is; empty if it may be changed."""
-    if present.file is not None:
+    if present.file:
         return f"Grafana makes it from the file {present.file}: change or remove it there"
-    if TAG not in (present.model.get("tags") or []):
-        return f"vllm-watch did not make it: it lacks the tag {TAG}"
-    if pushed_digest(present.message) is None and not options.force:
-        when = f" on {present.changed_at.partition('T')[0]}" if present.changed_at else ""
-        return f"{present.changed_by or 'somebody'} changed it in Grafana{when}; --force {forced}"
+    if TAG not in (present.dashboard.get("tags") or []) and not force:
+        return f"vllm-watch did not make it: it lacks the tag {TAG}; --force takes it for ours"
     return ""
 
 
-def _delete_folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) -> ReportLine:
+def _delete_folder(grafana: Grafana, title: str, going: int, *, dry_run: bool) -> ReportLine:
     """Delete the folder if nothing is in it; `going` is how many dashboards in it a dry run would have deleted."""
     try:
         left = grafana.folder_contents() - going
         if left:
             return _about_folder("left", title, f", for {left} thing{'s are' if left > 1 else ' is'} in it")
-        if options.dry_run:
+        if dry_run:
             return _about_folder("would be deleted", title)
         grafana.delete_folder()
     except RejectedError as error:
@@ -244,23 +224,6 @@ def _with_data_source(wanted: Model, source: DataSource) -> Model:
 def _content(model: Model) -> dict[str, Any]:
     """Return what somebody made of a dashboard, without what Grafana adds to every one."""
     return {key: value for key, value in model.items() if key not in _GRAFANAS_OWN}
-
-
-def _digest(model: Model) -> str:
-    """Return a short digest of the content, the same for any order of keys."""
-    text = json.dumps(_content(model), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-
-
-def push_message(model: Model) -> str:
-    """Return the message that a push leaves in the dashboard's history."""
-    return f"vllm-watch {__version__} pushed {_digest(model)}"
-
-
-def pushed_digest(message: str) -> str | None:
-    """Return the digest that a message of the history names, or `None` if it is not that of a push."""
-    match = _PUSH.match(message)
-    return match[1] if match else None
 
 
 def _about(word: str, wanted: Model, grafana: Grafana, why: str = "") -> ReportLine:

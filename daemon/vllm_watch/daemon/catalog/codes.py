@@ -39,6 +39,7 @@ Part = Literal[
     "probe",
     "discovery",
     "threads",
+    "file_events",
     "snapshot",
     "web",
     "web_config",

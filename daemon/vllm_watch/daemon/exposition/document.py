@@ -99,16 +99,32 @@ class PrometheusDocument(Struct):
     explanation: str = ""
 
 
-class AlertDocument(Struct):
-    """One alert of the configured Prometheus, about a server or about vllm-watch."""
+class AlertDocument(Struct, omit_defaults=True):
+    """
+    One alert of the configured Prometheus.
+
+    Args:
+        alertname: The rule's name.
+        severity: One of `SEVERITIES`, unless somebody has changed the rules.
+        state: ``firing``, or ``pending`` while its condition has not held for long enough.
+        server: Which server it is about; `None` if it is about a vllm-watch.
+        engine: Which engine of that server, if it is about one.
+        instance: Which vllm-watch the series are from, as Prometheus names it.
+        active_since: When its condition began to hold, in seconds since the epoch.
+        summary: What is wrong, in one sentence.
+        runbook_url, dashboard_url: Where to read on.
+    """
 
     alertname: str
-    severity: str = ""
-    state: str = ""
+    severity: str = _written("")
+    state: str = _written("")
     server: str | None = None
     engine: str | None = None
     instance: str | None = None
-    summary: str = ""
+    active_since: float | None = None
+    summary: str = _written("")
+    runbook_url: str | None = None
+    dashboard_url: str | None = None
 
 
 class SourceDocument(Struct, omit_defaults=True):

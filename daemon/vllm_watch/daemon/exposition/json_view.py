@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vllm_watch.daemon.capacity.ranges import EngineCapacity
+from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, state_text
@@ -204,7 +204,7 @@ def _failed_requests(requests: Mapping[HttpRequestKey, float]) -> dict[str, floa
 
 def _engine(engine: EngineSnapshot) -> EngineDocument:
     quantiles: dict[str, dict[str, float | None]] = {}
-    for (stage, quantile), reading in engine.quantiles.items():
+    for (stage, quantile), reading in engine.latencies.quantiles.items():
         quantiles.setdefault(stage, {})[str(quantile)] = reading.value
     cause, since = engine.cause, engine.state_since
     return EngineDocument(
@@ -220,9 +220,9 @@ def _engine(engine: EngineSnapshot) -> EngineDocument:
         position_acceptance=[None if reading is None else reading.value for reading in engine.position_acceptance],
         kv=_kv(engine),
         quantiles=quantiles,
-        means={stage: reading.value for stage, reading in engine.means.items()},
+        means={stage: reading.value for stage, reading in engine.latencies.means.items()},
         quantile_bounds=_bounds(engine),
-        first_bounds={stage: reading.value for stage, reading in engine.first_bounds.items()},
+        first_bounds={stage: reading.value for stage, reading in engine.latencies.first_bounds.items()},
         facts=dict(engine.facts),
         startup_seconds=dict(engine.startup_seconds),
         capacity=_capacity(engine.capacity),
@@ -244,7 +244,7 @@ def _kv(engine: EngineSnapshot) -> list[dict[str, Any]]:
 def _bounds(engine: EngineSnapshot) -> dict[str, dict[str, tuple[float, float | None]]]:
     """Return the bounds of coarse buckets, an infinite one as none, by stage and quantile."""
     bounds: dict[str, dict[str, tuple[float, float | None]]] = {}
-    for (stage, quantile), (low, high) in engine.quantile_bounds.items():
+    for (stage, quantile), (low, high) in engine.latencies.quantile_bounds.items():
         bounds.setdefault(stage, {})[str(quantile)] = (low, high if math.isfinite(high) else None)
     return bounds
 

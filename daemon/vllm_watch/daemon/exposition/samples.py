@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.ranges import EngineCapacity
+from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
@@ -44,6 +44,17 @@ _CAPACITY_SERIES = (
     "capacity_estimate_prompt_tokens_per_second",
 )
 """In the order of the fields of `CapacityRange`."""
+
+SHOWN_QUANTITIES = (
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "prefix_cache_hit_ratio",
+    "spec_decode_mean_acceptance_length",
+)
+"""The quantities whose readings by both sources are shown beside each other."""
 
 
 class PlainSample(NamedTuple):
@@ -174,11 +185,11 @@ def _capacity_samples(capacity: EngineCapacity, labels: tuple[str, str, str], at
 
 
 def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
-    for (stage, quantile), reading in engine.quantiles.items():
+    for (stage, quantile), reading in engine.latencies.quantiles.items():
         yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
-    for stage, reading in engine.means.items():
+    for stage, reading in engine.latencies.means.items():
         yield _sample("latency_mean_seconds", (*labels, stage), reading)
-    for stage, reading in engine.first_bounds.items():
+    for stage, reading in engine.latencies.first_bounds.items():
         yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
 
 
@@ -286,9 +297,13 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
 
 
 def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
-    for item in server.comparisons:
-        labels = (server.name, item.key.model_name, item.key.engine, item.source, item.quantity)
-        yield _sample("source_value", labels, item.reading)
+    for engine in server.engines:
+        for source, gauges in engine.by_source.items():
+            for quantity in SHOWN_QUANTITIES:
+                reading = gauges.get(quantity)
+                if reading is not None:
+                    labels = (server.name, engine.key.model_name, engine.key.engine, source, quantity)
+                    yield _sample("source_value", labels, reading)
 
 
 def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

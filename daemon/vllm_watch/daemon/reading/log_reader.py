@@ -2,7 +2,9 @@
 """
 Turns the lines of one log into events with their times.
 
-The first line of a record decides how the lines that continue it are read. `event_filter` decides which events count.
+The first line of a record decides how the lines that continue it are read. `EventFilter` decides which events are new
+and can be trusted, where one line is not enough to know: a line on speculative decoding or KV transfers belongs to the
+statistics line before it; a crash prints its failure many times; each process of a server reports the server's start.
 """
 
 from __future__ import annotations
@@ -11,12 +13,22 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.reading.event_filter import EventFilter
 from vllm_watch.daemon.reading.times import LineTimes
-from vllm_watch_parsers.access import ACCESS_HEAD, ACCESS_START, parse_request
-from vllm_watch_parsers.events import AccessRequest, Event
+from vllm_watch_parsers.events import (
+    AccessRequest,
+    AchievedWork,
+    DiffusionDecoding,
+    EngineStats,
+    Event,
+    Failure,
+    KvTransfers,
+    Lifecycle,
+    Notice,
+    SpecDecoding,
+    StartupFact,
+)
 from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.prefix import parse_head, strip_ansi
+from vllm_watch_parsers.prefix import ACCESS_HEAD, ACCESS_START, parse_head, parse_request, strip_ansi
 
 
 class TimedEvent(NamedTuple):
@@ -110,7 +122,7 @@ class LogReader:
                 requests[parsed.events[0]] += 1
                 times.at(parsed.time)
             else:
-                self._admit(parsed, times, events)
+                events += self._filter.admit(parsed, times.at(parsed.time))
         self._record = record
         requests.update(_requests_of(texts))
         # Whatever is taken for vLLM's is not foreign, whatever its form.
@@ -126,10 +138,6 @@ class LogReader:
             is_undated=not times.are_known,
             is_foreign=self.is_foreign and bool(lines),
         )
-
-    def _admit(self, parsed: LogLine, times: LineTimes, events: list[TimedEvent]) -> None:
-        at = times.at(parsed.time)
-        events += [TimedEvent(at, event) for event in self._filter.admit(parsed, at)]
 
     def as_written(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         r"""
@@ -182,3 +190,127 @@ def _is_uvicorns(line: bytes) -> bool:
     """Return whether a line is uvicorn's own and not a record of vLLM that quotes one."""
     head = parse_head(strip_ansi(line))
     return not head.site and head.message.startswith(ACCESS_START)
+
+
+CRASH_SECONDS = 60.0
+"""Failures of one kind that follow each other within this time are one event: a dying engine prints several."""
+
+MAX_PROCESSES = 1024
+
+ONE_OF_SEVERAL = "(ApiServer_"
+"""The name of a process that is one of several API servers: each prints only the requests that it had itself."""
+
+_COMPANIONS = (SpecDecoding, KvTransfers, AchievedWork, DiffusionDecoding)
+_COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
+
+
+class EventFilter:
+    """Takes in the parsed lines of one log, in order, and returns the events that count."""
+
+    def __init__(self) -> None:
+        self._engine_by_process: dict[str, str] = {}
+        self._api_server_of: dict[str, str] = {}
+        self._are_partial = False
+        self._phase: str | None = None
+        self._started: set[str | None] = set()
+        """The ranks of the processes that have reported their start, since the server's last start."""
+        self._failed_at: dict[str, float] = {}
+        self._prefix = ""
+
+    def has_own_prefix(self, line: LogLine) -> bool:
+        """Return whether a line's prefix (VLLM_LOGGING_PREFIX) is that of the server's own line on its version."""
+        if any(isinstance(event, StartupFact) and event.version for event in line.events):
+            self._prefix = line.prefix
+        return line.prefix == self._prefix
+
+    def admit(self, line: LogLine, at: float) -> list[TimedEvent]:
+        """Return those of a line's events that are news and can be believed, completed by the lines before it."""
+        admitted = [self._admit(event, line, at) for event in line.events]
+        return [TimedEvent(at, event) for event in admitted if event is not None]
+
+    def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
+        if isinstance(event, EngineStats):
+            return self._admit_stats(event, line.process)
+        if isinstance(event, _COMPANIONS):
+            return self._admit_companion(event, line.process)
+        if isinstance(event, Lifecycle):
+            return self._admit_phase(event)
+        if isinstance(event, Failure):
+            return self._admit_failure(event, at, is_bare=line.is_bare)
+        return event
+
+    def _admit_stats(self, event: EngineStats, process: str) -> Event:
+        """Return statistics if they are about all of an engine's requests."""
+        engine = event.engine
+        if ONE_OF_SEVERAL in process and self._is_partial(process, engine):
+            return Notice("api_servers_more_than_one")
+        if engine is not None and self._engine_by_process.get(process) != engine:
+            self._remember_engine(process, engine)
+        return event
+
+    def _admit_companion(
+        self, event: SpecDecoding | KvTransfers | AchievedWork | DiffusionDecoding, process: str
+    ) -> Event | None:
+        """Return what a line below one of statistics reports, with the engine of that where it names none."""
+        if self._are_partial and ONE_OF_SEVERAL in process:
+            return None
+        if event.engine is not None:
+            return event
+        return event._replace(engine=self._engine_by_process.get(process))
+
+    def _is_partial(self, process: str, engine: str | None) -> bool:
+        """Return whether a line is about a part of an engine's requests: another API server has printed it, too."""
+        if engine is None:
+            return False
+        if len(self._api_server_of) < MAX_PROCESSES:
+            first = self._api_server_of.setdefault(engine, process)
+            self._are_partial = self._are_partial or first != process
+        return self._are_partial
+
+    def _remember_engine(self, process: str, engine: str) -> None:
+        if process in self._engine_by_process or len(self._engine_by_process) < MAX_PROCESSES:
+            self._engine_by_process[process] = engine
+
+    def _admit_phase(self, event: Lifecycle) -> Lifecycle | None:
+        phase = event.phase
+        if phase == "starting":
+            if self._is_part_of_the_start(event.rank):
+                return None
+            self._forget_server(event.rank)
+        elif phase == self._phase or (phase == "shutting_down" and self._phase == "stopped"):
+            return None
+        self._phase = phase
+        return event
+
+    def _is_part_of_the_start(self, rank: str | None) -> bool:
+        """
+        Return whether a process that starts belongs to a start that was counted already.
+
+        The processes of one server report their starts one by one, in any order, and the first may be ready before the
+        last has started. While a server is ready one rank alone may be started again; rank 0 counts for all.
+        """
+        if rank is None or self._phase not in {"starting", "ready"}:
+            return False
+        if rank in self._started:
+            return self._phase == "ready" and rank != "0"
+        if len(self._started) < MAX_PROCESSES:
+            self._started.add(rank)
+        return True
+
+    def _forget_server(self, rank: str | None) -> None:
+        self._failed_at.clear()
+        self._engine_by_process.clear()
+        self._api_server_of.clear()
+        self._are_partial = False
+        self._started = {rank}
+
+    def _admit_failure(self, event: Failure, at: float, *, is_bare: bool) -> Failure | None:
+        """Return a failure unless it belongs to one before it, or is a traceback of anyone's request."""
+        if event.kind in _COUNTED_EACH_TIME:
+            return event
+        is_failing = any(at - failed <= CRASH_SECONDS for failed in self._failed_at.values())
+        if is_bare and not is_failing and self._phase != "starting":
+            return None  # The traceback of one request can hold any text.
+        last = self._failed_at.get(event.kind)
+        self._failed_at[event.kind] = at
+        return None if last is not None and at - last <= CRASH_SECONDS else event

@@ -12,11 +12,15 @@ from collections.abc import Container, Iterable
 from contextlib import closing
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
+
+from msgspec.structs import replace
 
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.config.model import PrometheusConfig
+from vllm_watch.daemon.exposition.document import AlertDocument
 from vllm_watch.daemon.prometheus.answers import PromAlert
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.service.service_thread import ServiceThread
@@ -56,38 +60,6 @@ _NO_RULES = "it answers, but evaluates none of vllm-watch's rules"
 _TOO_MANY = "too many alerts are active there"
 
 
-class Alert(NamedTuple):
-    """
-    One alert.
-
-    Args:
-        alertname: The rule's name.
-        severity: One of `SEVERITIES`, unless somebody has changed the rules.
-        state: ``firing``, or ``pending`` while its condition has not held for long enough.
-        server: Which server it is about; `None` if it is about a vllm-watch.
-        engine: Which engine of that server, if it is about one.
-        instance: Which vllm-watch the series are from, as Prometheus names it.
-        active_since: When its condition began to hold, in seconds since the epoch; Go's zero time, year 1, is none.
-        summary: What is wrong, in one sentence.
-        runbook_url, dashboard_url: Where to read on.
-    """
-
-    alertname: str
-    severity: str
-    state: str
-    server: str | None
-    engine: str | None
-    instance: str | None
-    active_since: float | None
-    summary: str
-    runbook_url: str | None
-    dashboard_url: str | None
-
-    def is_about(self, servers: Container[str]) -> bool:
-        """Whether it is about one of these servers, or about vllm-watch itself: a Prometheus may have more servers."""
-        return self.server is None or self.server in servers
-
-
 class Alerts(NamedTuple):
     """
     What a Prometheus has answered, or that it has not.
@@ -99,8 +71,12 @@ class Alerts(NamedTuple):
     """
 
     at: float
-    listed: tuple[Alert, ...] | None
+    listed: tuple[AlertDocument, ...] | None
     problem: str = ""
+
+    def about(self, servers: Container[str]) -> list[AlertDocument]:
+        """Return those about these servers or about vllm-watch itself: a Prometheus may have more servers."""
+        return [alert for alert in self.listed or () if alert.server is None or alert.server in servers]
 
 
 def ask(config: PrometheusConfig, at: float) -> Alerts:
@@ -119,7 +95,7 @@ def dated(alerts: Alerts, clock: Clock) -> Alerts:
         return alerts
     times = [None if each.active_since is None else clock.of_machine(each.active_since) for each in alerts.listed]
     pairs = zip(alerts.listed, times, strict=True)
-    return alerts._replace(listed=tuple(alert._replace(active_since=at) for alert, at in pairs))
+    return alerts._replace(listed=tuple(replace(alert, active_since=at) for alert, at in pairs))
 
 
 def our_alerts(alerts: Iterable[PromAlert], at: float) -> Alerts | None:
@@ -132,9 +108,9 @@ def our_alerts(alerts: Iterable[PromAlert], at: float) -> Alerts | None:
     return Alerts(at, tuple(sorted(shown, key=_rank)))
 
 
-def _alert(alert: PromAlert) -> Alert:
+def _alert(alert: PromAlert) -> AlertDocument:
     labels, texts = alert.labels, alert.annotations
-    return Alert(
+    return AlertDocument(
         labels["alertname"],
         _short(labels.get("severity", "")),
         alert.state,
@@ -161,7 +137,7 @@ def _dashboard(url: str | None) -> str | None:
     return None if url is not None and url.startswith(f"{SHIPPED_GRAFANA}/") else _link(url)
 
 
-def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:
+def _rank(alert: AlertDocument) -> tuple[int, bool, float, str, str, str]:
     severity, since = severity_rank(alert.severity), alert.active_since or 0.0
     return severity, alert.state != "firing", since, alert.server or "", alert.alertname, alert.engine or ""
 
@@ -177,17 +153,14 @@ def alerts_view(alerts: Alerts, servers: Container[str], ahead: float) -> dict[s
     """
     if alerts.listed is None:
         return {"prometheus": {"up": False, "explanation": alerts.problem}}
-    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    shown = alerts.about(servers)
     return {
         "prometheus": {
             "up": True,
             "last_reading": alerts.at + ahead,
             "alerts_left_out": max(len(shown) - MAX_ALERTS, 0),
         },
-        "alerts": [
-            {name: value for name, value in alert._asdict().items() if value is not None}
-            for alert in shown[:MAX_ALERTS]
-        ],
+        "alerts": msgspec.to_builtins(shown[:MAX_ALERTS]),
     }
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,11 +22,7 @@ from vllm_watch.daemon.service.alerts import Alerts
 from vllm_watch.daemon.service.fleet import Fleet, fleet_document
 from vllm_watch.daemon.service.service_thread import Liveness
 from vllm_watch.daemon.support.clock import Clock
-from vllm_watch.daemon.web.routes import PLAIN_TEXT, Response, accepts_gzip
-
-
-_QUICKLY = 1
-"""How much zlib tries: harder, it takes twice as long for an eighth less."""
+from vllm_watch.daemon.web.routes import Response, plain_text
 
 
 class DaemonEndpoints:
@@ -58,7 +53,7 @@ class DaemonEndpoints:
         self._process_collector = ProcessCollector(registry=None)
         self._started_at = clock.wall(clock.now())
 
-    def metrics(self, accept: str, accept_encoding: str) -> Response:
+    def metrics(self, accept: str) -> Response:
         """Return all series, in the format that the client accepts."""
         encoder, content_type = choose_encoder(accept)
         servers = self._fleet.snapshots()
@@ -68,10 +63,7 @@ class DaemonEndpoints:
         )
         writer.add(self_metrics(self._self_status()))  # Last: it counts what has failed just now.
         families = writer.families(for_openmetrics="openmetrics" in content_type)
-        body = b"".join([*families, encoder(self._process_collector)])
-        if accepts_gzip(accept_encoding):
-            return Response(gzip.compress(body, _QUICKLY, mtime=0), content_type, encoding="gzip")
-        return Response(body, content_type)
+        return Response(b"".join([*families, encoder(self._process_collector)]), content_type)
 
     def otlp_body(self) -> bytes:
         """Return all series as the body of an OTLP request; for one thread at a time."""
@@ -94,15 +86,13 @@ class DaemonEndpoints:
     def healthy(self) -> Response:
         """Return 503 while a thread has no heartbeat."""
         stale = self._liveness.stale()
-        if stale:
-            return Response(f"no heartbeat: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
-        return Response(b"healthy\n", PLAIN_TEXT)
+        return plain_text(f"no heartbeat: {', '.join(stale)}", 503) if stale else plain_text("healthy", 200)
 
     def ready(self) -> Response:
         """Return 503 until each log was polled and each /metrics scraped once."""
-        if self._fleet.is_ready:
-            return Response(b"ready\n", PLAIN_TEXT)
-        return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)
+        return (
+            plain_text("ready", 200) if self._fleet.is_ready else plain_text("not every source has been read yet", 503)
+        )
 
 
 class TargetGroup(TypedDict):

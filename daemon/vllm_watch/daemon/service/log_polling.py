@@ -2,17 +2,20 @@
 """
 One server's log and how far it was read, and the thread that polls the logs of all servers.
 
-It polls each four times a second. What may hang, a look at a log, is done by `support.hang_guard`: a log whose file
-system does not answer is left alone until it does, and the others are read on.
+It polls each four times a second, and sooner after a hint. What may hang, a look at a log or at its folder, is done by
+`support.hang_guard`: a log whose file system does not answer is left alone until it does, and the others are read on.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -23,6 +26,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
+from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
@@ -37,16 +41,24 @@ CLOSE_SECONDS = 0.5
 """How long after a poll started `LogMonitor.close` waits for it to end."""
 
 POLL_SECONDS = 0.25
-"""How often all logs are polled."""
+"""How often all logs are polled, whatever is hinted."""
 
-LEAST_PAUSE = 0.02
-"""The same for a replay, by the machine's time."""
+PAUSE_SECONDS = 0.1
+"""The least time between two turns: a busy log is read in pieces, not line by line."""
+
+FOLDER_SECONDS = 5.0
+"""How often it is looked up whether the logs' folders are there and the same."""
 
 HANGS_AFTER = 10.0
 """How long a poll takes before its log is reported as hanging."""
 
 MAX_HANGING = 256
 """How many logs may hang at once before they delay another one."""
+
+_FOLDERS = object()
+"""The key of watching the logs' folders; a log's is `LogMonitor.key`."""
+
+_GLOB_SIGN = re.compile(r"[*?\[]")
 
 Take = Callable[[Sequence[LogBatch], LogStatus], None]
 """Takes what was read, and how reading goes."""
@@ -93,6 +105,15 @@ class LogMonitor:
         """Whether a first poll has ended, or was given up because it hangs or fails."""
         self.is_overdue = False
         """Whether the running poll takes so long that it may hang; `LogThread` sets it."""
+        self.has_events = False
+        """Whether the kernel reports changes in the log's folder; `LogThread` sets it."""
+
+    @property
+    def folder(self) -> str | None:
+        """The folder whose changes mean that there may be something to read; `None` for a journal."""
+        if not isinstance(self._tailer, LogTailer):
+            return None
+        return str(Path(_GLOB_SIGN.split(self._tailer.pattern, maxsplit=1)[0] + "_").parent)  # A folder ends in "/_".
 
     @property
     def is_waiting(self) -> bool:
@@ -158,7 +179,7 @@ class LogMonitor:
             while self._moves and not tailer.has_more:
                 tailer.move(self._moves.popleft(), now)
                 batches += tailer.poll(now)
-            tailer.watch_mode = "poll"
+            tailer.watch_mode = "events" if self.has_events else "poll"
         status = tailer.status()
         goes_on = self._goes_on(status)
         if batches or status != self._status or goes_on != self.goes_on:
@@ -230,6 +251,8 @@ class LogThread(ServiceThread):
         """The logs of the last turn."""
         self._polled = polled
         self._guard = HangGuard[Hashable](MAX_HANGING)
+        self._watcher = DirectoryWatcher(self._wake)
+        self._folders_at = -math.inf
 
     def follow(self, logs: Sequence[LogMonitor]) -> None:
         """Poll these logs from now on; the first one starts the thread."""
@@ -246,16 +269,38 @@ class LogThread(ServiceThread):
             by_key.setdefault(each.key, []).append(each)
         have_more = self._guard.run_each({key: partial(self._poll, same) for key, same in by_key.items()})
         self._note_hanging(logs)
-        if logs is not self._polled_logs:
+        is_new = logs is not self._polled_logs
+        if is_new or self._clock.now() >= self._folders_at + FOLDER_SECONDS:
+            self._watch(logs)
+        if is_new:
             self._polled_logs = logs
             self._polled()
-        # The least pause spares this machine's processor, however fast a replay's clock runs.
-        pause = max(POLL_SECONDS, LEAST_PAUSE * (self._clock.replay_speed or 1.0))
-        return 0.0 if any(have_more.values()) else pause
+        if any(have_more.values()):
+            return 0.0
+        # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
+        self._stop.wait(PAUSE_SECONDS)
+        return POLL_SECONDS - PAUSE_SECONDS
 
     def _close(self) -> None:
-        """Read what was written last."""
+        """Read what was written last, and end the watch of the folders, unless that hangs."""
         self._turn()
+        if _FOLDERS not in self._guard.hanging:
+            self._watcher.stop()
+
+    def _watch(self, logs: Sequence[LogMonitor]) -> None:
+        """Watch the logs' folders."""
+        self._folders_at = self._clock.now()
+        folders = {each.folder for each in logs if each.folder is not None}
+        self._guard.run_each({_FOLDERS: partial(self._refresh, folders)})
+        for each in logs:
+            each.has_events = _FOLDERS not in self._guard.hanging and self._watcher.covers(each.folder)
+
+    def _refresh(self, folders: Collection[str]) -> None:
+        try:
+            self._watcher.watch(folders)
+        except Exception:  # Without hints logs are polled.
+            log.exception("file_events.failed")
+            self._errors.count("file_events")
 
     def _poll(self, logs: Iterable[LogMonitor]) -> bool:
         """Poll the logs of one path; return whether there is more to read of any."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from vllm_watch.daemon.capacity.ranges import CapacityRange, measured_range
+from vllm_watch.daemon.capacity.tracker import CapacityRange, measured_range
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
 from vllm_watch.daemon.reading.log_reader import LogBatch

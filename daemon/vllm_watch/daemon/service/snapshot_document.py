@@ -65,7 +65,7 @@ class ChartHistory:
 
 def _first_token(engine: EngineSnapshot) -> float | None:
     """Return the p95 of the time to the first token; of a wide bucket the lower bound, which is known."""
-    bounds, reading = engine.quantile_bounds.get(_TTFT_P95), engine.quantiles.get(_TTFT_P95)
+    bounds, reading = engine.latencies.quantile_bounds.get(_TTFT_P95), engine.latencies.quantiles.get(_TTFT_P95)
     if bounds is not None and is_wide(bounds):
         return bounds[0]
     return None if reading is None else reading.value

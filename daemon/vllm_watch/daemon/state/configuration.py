@@ -6,7 +6,8 @@ What vLLM made of a flag goes before what was given, and the log before /metrics
 configuration in the log, the log's lines about one flag, /metrics, the arguments in the log, the command line. A flag
 that no source has is left out: defaults differ by release and by device.
 
-A start is compared with the one before it place by place, so that a place that only one of them has changes nothing.
+A start is compared, place by place, with the last one before it that had any flags: a place that only one of them has
+changes nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import hashlib
 import math
 import re
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS, FLAGS_OF_FACTS
 from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
@@ -103,22 +103,6 @@ _MOST: Mapping[str, float] = {
 """The most that each fact can be; what the log says beside the flags (`state/facts.py`) goes before these."""
 
 
-class _Said(NamedTuple):
-    """What a place has said, at which start, and which version the server had then."""
-
-    start: int
-    version: str | None
-    flags: Mapping[str, str]
-
-
-class _Compared(NamedTuple):
-    """The value of a flag that was said at an earlier start, and its present one."""
-
-    start: int
-    old: str | None
-    new: str | None
-
-
 class SourceFlags:
     """
     The flags that one source has, start by start.
@@ -129,13 +113,14 @@ class SourceFlags:
 
     def __init__(self, *places: Place) -> None:
         self._places = places
-        self._starts = 0
+        self.has_started = False
+        """Whether a start was seen."""
         self._started_at: float | None = None
         self._names: dict[str, str] = {}
         self._present: dict[Place, Mapping[str, str]] = {}
-        self._former_names: Mapping[str, _Said] = {}
-        self._former: dict[Place, _Said] = {}
-        """What was said at the last start before this one at which anything was."""
+        self._former_names: Mapping[str, str] = {}
+        self._former: Mapping[Place, Mapping[str, str]] = {}
+        """What the last start before this one had that had any flags."""
         self._change: ConfigChange | None = None
         """What an earlier start has changed."""
 
@@ -152,12 +137,9 @@ class SourceFlags:
     def start(self, at: float | None) -> None:
         """Take in that the server starts, at a time if that is known."""
         self._change = self.change
-        version = self._names.get(_VERSION)
-        for place, flags in self._present.items():
-            self._former[place] = _Said(self._starts, version, flags)
-        names = {name: _Said(self._starts, version, {name: value}) for name, value in self._names.items()}
-        self._former_names = {**self._former_names, **names}
-        self._starts += 1
+        if self._present:
+            self._former, self._former_names = self._present, self._names
+        self.has_started = True
         self._started_at, self._names, self._present = at, {}, {}
 
     def note_name(self, name: str, value: str | None) -> None:
@@ -176,11 +158,6 @@ class SourceFlags:
     def take_back(self, kept: KeptFlags) -> None:
         """Take back what an earlier process knew of the present start."""
         self._names, self._present = dict(kept.names), {**kept.places}
-
-    @property
-    def has_started(self) -> bool:
-        """Whether a start was seen."""
-        return self._starts > 0
 
     def has(self, place: Place) -> bool:
         """Return whether a place is known, if only that it has no flags."""
@@ -202,28 +179,21 @@ class SourceFlags:
     @property
     def change(self) -> ConfigChange | None:
         """What the last start that changed anything has changed."""
-        found = {
-            name: _Compared(former.start, former.flags[name], value)
-            for name, value in self._names.items()
-            if (former := self._former_names.get(name)) is not None
+        found: dict[str, tuple[str | None, str | None]] = {
+            name: (self._former_names[name], value) for name, value in self._names.items() if name in self._former_names
         }
-        for place in self._places:
-            found.update(self._compared_flags(place, found))
-        changes = tuple(FlagChange(flag, old, new) for flag, (_, old, new) in sorted(found.items()) if old != new)
-        return ConfigChange(self._started_at, changes) if changes else self._change
-
-    def _compared_flags(self, place: Place, decided: Mapping[str, _Compared]) -> Iterator[tuple[str, _Compared]]:
-        """Yield flags of a place, also equal ones, unless others have decided that were said at a later start."""
-        former = self._former.get(place)
-        if former is None or place not in self._present:
-            return
-        old, new = _believed(place, former.flags), _believed(place, self._present[place])
         # Another release prints other flags; a line about one flag is printed for some reasons and not for others.
-        is_whole = place != _LINES and former.version == self._names.get(_VERSION)
-        for flag in old.keys() | new.keys():
-            is_decided = flag in decided and (decided[flag].start > former.start or not (flag in old and flag in new))
-            if not is_decided and (is_whole or (flag in old and flag in new)):
-                yield flag, _Compared(former.start, old.get(flag), new.get(flag))
+        is_same_release = self._former_names.get(_VERSION) == self._names.get(_VERSION)
+        for place in self._places:
+            if place not in self._former or place not in self._present:
+                continue
+            old, new = _believed(place, self._former[place]), _believed(place, self._present[place])
+            for flag in old.keys() | new.keys():
+                is_whole = is_same_release and place != _LINES and flag not in found
+                if is_whole or (flag in old and flag in new):
+                    found[flag] = old.get(flag), new.get(flag)
+        changes = tuple(FlagChange(flag, old, new) for flag, (old, new) in sorted(found.items()) if old != new)
+        return ConfigChange(self._started_at, changes) if changes else self._change
 
 
 def _believed(place: Place, flags: Mapping[str, str]) -> Mapping[str, str]:

@@ -12,29 +12,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.engine_state import is_end_contradicted
-from vllm_watch.daemon.state.precedence import GaugeSides
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.snapshot import Comparison
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
-
-
-SHOWN_QUANTITIES = (
-    "requests_running",
-    "requests_waiting",
-    "kv_cache_usage_ratio",
-    "prompt_tokens_per_second",
-    "generation_tokens_per_second",
-    "prefix_cache_hit_ratio",
-    "spec_decode_mean_acceptance_length",
-)
-"""The quantities whose readings by both sources are shown beside each other."""
-
-_SIDES: tuple[SourceName, SourceName] = ("log", "metrics")
 
 
 WINDOW_SECONDS = 300.0
@@ -219,14 +202,3 @@ class CrossCheck:
     def forget(self) -> None:
         """Take in that the server was started again."""
         self._engines.clear()
-
-
-def comparisons(engines: Mapping[EngineKey, GaugeSides]) -> tuple[Comparison, ...]:
-    """Return what each source reports about the quantities that are shown side by side, whether or not it decides."""
-    return tuple(
-        Comparison(key, source, quantity, reading)
-        for key, sides in engines.items()
-        for source, gauges in zip(_SIDES, sides, strict=True)
-        for quantity in SHOWN_QUANTITIES
-        if (reading := gauges.get(quantity)) is not None
-    )

@@ -11,10 +11,10 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.daemon.state.lasting_queue import LastingQueue
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.step_times import StepTimes, logged_step
+from vllm_watch.daemon.state.window import LastingQueue
 from vllm_watch_parsers.events import (
     AGGREGATED,
     AchievedWork,

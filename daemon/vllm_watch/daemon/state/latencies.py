@@ -12,11 +12,10 @@ import math
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
-from vllm_watch.daemon.state.snapshot import HistogramReading, Reading
+from vllm_watch.daemon.state.snapshot import HistogramReading, Latencies, Reading
 from vllm_watch.daemon.state.window import QUANTILES, STAGES
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
@@ -70,21 +69,6 @@ def histograms_of(
     names = {name: _histogram_name(name, version) for name in HISTOGRAMS}
     known = {name: engine.histograms[source] for name, source in names.items() if source in engine.histograms}
     return {name: HistogramReading(histogram, at) for name, histogram in known.items()}
-
-
-class Latencies(NamedTuple):
-    """
-    How long a request's stages have taken in the last minute, in seconds.
-
-    `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
-    that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics. `quantile_bounds` has the
-    bounds of the buckets of those that are coarse: of a wide one they are all that is known (`is_wide`).
-    """
-
-    quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
-    means: Mapping[str, Reading] = MappingProxyType({})
-    first_bounds: Mapping[str, Reading] = MappingProxyType({})
-    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
 
 
 def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float) -> Latencies:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.state.engine_state import (
@@ -103,29 +102,26 @@ def _is_unreachable(scrape: ScrapeSource | None, now: float) -> bool:
     return scrape.last.reason == _TIMED_OUT or (scrape.is_unanswered and scrape.reading is not None)
 
 
-class GaugeSides(NamedTuple):
-    """An engine's gauges by each source, whether or not it decides; `None` is a quantity without a value."""
-
-    log: Mapping[str, Reading]
-    metrics: Mapping[str, Reading | None]
+GaugeSides = Mapping[SourceName, Mapping[str, Reading | None]]
+"""An engine's gauges by each source, whether or not it decides; `None` is a quantity without a value."""
 
 
 def gauge_sides(sources: ServerSources, key: EngineKey, now: float) -> GaugeSides:
-    """Return an engine's gauges by each source."""
+    """Return an engine's gauges by the log and by /metrics."""
     log, engine, scrape = sources.log, sources.engine_log(key), shown_scrape(sources, now)
     logged: dict[str, Reading] = {}
     if log is not None and engine is not None:
         logged = engine.gauges(now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
         if log.hides_prefix_hit_ratio:
             logged.pop("prefix_cache_hit_ratio", None)
-    return GaugeSides(logged, {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead))
+    return {"log": logged, "metrics": {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead)}
 
 
 def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float) -> dict[str, Reading]:
     """Return an engine's gauges, each by the source that decides it."""
-    chosen: dict[str, Reading | None] = dict(sides.log)
+    chosen: dict[str, Reading | None] = dict(sides["log"])
     if not chosen or deciding_scrape(sources, now) is not None:
-        chosen.update(sides.metrics)
+        chosen.update(sides["metrics"])
     chosen["last_token_timestamp_seconds"] = _last_token(sources, key)
     achieved, peak = chosen.get("achieved_flops_per_second"), sources.settings.peak_flops
     if achieved is not None and peak is not None:

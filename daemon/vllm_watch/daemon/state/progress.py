@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from vllm_watch.daemon.state.lasting_queue import LastingQueue
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
+from vllm_watch.daemon.state.window import LastingQueue
 from vllm_watch_parsers.scrape import EngineReading
 
 

@@ -12,22 +12,20 @@ import math
 
 from collections.abc import Mapping
 
-from vllm_watch.daemon.capacity.ranges import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import Stretch
-from vllm_watch.daemon.capacity.tracker import engine_capacity
+from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
 from vllm_watch.daemon.catalog.causes import Cause
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.state.cross_check import CrossCheck, comparisons
+from vllm_watch.daemon.state.cross_check import CrossCheck
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
-from vllm_watch.daemon.state.latencies import Latencies, latencies_of
+from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     EngineNames,
-    GaugeSides,
     counted_scrape,
     deciding_scrape,
     engine_state,
@@ -50,6 +48,7 @@ from vllm_watch.daemon.state.snapshot import (
     ConfigChange,
     Configuration,
     EngineSnapshot,
+    Latencies,
     LogStatus,
     ProbeSnapshot,
     ServerEvent,
@@ -195,9 +194,10 @@ class ServerState:
         """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
+        # A failure that no shutdown has explained in time ends the server: it is counted before the state is asked for.
+        counts = log.counts(math.inf if settings.keeps_stale else now) if log else None
         keys = self._names.last = self._names.current(now)
         is_sleeping = is_any_sleeping(sources, keys, now)
-        sides = {key: gauge_sides(sources, key, now) for key in keys}
         return ServerSnapshot(
             name=settings.name,
             at=now + ahead,
@@ -205,10 +205,9 @@ class ServerState:
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
             configuration=self._configuration(now),
-            engines=self._engines(sides, now),
+            engines=self._engines(now),
             former=former_totals(sources, keys),
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
-            comparisons=comparisons(sides),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
             start_time=start_time(sources),  # One by the server's own clock stays.
             http_requests=self._http_source.count(
@@ -219,7 +218,7 @@ class ServerState:
             values_out_of_range=values_out_of_range(sources),
             label_values_dropped=label_values_dropped(sources),
             scrape_long_lines=scrape.long_lines if scrape else None,
-            log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
+            log=counts,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
             probe=None if is_sleeping else _probe(self._sources, now),
@@ -245,20 +244,20 @@ class ServerState:
         is_starting = server_state(sources.log, sources.scrape, now) == "starting"
         return sources.flags.known(is_starting=is_starting, ahead=sources.ahead)
 
-    def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
+    def _engines(self, now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
-        engines = [self._engine(key, of_key, whole, now) for key, of_key in sides.items()]
+        engines = [self._engine(key, whole, now) for key in self._names.last]
         self._events.note_states(now, {engine.key: engine.state for engine in engines})
         ahead = self._sources.ahead
         return tuple(engine._replace(state_since=self._events.since(engine.key.engine, ahead)) for engine in engines)
 
-    def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
-        """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""
+    def _engine(self, key: EngineKey, whole: EngineState | None, now: float) -> EngineSnapshot:
+        """Return one engine; `whole` is the state of a server that is not up."""
         sources, log = self._sources, self._sources.log
+        sides = gauge_sides(sources, key, now)
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
-        latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
         of_start = facts(sources, key)
         started = log.facts.of_engine(key.engine) if log else None
@@ -274,10 +273,7 @@ class ServerState:
             prompt_excludes_cached=excludes_cached(sources, key, present.get("prompt_tokens_per_second")),
             position_acceptance=position_acceptance(sources, key, now) if is_present else (),
             totals=engine_totals(sources, key),
-            quantiles=latencies.quantiles,
-            means=latencies.means,
-            first_bounds=latencies.first_bounds,
-            quantile_bounds=latencies.quantile_bounds,
+            latencies=latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies(),
             facts=of_start,
             startup_seconds=started.startup_seconds if started else {},
             disagreements=self._cross_check.disagreements(key, now),
@@ -285,6 +281,7 @@ class ServerState:
             cause=cause,
             capacity=_capacity(sources, key, of_start, len(self._names.last)) if is_present else EngineCapacity(),
             kv=kv_gauges(sources, key, now) if is_present else {},
+            by_source=sides,
         )
 
     def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:

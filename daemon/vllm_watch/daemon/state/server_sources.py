@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.ranges import CapacityRange
+from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog

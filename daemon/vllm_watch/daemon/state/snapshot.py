@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.capacity.ranges import EngineCapacity
+from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.causes import Cause, common
 from vllm_watch.daemon.catalog.event_texts import EventKind
+from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
+from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import LogReason, SourceName
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.gpu_report import ServerGpu, recommended_action
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
@@ -23,7 +25,7 @@ from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 
-WatchMode = Literal["poll"]
+WatchMode = Literal["events", "poll"]
 
 
 FlagSource = Literal["log", "metrics", "command line"]
@@ -63,6 +65,21 @@ class EngineTotals(NamedTuple):
     by_label: Mapping[tuple[str, str], Reading] = MappingProxyType({})
 
 
+class Latencies(NamedTuple):
+    """
+    How long a request's stages have taken in the last minute, in seconds.
+
+    `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
+    that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics. `quantile_bounds` has the
+    bounds of the buckets of those that are coarse: of a wide one (`latencies.is_wide`) they are all that is known.
+    """
+
+    quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
+    means: Mapping[str, Reading] = MappingProxyType({})
+    first_bounds: Mapping[str, Reading] = MappingProxyType({})
+    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
+
+
 class StateSince(NamedTuple):
     """
     Since when an engine is in a state.
@@ -83,12 +100,10 @@ class EngineSnapshot(NamedTuple):
     One engine.
 
     `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is left out.
-    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
-    stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
-    and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
-    those that both have reported for minutes. `startup_seconds` is how long the phases of the start took, by phase.
-    `prompt_excludes_cached` is whether prompt tokens per second are without cached ones, `None` if that is not known.
-    `step_times` are those of decode steps, by what the steps had to do.
+    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `disagreements` is
+    whether the sources differ, by quantity, of those that both have reported for minutes. `startup_seconds` is how long
+    the phases of the start took, by phase. `prompt_excludes_cached` is whether prompt tokens per second are without
+    cached ones, `None` if that is not known. `step_times` are those of decode steps, by what the steps had to do.
     """
 
     key: EngineKey
@@ -97,9 +112,7 @@ class EngineSnapshot(NamedTuple):
     prompt_excludes_cached: bool | None
     position_acceptance: tuple[Reading | None, ...]
     totals: EngineTotals
-    quantiles: Mapping[tuple[str, float], Reading]
-    means: Mapping[str, Reading]
-    first_bounds: Mapping[str, Reading]
+    latencies: Latencies
     facts: Mapping[str, float]
     startup_seconds: Mapping[str, float]
     disagreements: Mapping[str, bool]
@@ -110,10 +123,10 @@ class EngineSnapshot(NamedTuple):
     """How many tokens per second it sustains, or why that is not known."""
     state_since: StateSince | None = None
     """Since when it is in its state."""
-    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
-    """The bounds of the buckets of the quantiles that lie in coarse ones: their estimates say little."""
     kv: Mapping[KvKey, Reading] = MappingProxyType({})
     """What its KV connectors do now."""
+    by_source: Mapping[SourceName, Mapping[str, Reading | None]] = MappingProxyType({})
+    """Its gauges by each source, whether or not that decides; `None` is one without a value at present."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -152,15 +165,6 @@ class ProbeSnapshot(NamedTuple):
     first_token_seconds: float | None
 
 
-class Comparison(NamedTuple):
-    """What one source reports about one quantity of one engine, whether or not it decides."""
-
-    key: EngineKey
-    source: SourceName
-    quantity: str
-    reading: Reading
-
-
 class HttpRequestKey(NamedTuple):
     """Labels of a counted request: `handler` is from a closed list, `code` a status or a class such as ``2xx``."""
 
@@ -173,7 +177,7 @@ class TailCounts(NamedTuple):
     """
     What has been read of the log so far, and what was lost: each field is a series.
 
-    `watch_mode` is how changes are noticed; `None` where there are no files to watch.
+    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
     """
 
     lines: int = 0
@@ -333,7 +337,6 @@ class ServerSnapshot(NamedTuple):
     engines: tuple[EngineSnapshot, ...]
     former: tuple[EngineTotals, ...]
     sources: tuple[SourceSnapshot, ...]
-    comparisons: tuple[Comparison, ...]
     starts: int
     start_time: Reading | None
     http_requests: Mapping[HttpRequestKey, float]
@@ -364,3 +367,37 @@ class ServerSnapshot(NamedTuple):
     def role(self) -> str:
         """What it does of requests that several servers share: `prefill`, `decode`, `both`, or nothing if unknown."""
         return _ROLES.get(self.configuration.labels.get("kv_role", ""), "")
+
+
+def server_findings(snapshot: ServerSnapshot) -> list[Finding]:
+    """Return what is wrong with a server or should be known, beside its states and the reasons of its sources."""
+    change = snapshot.configuration.change
+    return list(
+        findings(
+            Known(
+                {source.source: source.is_up for source in snapshot.sources},
+                [engine.state for engine in snapshot.engines],
+                version=snapshot.version,
+                missing_metrics=[name for name, is_missing in snapshot.missing_metrics.items() if is_missing],
+                changed_flags="" if change is None else change.text,
+                disagreements=[
+                    name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs
+                ],
+                gpus=list(map(_gpu, snapshot.gpus)),
+                xids=[(event.what, event.gpu or "") for event in snapshot.events if event.kind == "xid"],
+            )
+        )
+    )
+
+
+def _gpu(used: ServerGpu) -> KnownGpu:
+    reading = used.reading
+    if reading is None:
+        return KnownGpu(gpu_name(None, None, used.gpu), None)
+    return KnownGpu(
+        gpu_name(reading.number, reading.pci_bus_id, used.gpu),
+        reading.state,
+        recommended_action(reading),
+        remap_failed=bool(reading.values.get(("gpu_row_remap_failed",))),
+        remap_pending=bool(reading.values.get(("gpu_row_remap_pending",))),
+    )

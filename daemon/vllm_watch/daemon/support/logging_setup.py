@@ -123,6 +123,8 @@ def _configure_libraries(
         )
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # Its errors at the end of a watch do not matter: logs are polled in any case.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
 
 def _make_printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -35,6 +35,8 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 _GZIP_FROM = 1024
 """From how many bytes on compressing a body is worth it."""
+_QUICKLY = 1
+"""How much zlib tries: harder, it takes twice as long for an eighth less."""
 _ZERO_WEIGHT = re.compile(r"q=0(?:\.0{0,3})?")
 
 _INDEX = "index.html"
@@ -55,7 +57,7 @@ log = structlog.get_logger("vllm_watch.web")
 
 
 class Response(NamedTuple):
-    """A response; `encoding` is the content coding that `body` already has."""
+    """A response; `encoding` is the content coding that `body` has, if any."""
 
     body: bytes
     content_type: str
@@ -70,8 +72,8 @@ Route = Callable[[Headers, str], Response]
 class Endpoints(Protocol):
     """The endpoints about the watched servers; called in the web server's threads."""
 
-    def metrics(self, accept: str, accept_encoding: str) -> Response:
-        """Return all series in the format that the client accepts, compressed if it accepts that."""
+    def metrics(self, accept: str) -> Response:
+        """Return all series in the format that the client accepts."""
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """
@@ -106,14 +108,6 @@ def _names_gzip(coding: str) -> bool:
     return name.strip() == "gzip" and not _ZERO_WEIGHT.fullmatch(weight.strip())
 
 
-def compressed(response: Response) -> Response:
-    """Return the response compressed, or itself if it is compressed already or too small to gain."""
-    if response.encoding is not None or len(response.body) < _GZIP_FROM:
-        return response
-    # mtime=0 keeps the time of day out of the body: the same content gives the same bytes.
-    return response._replace(body=gzip.compress(response.body, compresslevel=6, mtime=0), encoding="gzip")
-
-
 _NO_CONTENT = Response(b"", PLAIN_TEXT, 204)
 _NOT_FOUND = plain_text("Nothing here: see / for the status page and /metrics for Prometheus.", 404)
 _METHOD_NOT_ALLOWED = plain_text("Only GET and HEAD are answered.", 405)
@@ -132,16 +126,14 @@ class Router:
     def __init__(self, endpoints: Endpoints, errors: InternalErrors) -> None:
         self._errors = errors
         self._routes: dict[str, Route] = {
-            "/metrics": lambda headers, _: endpoints.metrics(
-                headers.get("Accept", ""), headers.get("Accept-Encoding", "")
-            ),
-            "/api/v1/snapshot": _snapshot(endpoints),
-            "/api/v1/targets": _compressing(endpoints.targets),
+            "/metrics": lambda headers, _: endpoints.metrics(headers.get("Accept", "")),
+            "/api/v1/snapshot": lambda _, query: endpoints.snapshot(_histories(query)),
+            "/api/v1/targets": lambda *_: endpoints.targets(),
             "/-/healthy": lambda *_: endpoints.healthy(),
             "/-/ready": lambda *_: endpoints.ready(),
-            "/favicon.ico": lambda *_: _NO_CONTENT,
+            "/favicon.ico": _fixed(_NO_CONTENT),
+            **{path: _fixed(asset) for path, asset in load_assets().items()},
         }
-        self._routes.update((path, _serving(asset)) for path, asset in load_assets().items())
 
     def respond(self, method: str, path: str, query: str, headers: Headers) -> Response:
         """Return the response, whatever the request is and however its endpoint fails."""
@@ -151,46 +143,28 @@ class Router:
         if method not in ALLOWED_METHODS:
             return _METHOD_NOT_ALLOWED
         try:
-            return route(headers, query)
+            response = route(headers, query)
         except Exception:  # One request that fails must not end the others.
             log.exception("web.request_failed", path=path)
             self._errors.count("web")
             return _FAILED
+        if len(response.body) < _GZIP_FROM or not accepts_gzip(headers.get("Accept-Encoding", "")):
+            return response
+        # mtime=0 keeps the time of day out of the body: the same content gives the same bytes.
+        return response._replace(body=gzip.compress(response.body, _QUICKLY, mtime=0), encoding="gzip")
 
 
-def _compressing(endpoint: Callable[[], Response]) -> Route:
-    def route(headers: Headers, _query: str) -> Response:
-        response = endpoint()
-        return compressed(response) if _wants_gzip(headers) else response
-
-    return route
+def _fixed(response: Response) -> Route:
+    return lambda *_: response
 
 
-def _snapshot(endpoints: Endpoints) -> Route:
-    def route(headers: Headers, query: str) -> Response:
-        named = parse_qs(query, keep_blank_values=True).get("history")
-        histories = None if named is None else frozenset(named)
-        return _compressing(lambda: endpoints.snapshot(histories))(headers, query)
-
-    return route
+def _histories(query: str) -> Collection[str] | None:
+    """Return the servers whose last hour is asked for, `None` for all."""
+    named = parse_qs(query, keep_blank_values=True).get("history")
+    return None if named is None else frozenset(named)
 
 
-def _serving(asset: Asset) -> Route:
-    return lambda headers, _: asset.gzipped if _wants_gzip(headers) else asset.plain
-
-
-def _wants_gzip(headers: Headers) -> bool:
-    return accepts_gzip(headers.get("Accept-Encoding", ""))
-
-
-class Asset(NamedTuple):
-    """A file's response, plain and compressed."""
-
-    plain: Response
-    gzipped: Response
-
-
-def load_assets() -> Mapping[str, Asset]:
+def load_assets() -> Mapping[str, Response]:
     """Return the files by the path that they are served at; the HTML is at ``/``."""
     folder = files("vllm_watch.daemon.web") / "static"
     read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
@@ -220,6 +194,5 @@ def _path_of(name: str) -> str:
     return "/" if name == _INDEX else f"/static/{name}"
 
 
-def _asset(name: str, body: bytes) -> Asset:
-    response = Response(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
-    return Asset(response, compressed(response))
+def _asset(name: str, body: bytes) -> Response:
+    return Response(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
