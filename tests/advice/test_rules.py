@@ -133,8 +133,10 @@ class TestBatch:
         history = server(full())
 
         assert unknown(history, "num-gpu-blocks-override-off") == ("num-gpu-blocks-override",)
-        assert unknown(history._replace(is_given=True), "num-gpu-blocks-override-off") == ()
-        assert reason(history._replace(is_given=True), "num-gpu-blocks-override-off").endswith("override is not set")
+        assert unknown(history._replace(are_all_flags_known=True), "num-gpu-blocks-override-off") == ()
+        assert reason(history._replace(are_all_flags_known=True), "num-gpu-blocks-override-off").endswith(
+            "override is not set"
+        )
 
     def test_fewer_where_the_limit_lets_in_too_many(self):
         """With preemptions at the limit, and no way to a larger KV cache, fewer at once."""
