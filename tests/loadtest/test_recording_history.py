@@ -47,15 +47,6 @@ def test_counters_are_those_of_the_page():
     assert last["prefix_cache_queries"] == last["prompt_tokens_total"]
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("stall", "stalled"), ("queue", "saturated"), ("deadkill", "down"), ("sleep", "sleeping"), ("busy", "serving")],
-)
-def test_the_states_are_those_of_the_daemon(name, state):
-    """A history has the state that each recording is known for."""
-    assert state in {point.state for point in recorded(name).points}
-
-
 def test_engines_are_added_up():
     """Two engines' running requests and tokens are those of one server."""
     found = recorded("dp1")
