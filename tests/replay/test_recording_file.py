@@ -46,7 +46,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     log_line,
     scrape_line,
 )
-from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import CommandLine
