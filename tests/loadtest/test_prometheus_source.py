@@ -24,8 +24,8 @@ from vllm_watch.analysis.loadtest.replayed_history import read_recording
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.cli.commands.source_options import PrometheusOptions, prometheus_query
 from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
-from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.support.errors import PrometheusError, UsageError
 
 
@@ -223,7 +223,7 @@ def test_options_are_a_query():
 
     query = prometheus_query(PrometheusOptions(**options, token_file="t", ca_file="c"))
 
-    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", TlsOptions("c"))
+    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", TlsConfig(ca_file="c"))
     assert query.times.start == 1_795_183_200
     assert query.times.end > query.times.start
     assert prometheus_query(PrometheusOptions()) is None

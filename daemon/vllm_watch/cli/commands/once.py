@@ -233,9 +233,9 @@ def _url(text: str) -> str:
 
 
 def _scrape(url: str) -> ScrapeResult:
-    from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
+    from vllm_watch.daemon.sources.scraper import Scraper  # noqa: PLC0415  # Loads an HTTP client: not for files.
 
-    scraper = Scraper(ScrapeTarget(url), SystemClock())
+    scraper = Scraper(MetricsConfig(url=url), SystemClock())
     try:
         return scraper.scrape()
     finally:
