@@ -8,8 +8,7 @@ from datetime import tzinfo
 import click
 
 from vllm_watch.analysis.advice.advice_subject import Given
-from vllm_watch.analysis.advice.advisor import advise
-from vllm_watch.analysis.advice.checks import Range
+from vllm_watch.analysis.advice.advisor import Range, advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Objective

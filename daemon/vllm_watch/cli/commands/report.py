@@ -11,9 +11,9 @@ import click
 
 from vllm_watch.analysis.loadtest.load_test import Objective, Report
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
+from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
