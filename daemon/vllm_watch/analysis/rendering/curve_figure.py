@@ -10,19 +10,9 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
+from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.run_facts import short_names
-from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
-from vllm_watch.analysis.rendering.svg_plot import (
-    AXIS_HEIGHT,
-    Plot,
-    joined,
-    level_axis,
-    linear,
-    logarithmic,
-    polyline,
-    upright_axis,
-)
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, significant
 
@@ -52,9 +42,9 @@ _HEIGHT = 230
 _LEAST_LOADS = 2
 _ABOVE = 9
 _MOST_POINTS = 40
-"""More runs of a line are drawn as the means of their loads, and of so many loads at most."""
+"""More runs of a line are drawn as the means of their loads."""
 
-_MOST_LINES = len(STYLES)
+_MOST_LINES = len(svg.STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
@@ -87,19 +77,19 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
         return []
     known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
     drawn = [(line, _few(each)) for line, each in _fastest(known)]
-    x = linear((point.throughput for _, each in drawn for point in each), ticks=5)
-    y = logarithmic(point.latency for _, each in drawn for point in each)
-    plot = Plot(x, y, _TOP, _HEIGHT)
-    parts = [upright_axis(plot, milliseconds), level_axis(plot, "Output, tokens/s", has_grid=False)]
+    x = svg.linear((point.throughput for _, each in drawn for point in each), ticks=5)
+    y = svg.logarithmic(point.latency for _, each in drawn for point in each)
+    plot = svg.Plot(x, y, _TOP, _HEIGHT)
+    parts = [svg.upright_axis(plot, milliseconds), svg.level_axis(plot, "Output, tokens/s", has_grid=False)]
     # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
     for at, (_, each) in enumerate(drawn):
         parts.append(_line(at, each, plot))
         parts += [] if is_one_side and at < len(drawn) - 1 else [_labels(each, plot)]
     description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
-    svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, title, description, _TOP + _HEIGHT + svg.AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
     notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.", *_left_out(known, drawn))
-    return [Figure(key, title, svg, entries, _table(drawn), notes)]
+    return [Figure(key, title, picture, entries, _table(drawn), notes)]
 
 
 def _points(line: Line) -> list[_Point]:
@@ -120,12 +110,8 @@ def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
 
 
 def _few(points: Sequence[_Point]) -> list[_Point]:
-    """Return the points of a line; of many the mean of each load, and of many loads some, with both ends."""
-    if len(points) <= _MOST_POINTS:
-        return list(points)
-    means = [_mean(group) for group in _by_load(points)]
-    last = min(len(means), _MOST_POINTS) - 1
-    return [means[round(at * (len(means) - 1) / last)] for at in range(last + 1)] if last else means
+    """Return the points of a line; of many the mean of each load."""
+    return list(points) if len(points) <= _MOST_POINTS else [_mean(group) for group in _by_load(points)]
 
 
 def _mean(points: Sequence[_Point]) -> _Point:
@@ -138,8 +124,6 @@ def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]
         yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
     if any(len(points) > _MOST_POINTS for _, points in known):
         yield "Of many runs a point is the mean of all runs of its load."
-    if any(len(_by_load(points)) > _MOST_POINTS for _, points in known):
-        yield f"Of many loads {_MOST_POINTS} are shown, and the others are left out."
 
 
 def _statistic(result: Result, name: str, statistic: str) -> float | None:
@@ -177,18 +161,19 @@ def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
     return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
 
 
-def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
+def _line(style: int, points: Sequence[_Point], plot: svg.Plot) -> str:
+    marks = [svg.mark(style, *plot.place(point.throughput, point.latency)) for point in points]
     means = [_mean(group) for group in _by_load(points)]
-    return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
+    path = svg.joined([(each.throughput, each.latency) for each in means], plot)
+    return svg.polyline(style, plot, path) + "".join(marks)
 
 
-def _labels(points: Sequence[_Point], plot: Plot) -> str:
+def _labels(points: Sequence[_Point], plot: svg.Plot) -> str:
     parts = []
     for group in _by_load(points):
         highest = max(group, key=lambda point: point.latency)
         share, top = plot.place(fmean(point.throughput for point in group), highest.latency)
-        parts.append(label(_short(highest.run.load), share, top - _ABOVE))
+        parts.append(svg.label(_short(highest.run.load), share, top - _ABOVE))
     return "".join(parts)
 
 

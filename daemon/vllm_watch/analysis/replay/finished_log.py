@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
-from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_seconds
+from vllm_watch.daemon.reading.times import (
+    LineTimes,
+    PrintedTimes,
+    count_new_years,
+    first_printed_time,
+    last_printed,
+    local_seconds,
+    parts_to_read,
+)
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
@@ -29,10 +36,8 @@ from vllm_watch_parsers.prefix import ACCESS_HEAD
 
 
 READ_SIZE = 1024 * 1024
-LINE = re.compile(rb"\n")
-"""With this as the end of batches a log is read line by line."""
-
 _END_SIZE = 256 * 1024
+_GZIP = b"\x1f\x8b"
 _CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
 
@@ -95,7 +100,7 @@ class LogBytes:
 
 
 class FinishedLog:
-    """A finished log, compressed if its name ends in ``.gz``; all methods raise `FileError` if it cannot be read."""
+    """A finished log, also a compressed one; all methods raise `FileError` if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -104,17 +109,14 @@ class FinishedLog:
         self._read = 0
         self._modified = _status(path).st_mtime
         first, last = _ends(path)
-        self._last_printed = last_printed_time(last)
+        self._last_printed = last_printed(last).time
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
-    def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:
-        """Yield what the lines report, in batches that end at least every megabyte, and where `until` does."""
+    def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
+        """Yield what the lines report, in batches of a megabyte or of a line."""
         for block in self._blocks():
-            start = 0
-            for found in until.finditer(block) if until is not None else ():
-                yield self._bytes.read(block[start : found.end()], self._times)
-                start = found.end()
-            yield self._bytes.read(block[start:], self._times)
+            for part in BytesIO(block) if by_line else (block,):
+                yield self._bytes.read(part, self._times)
 
     def read_apart(self) -> Iterator[LogBatch]:
         """Yield the same, but each line with an event, and each call that pauses, is a batch of its own."""
@@ -162,16 +164,21 @@ class FinishedLog:
 
 
 def _blocks(path: str) -> Iterator[bytes]:
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         while block := file.read(READ_SIZE):
             yield block
 
 
-def _open(path: str) -> IO[bytes]:
+def open_log(path: str) -> IO[bytes]:
+    """Open a file, also a compressed one; `FileError` if that fails."""
     with _said_of(path):
-        if path.endswith(".gz"):
-            return cast("IO[bytes]", gzip.open(path, "rb"))
-        return Path(path).open("rb")
+        return cast("IO[bytes]", gzip.open(path, "rb")) if is_compressed(path) else Path(path).open("rb")
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a file is compressed, by its content; `FileError` if it cannot be read."""
+    with _said_of(path), Path(path).open("rb") as file:
+        return file.read(len(_GZIP)) == _GZIP
 
 
 def _status(path: str) -> os.stat_result:
@@ -197,10 +204,10 @@ def _printed_times(path: str, modified: float, first: bytes, printed: str) -> Pr
 
 def _parts(path: str) -> Iterator[bytes]:
     """Yield the parts of a log that show when its years end."""
-    if path.endswith(".gz"):
+    if is_compressed(path):
         yield from _blocks(path)
         return
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
@@ -209,7 +216,7 @@ def _parts(path: str) -> Iterator[bytes]:
 def _ends(path: str) -> tuple[bytes, bytes]:
     """Return a log's first and last bytes; a compressed one must be read whole for that."""
     first = last = b""
-    blocks = _blocks(path) if path.endswith(".gz") else _first_and_last_block(path)
+    blocks = _blocks(path) if is_compressed(path) else _first_and_last_block(path)
     for block in blocks:
         first = first or block[:_END_SIZE]
         last = (last + block)[-_END_SIZE:]
@@ -217,7 +224,7 @@ def _ends(path: str) -> tuple[bytes, bytes]:
 
 
 def _first_and_last_block(path: str) -> Iterator[bytes]:
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         yield file.read(_END_SIZE)
         file.seek(max(_status(path).st_size - _END_SIZE, file.tell()))
         yield file.read(_END_SIZE)
