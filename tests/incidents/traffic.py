@@ -53,8 +53,8 @@ HEALTHY: Mapping[str, float] = {
 
 GAUGES = ("running", "waiting", "deferred", "kv", "awake", "scrape_seconds")
 COUNTED = (
-    "computed", "cached", "fetched", "generated", "steps", "finished", "cut", "aborted", "errors", "given_up", "refused",
-    "preemptions", "drafts",
+    "computed", "cached", "fetched", "generated", "steps", "finished", "cut", "aborted", "errors", "given_up",
+    "refused", "preemptions", "drafts",
 )  # fmt: skip
 TIMES = {
     "queue": "finished",

@@ -170,13 +170,11 @@ def _finished(reason: str, moment: Moment) -> float:
 
 
 def _answered(status: str, moment: Moment) -> float:
-    """Return the answers to requests: a stream is 200 from its first byte on, and so is one that is given up."""
-    totals, gauges = moment.totals, moment.gauges
+    """Return the answers that have ended, also those that their clients have ended."""
+    totals = moment.totals
     if status == "5xx":
         return float(totals.count("refused") + totals.count("errors"))
-    there = round(gauges["running"]) + round(gauges["waiting"])
-    ended = sum(totals.count(name) for name in ("finished", "aborted", "given_up"))
-    return float(ended + there) if status == "2xx" else 0.0
+    return float(sum(totals.count(name) for name in ("finished", "aborted", "given_up"))) if status == "2xx" else 0.0
 
 
 def _histogram(_release: str, name: str, labels: Mapping[str, str]) -> Filler | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.capacity.windows import load_sample
 from vllm_watch.daemon.catalog.reasons import MetricsReason
+from vllm_watch.daemon.state.given_up import GivenUp
 from vllm_watch.daemon.state.progress import EngineProgress
 from vllm_watch.daemon.state.sleep_reports import Operations, ScrapedSleep
 from vllm_watch.daemon.state.step_times import StepTimes, scraped_step
@@ -160,6 +161,7 @@ class ScrapeSource:
         self.step_times: dict[EngineKey, StepTimes] = {}
         self.kv_cache_tokens: Mapping[str, int] = {}
         """The size of each engine's KV cache in tokens, as far as the log has it."""
+        self.given_up = GivenUp()
         self.sleep = ScrapedSleep()
         self.operations = Operations()
         self.refused_since: float | None = None
@@ -193,6 +195,7 @@ class ScrapeSource:
         self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self._note_progress(result.at, reading)
+        self.given_up.note(reading)
 
     @property
     def reading(self) -> MetricsReading | None:
@@ -258,6 +261,7 @@ class ScrapeSource:
     def _forget_readings(self) -> None:
         self.window.clear()
         self.progress.clear()
+        self.given_up = GivenUp()
         self.capacity.clear()
         self.step_times.clear()
         self.sleep.forget()

@@ -41,6 +41,8 @@ _BY_LABEL = {
 }
 """Counters that are series of one name, with the values of its last label."""
 
+GIVEN_UP = ServerSeries("requests_given_up_total")
+
 _CONNECTOR_FLAG = "kv-transfer-config.kv_connector"
 _PUSHES = "NixlPushConnector"
 _PULLED, _PUSHED = ("nixl", "in"), ("nixl", "out")
@@ -134,6 +136,9 @@ def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, R
         if has_gauges or SERIES[series.name].type == "counter"
     }
     histograms = {series: HistogramReading(histogram, at) for series, histogram in reading.server_histograms.items()}
+    given_up = counted.given_up.count if counted else None
+    if given_up is not None:
+        values[GIVEN_UP] = Reading(given_up, at, "metrics")
     return {**values, **histograms}
 
 
