@@ -9,11 +9,12 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS
+from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS, EventHistory
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, StallCount, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
+from vllm_watch_parsers.scrape import EngineKey
 
 
 AT = 1_790_000_000.0
@@ -107,3 +108,12 @@ def test_a_recorded_crash(sources):
     assert starts[-1] == pytest.approx(530, abs=10)
     assert ((507, "failure", "engine_dead") in told) is has_log
     assert told == sorted(told, key=lambda event: event[0])
+
+
+def test_stalls_and_their_time_are_counted():
+    """Each time that an engine becomes stalled is one stall, and the time in it adds up; other engines are their own."""
+    history = EventHistory()
+    for at, first in [(0, "serving"), (10, "stalled"), (15, "stalled"), (20, "serving"), (30, "stalled"), (34, "down")]:
+        history.note_states(float(at), {EngineKey("m", "0"): first, EngineKey("m", "1"): "idle"})
+
+    assert [StallCount(2, 14.0), StallCount()] == [history.stalls("0"), history.stalls("1")]

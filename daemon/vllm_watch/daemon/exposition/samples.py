@@ -171,6 +171,8 @@ def _state_samples(
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+    yield PlainSample("stalls_total", labels, engine.stalls.stalls, server.at)
+    yield PlainSample("stalled_seconds_total", labels, engine.stalls.seconds, server.at)
     if engine.cause is not None and engine.state in _CAUSE_SERIES:
         yield PlainSample(_CAUSE_SERIES[engine.state], (*labels, engine.cause), 1, server.at)
     yield from _capacity_samples(engine.capacity, labels, server.at)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to a server in the last hour, a bounded number of events, and since when its engines' states last."""
+"""
+What happened to a server: the events of the last hour, a bounded number; since when its engines' states last; stalls.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from operator import attrgetter
 from vllm_watch.daemon.catalog.event_texts import FileChange
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StateSince, TailCounts
+from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StallCount, StateSince, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -63,6 +65,8 @@ class EventHistory:
         self._events = RecentEvents()
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
+        self._stalls: dict[str, StallCount] = {}
+        self._noted_at = 0.0
         self._tail: TailCounts | None = None
 
     def note_restart(self, at: float) -> None:
@@ -81,6 +85,7 @@ class EventHistory:
         """Take in the state of each engine; the first that is known of an engine is no change."""
         for key, state in states.items():
             before = self._states.get(key.engine)
+            self._count_stall(key.engine, state, before, now - self._noted_at)
             if before is not None and state == before.state:
                 continue
             was_known = before is not None and before.state != "unknown"
@@ -89,8 +94,21 @@ class EventHistory:
             if before is None or not (was_known or before.is_exact) or USUAL.issuperset({before.state, state}):
                 continue
             self._events.add(ServerEvent(now, "state", state, before.state, key.engine))
+        self._noted_at = now
         if len(self._states) > len(states):
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
+
+    def _count_stall(self, engine: str, state: EngineState, before: StateSince | None, seconds: float) -> None:
+        if before is not None and before.state == "stalled":
+            count = self.stalls(engine)
+            self._stalls[engine] = count._replace(seconds=count.seconds + max(seconds, 0.0))
+        elif state == "stalled":
+            count = self.stalls(engine)
+            self._stalls[engine] = count._replace(stalls=count.stalls + 1)
+
+    def stalls(self, engine: str) -> StallCount:
+        """Return how often and for how long an engine was stalled."""
+        return self._stalls.get(engine, StallCount())
 
     def since(self, engine: str, ahead: float) -> StateSince | None:
         """Return since when an engine's last state lasts, as so much later; `None` of one without a state."""

@@ -249,7 +249,12 @@ class ServerState:
         engines = [self._engine(key, whole, now) for key in self._names.last]
         self._events.note_states(now, {engine.key: engine.state for engine in engines})
         ahead = self._sources.ahead
-        return tuple(engine._replace(state_since=self._events.since(engine.key.engine, ahead)) for engine in engines)
+        return tuple(
+            engine._replace(
+                state_since=self._events.since(engine.key.engine, ahead), stalls=self._events.stalls(engine.key.engine)
+            )
+            for engine in engines
+        )
 
     def _engine(self, key: EngineKey, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `whole` is the state of a server that is not up."""

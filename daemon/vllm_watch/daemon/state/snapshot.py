@@ -95,6 +95,13 @@ class StateSince(NamedTuple):
     is_exact: bool
 
 
+class StallCount(NamedTuple):
+    """How often an engine was shown as stalled, and for how many seconds in all, since the daemon started."""
+
+    stalls: int = 0
+    seconds: float = 0.0
+
+
 class EngineSnapshot(NamedTuple):
     """
     One engine.
@@ -123,6 +130,7 @@ class EngineSnapshot(NamedTuple):
     """How many tokens per second it sustains, or why that is not known."""
     state_since: StateSince | None = None
     """Since when it is in its state."""
+    stalls: StallCount = StallCount()
     kv: Mapping[KvKey, Reading] = MappingProxyType({})
     """What its KV connectors do now."""
     by_source: Mapping[SourceName, Mapping[str, Reading | None]] = MappingProxyType({})
