@@ -83,7 +83,7 @@ def _alerts(grid: SeriesGrid, step: float) -> list[Fired]:
     series = {**of_the_daemon(grid.steps), **grid.series}
     groups = needed(groups_at_worst(), [FIRING])
     with promtool() as tool:
-        answers = evaluate(tool, Evaluation(series, grid.steps, step, EVALUATION, groups, (FIRING,)))
+        answers = evaluate(tool, [Evaluation(series, grid.steps, step, EVALUATION, groups, (FIRING,))])[0]
     return list(intervals(answers[FIRING]))
 
 

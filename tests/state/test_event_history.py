@@ -111,7 +111,7 @@ def test_a_recorded_crash(sources):
 
 
 def test_stalls_and_their_time_are_counted():
-    """Each time that an engine becomes stalled is one stall, and the time in it adds up; other engines are their own."""
+    """Each time that an engine becomes stalled is one stall, and its time adds up; other engines are their own."""
     history = EventHistory()
     for at, first in [(0, "serving"), (10, "stalled"), (15, "stalled"), (20, "serving"), (30, "stalled"), (34, "down")]:
         history.note_states(float(at), {EngineKey("m", "0"): first, EngineKey("m", "1"): "idle"})

@@ -280,6 +280,20 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
     return Judgement("saturated" if progress.queue.lasts else "serving")
 
 
+def is_left_over(scrape: ScrapeSource, key: EngineKey) -> bool:
+    """
+    Return whether as many requests were aborted since an engine's last progress as its gauges show.
+
+    Up to 0.12 the gauges may keep them until the next step, which nobody asks for: only a witness tells that from a
+    hang.
+    """
+    newest, progress = scrape.window.newest_of(key), scrape.progress.get(key)
+    if newest is None or progress is None:
+        return False
+    there = sum(newest.engine.gauges.get(name, 0.0) for name in ("requests_running", "requests_waiting"))
+    return progress.aborted >= there
+
+
 def _state_without_statistics(log: LogSource, now: float) -> EngineState:
     """Return the state of an engine without statistics: none are printed until seconds after the first request."""
     if log.life.phase != "ready" or log.has_several_api_servers or log.facts.log_stats_disabled:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-What happened to a server: the events of the last hour, a bounded number; since when its engines' states last; stalls.
-"""
+"""What happened to a server in the last hour, a bounded number of events; its engines' states and their stalls."""
 
 from __future__ import annotations
 

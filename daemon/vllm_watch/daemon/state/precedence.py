@@ -17,6 +17,7 @@ from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.state.engine_state import (
     UNKNOWN,
     Judgement,
+    is_left_over,
     is_sleeping,
     state_from_log,
     state_from_scrape,
@@ -34,6 +35,10 @@ from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
 _TIMED_OUT = "timeout"
+_BUSY = ("gpu_busy_ratio",)
+_AT_WORK = 0.5
+"""How busy the busiest GPU of an engine with work is at least."""
+
 _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _FIRST_WITHOUT_CACHED = (0, 16)
 
@@ -85,6 +90,8 @@ def engine_state(sources: ServerSources, key: EngineKey, now: float) -> Judgemen
         return Judgement("idle")
     woke_at = woken_at(log, scrape, key)
     by_scrape = None if recent is None else state_from_scrape(recent, key, stall_after, woke_at)
+    if recent is not None and by_scrape is not None and by_scrape.state == "stalled" and is_left_over(recent, key):
+        by_scrape = _by_witness(sources, by_scrape, now)
     if recent is not None and recent.is_fresh(now) and by_scrape is not None:
         return by_scrape
     readable = sources.readable_log
@@ -93,6 +100,15 @@ def engine_state(sources: ServerSources, key: EngineKey, now: float) -> Judgemen
         if by_log.state != "unknown" and not (by_log.state == "idle" and _is_unreachable(scrape, now)):
             return by_log
     return by_scrape or UNKNOWN
+
+
+def _by_witness(sources: ServerSources, judged: Judgement, now: float) -> Judgement:
+    """Return the state of an engine of which only gauges say that it has work, by how busy its GPUs are."""
+    readings = [used.reading for used in sources.gpu.gpus(now) if used.reading is not None]
+    busy = [reading.values[_BUSY] for reading in readings if _BUSY in reading.values]
+    if not busy:
+        return UNKNOWN
+    return judged if max(busy) >= _AT_WORK else Judgement("idle")
 
 
 def _is_unreachable(scrape: ScrapeSource | None, now: float) -> bool:

@@ -68,9 +68,14 @@ class ProbeSource:
         self._failures = 0
         self._due_at = None if self._started_at is None else self._started_at + LEAST_PAUSE
 
-    def due_at(self) -> float | None:
-        """Return when the next probe is due; `None` is at once."""
-        return self._due_at
+    def due_at(self, still_since: float | None = None) -> float | None:
+        """
+        Return when the next probe is due; `None` is at once.
+
+        `still_since` is when an engine with work stood still for a while: a probe since then is its witness.
+        """
+        is_asked_for = still_since is not None and (self._started_at is None or self._started_at < still_since)
+        return None if is_asked_for else self._due_at
 
     def current(self, now: float) -> ProbeResult | None:
         """Return the last result, unless it is so old that probing itself must hang."""
