@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vllm_watch.daemon.capacity.saturation import Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
@@ -20,7 +20,6 @@ from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.cross_check import CrossCheck
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
-from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
 from vllm_watch.daemon.state.latencies import latencies_of
@@ -63,6 +62,7 @@ from vllm_watch.daemon.state.totals import (
     server_values,
     values_out_of_range,
 )
+from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -78,7 +78,8 @@ class ServerState:
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
-        self._events = EventHistory()
+        self._events = self._sources.events
+        self._xids: int | None = None
         self._was_away = False
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
@@ -182,6 +183,13 @@ class ServerState:
         if self._sources.probe is not None:
             self._sources.probe.apply(result)
 
+    def note_xids(self, events: Sequence[XidEvent], *, are_all: bool, ahead: float) -> None:
+        """Take in new errors of its GPUs, at the wall clock's times; `are_all` tells that none of them can be missed."""
+        if events or are_all:
+            self._xids = (self._xids or 0) + len(events)
+        for event in events:
+            self._events.add(ServerEvent(event.at - ahead, "xid", event.code, gpu=event.pci))
+
     def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
         whole = server_state(self._sources.log, self._sources.scrape, now)
@@ -227,6 +235,7 @@ class ServerState:
             events=self._recent_events(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
+            gpu_xids=self._xids,
             of_server=server_values(sources, now),
         )
 
@@ -290,7 +299,7 @@ class ServerState:
         if sources.log is not None:
             self._events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
         self._events.note_files(now, sources.log_status.tail)
-        return self._events.until(now, sources.flags.whole_change, sources.gpu.events, sources.ahead)
+        return self._events.until(now, sources.flags.whole_change, sources.ahead)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
