@@ -173,8 +173,8 @@ class ServerMonitor:
             facts = self._state.life.kept(self.name, None if self.log is None else self.log.key)
             return self._state.last_change(now, ahead), facts
 
-    def foresee(self) -> ServerSnapshot:
-        """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
+    def foresee(self) -> tuple[ServerSnapshot, frozenset[str]]:
+        """Return what is known whatever its age, and the series that there will be besides once there is traffic."""
         with self._lock:
             return self._state.foresee(self._clock.now())
 

@@ -190,7 +190,6 @@ def _other_memory(
 
 
 def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
-    """Return the memory that a server's processes have on a GPU, as far as its processes are known."""
     if reading is None or reading.processes is None or user.pids is None:
         return None
     return _sum([process.memory for process in reading.processes if process.pid in user.pids])
@@ -229,20 +228,17 @@ def _uuid_of(name: str, gpus: Sequence[GpuReading]) -> str | None:
 
 
 def _divided(gpus: Sequence[GpuReading]) -> dict[str, str]:
-    """Return the GPU of each MIG instance."""
     whole = {gpu.number: gpu.gpu for gpu in gpus if not is_instance(gpu.gpu)}
     return {gpu.gpu: whole[gpu.number] for gpu in gpus if is_instance(gpu.gpu) and gpu.number in whole}
 
 
 def _without(gpu: GpuReading, gone: Collection[int]) -> GpuReading:
-    """Return a GPU without processes that have ended."""
     if gpu.processes is None or not gone:
         return gpu
     return gpu._replace(processes=tuple(process for process in gpu.processes if process.pid not in gone))
 
 
 def _gpus_of_processes(gpus: Sequence[GpuReading]) -> Mapping[int, Collection[str]]:
-    """Return the GPUs that each process is on."""
     found: dict[int, list[str]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():

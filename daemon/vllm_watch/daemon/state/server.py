@@ -19,9 +19,10 @@ from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.cross_check import CrossCheck
+from vllm_watch.daemon.state.engine_log import GAUGES_OF_DRAFTS, GAUGES_OF_FIRST_LINE
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
+from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
-from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     EngineNames,
@@ -184,7 +185,7 @@ class ServerState:
             self._sources.probe.apply(result)
 
     def note_xids(self, events: Sequence[XidEvent], *, are_all: bool, ahead: float) -> None:
-        """Take in new errors of its GPUs, at the wall clock's times; `are_all` tells that none of them can be missed."""
+        """Take in new errors of its GPUs, at the wall clock's times; `are_all`: none of them can be missed."""
         if events or are_all:
             self._xids = (self._xids or 0) + len(events)
         for event in events:
@@ -239,14 +240,24 @@ class ServerState:
             of_server=server_values(sources, now),
         )
 
-    def foresee(self, now: float) -> ServerSnapshot:
+    def foresee(self, now: float) -> tuple[ServerSnapshot, frozenset[str]]:
         """
-        Return what there will be to see once there is traffic: what sources have not shown stays absent.
+        Return what is known whatever its age, and the series that there will be besides once there is traffic.
 
-        The state is of no use afterwards.
+        What sources have not shown stays absent, and so does what the log of an idle engine does not print.
         """
-        has_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
-        return self.snapshot(add_traffic(self._sources, now, has_statistics=has_statistics))
+        sources, settings, scrape, log = self._sources, self.settings, self._sources.scrape, self._sources.readable_log
+        names: set[str] = set()
+        if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+            for engine in scrape.last.reading.engines.values():
+                names.update(gauges_of_traffic(engine))
+        if log is not None and self._log_reason(now) not in WITHOUT_STATISTICS:
+            names.update({"decode_step_seconds"} if log.engines else GAUGES_OF_FIRST_LINE)
+            names.update(GAUGES_OF_DRAFTS if log.facts.num_speculative_tokens else ())
+        sources.settings = settings._replace(keeps_stale=True)
+        snapshot = self.snapshot(now)
+        sources.settings = settings
+        return snapshot, frozenset(names)
 
     def _configuration(self, now: float) -> Configuration:
         sources = self._sources
@@ -294,7 +305,6 @@ class ServerState:
         )
 
     def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:
-        """Return what happened in the last hour, at the wall clock's times."""
         sources = self._sources
         if sources.log is not None:
             self._events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.

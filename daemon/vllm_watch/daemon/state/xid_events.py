@@ -182,7 +182,6 @@ class XidEvents:
 
 
 def _place(gpu: ServerGpu) -> str:
-    """Return where a GPU is, as the driver says it now; empty if it does not."""
     return "" if gpu.reading is None else pci_address(gpu.reading.pci_bus_id)
 
 
