@@ -148,13 +148,13 @@ def test_without_its_gpus_places_a_server_s_errors_are_not_known():
 def test_a_server_s_errors_are_counted_and_shown_for_an_hour():
     """There is no count until the kernel's log is read, and 0 then; equal errors in a row are one event."""
     state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
-    state.note_xids([], are_all=False, ahead=7.0)
+    state.events.note_xids([], are_all=False, ahead=7.0)
     assert state.snapshot(AT).gpu_xids is None
-    state.note_xids([], are_all=True, ahead=7.0)
+    state.events.note_xids([], are_all=True, ahead=7.0)
     assert state.snapshot(AT).gpu_xids == 0
 
-    state.note_xids([XidEvent(AT + second, PCI, "31", 31) for second in range(3)], are_all=True, ahead=7.0)
-    state.note_xids([XidEvent(AT + 5, PCI, "79", 79)], are_all=False, ahead=7.0)
+    state.events.note_xids([XidEvent(AT + second, PCI, "31", 31) for second in range(3)], are_all=True, ahead=7.0)
+    state.events.note_xids([XidEvent(AT + 5, PCI, "79", 79)], are_all=False, ahead=7.0)
     shown = state.snapshot(AT + 53, ahead=7.0)
 
     assert shown.gpu_xids == 4

@@ -147,7 +147,7 @@ class ServerMonitor:
     def note_xids(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
         """Take in new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
         with self._lock:
-            self._state.note_xids(events, are_all=are_all, ahead=seconds_ahead(self._clock))
+            self._state.events.note_xids(events, are_all=are_all, ahead=seconds_ahead(self._clock))
 
     def engine_states(self) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine now."""

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from vllm_watch.daemon.catalog.event_texts import FileChange
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StateSince, TailCounts
+from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -40,6 +41,8 @@ class EventHistory:
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
         self._tail: TailCounts | None = None
+        self.xids: int | None = None
+        """How many errors of its GPUs the kernel has reported; `None` until its log is read and the GPUs are known."""
 
     def add(self, event: ServerEvent) -> None:
         """Take in an event; a failure like the one before it is counted with that."""
@@ -61,6 +64,20 @@ class EventHistory:
                 self.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
             elif isinstance(event, Lifecycle) and event.phase == "starting":
                 self.add(ServerEvent(at, "start"))
+
+    def note_xids(self, events: Sequence[XidEvent], *, are_all: bool, ahead: float) -> None:
+        """
+        Take in new errors of the server's GPUs.
+
+        Args:
+            events: The errors, at the wall clock's times.
+            are_all: Whether none of its GPUs' errors can be missed.
+            ahead: How many seconds the wall clock is ahead of the clock of the other events.
+        """
+        if events or are_all:
+            self.xids = (self.xids or 0) + len(events)
+        for event in events:
+            self.add(ServerEvent(event.at - ahead, "xid", event.code, gpu=event.pci))
 
     def note_states(self, now: float, states: Mapping[EngineKey, EngineState]) -> None:
         """Take in the state of each engine; the first that is known of an engine is no change."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vllm_watch.daemon.capacity.saturation import Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
@@ -63,7 +63,6 @@ from vllm_watch.daemon.state.totals import (
     server_values,
     values_out_of_range,
 )
-from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -79,8 +78,8 @@ class ServerState:
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
-        self._events = self._sources.events
-        self._xids: int | None = None
+        self.events = self._sources.events
+        """Takes in errors of its GPUs, beside what its sources report."""
         self._was_away = False
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
@@ -119,7 +118,7 @@ class ServerState:
         log.apply(batch)
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         news = log.life.take_news()
-        self._events.note_log(() if batch.is_undated else news)
+        self.events.note_log(() if batch.is_undated else news)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -146,7 +145,7 @@ class ServerState:
             self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
         if scrape.restarts != restarts:
             if sources.readable_log is None:
-                self._events.note_restart(scrape.process.started_by(result.at))
+                self.events.note_restart(scrape.process.started_by(result.at))
             self._http_source.start_life()
             self._cross_check.forget()
             if sources.probe is not None:
@@ -184,19 +183,14 @@ class ServerState:
         if self._sources.probe is not None:
             self._sources.probe.apply(result)
 
-    def note_xids(self, events: Sequence[XidEvent], *, are_all: bool, ahead: float) -> None:
-        """Take in new errors of its GPUs, at the wall clock's times; `are_all`: none of them can be missed."""
-        if events or are_all:
-            self._xids = (self._xids or 0) + len(events)
-        for event in events:
-            self._events.add(ServerEvent(event.at - ahead, "xid", event.code, gpu=event.pci))
-
     def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
+        if self._sources.log is not None:
+            self._sources.log.life.settle(now)
         whole = server_state(self._sources.log, self._sources.scrape, now)
         self._names.last = self._names.current(now)
         states = {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
-        self._events.note_states(now, states)
+        self.events.note_states(now, states)
         return states
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
@@ -236,7 +230,7 @@ class ServerState:
             events=self._recent_events(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
-            gpu_xids=self._xids,
+            gpu_xids=self.events.xids,
             of_server=server_values(sources, now),
         )
 
@@ -267,9 +261,9 @@ class ServerState:
     def _engines(self, now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
         engines = [self._engine(key, whole, now) for key in self._names.last]
-        self._events.note_states(now, {engine.key: engine.state for engine in engines})
+        self.events.note_states(now, {engine.key: engine.state for engine in engines})
         ahead = self._sources.ahead
-        return tuple(engine._replace(state_since=self._events.since(engine.key.engine, ahead)) for engine in engines)
+        return tuple(engine._replace(state_since=self.events.since(engine.key.engine, ahead)) for engine in engines)
 
     def _engine(self, key: EngineKey, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `whole` is the state of a server that is not up."""
@@ -307,9 +301,9 @@ class ServerState:
     def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:
         sources = self._sources
         if sources.log is not None:
-            self._events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
-        self._events.note_files(now, sources.log_status.tail)
-        return self._events.until(now, sources.flags.whole_change, sources.ahead)
+            self.events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
+        self.events.note_files(now, sources.log_status.tail)
+        return self.events.until(now, sources.flags.whole_change, sources.ahead)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
