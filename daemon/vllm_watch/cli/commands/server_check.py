@@ -38,8 +38,8 @@ from vllm_watch.daemon.state.snapshot import (
     Reading,
     ServerSnapshot,
     SourceSnapshot,
-    server_findings,
 )
+from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine
