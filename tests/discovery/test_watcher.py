@@ -15,9 +15,9 @@ from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.proc_files import ProcFiles
+from vllm_watch.daemon.discovery.processes import ProcFiles
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, with_names
 from vllm_watch.daemon.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
 from vllm_watch.daemon.support import hang_guard

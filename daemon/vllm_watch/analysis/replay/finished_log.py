@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
-from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_seconds
+from vllm_watch.daemon.reading.times import (
+    LineTimes,
+    PrintedTimes,
+    count_new_years,
+    first_printed_time,
+    last_printed,
+    local_seconds,
+    parts_to_read,
+)
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
@@ -29,9 +36,6 @@ from vllm_watch_parsers.prefix import ACCESS_HEAD
 
 
 READ_SIZE = 1024 * 1024
-LINE = re.compile(rb"\n")
-"""With this as the end of batches a log is read line by line."""
-
 _END_SIZE = 256 * 1024
 _CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
@@ -104,17 +108,14 @@ class FinishedLog:
         self._read = 0
         self._modified = _status(path).st_mtime
         first, last = _ends(path)
-        self._last_printed = last_printed_time(last)
+        self._last_printed = last_printed(last).time
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
-    def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:
-        """Yield what the lines report, in batches that end at least every megabyte, and where `until` does."""
+    def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
+        """Yield what the lines report, in batches of a megabyte or of a line."""
         for block in self._blocks():
-            start = 0
-            for found in until.finditer(block) if until is not None else ():
-                yield self._bytes.read(block[start : found.end()], self._times)
-                start = found.end()
-            yield self._bytes.read(block[start:], self._times)
+            for part in BytesIO(block) if by_line else (block,):
+                yield self._bytes.read(part, self._times)
 
     def read_apart(self) -> Iterator[LogBatch]:
         """Yield the same, but each line with an event, and each call that pauses, is a batch of its own."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.prometheus.answers import (
     PromAlert,
     PromSeries,
@@ -17,7 +18,6 @@ from vllm_watch.daemon.prometheus.answers import (
     parse_names,
     parse_rejection,
 )
-from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.http_reader import LIMITS, HttpLimits, HttpReader
 from vllm_watch.daemon.support.errors import PrometheusError
 from vllm_watch.daemon.support.secret_files import read_token
@@ -45,7 +45,7 @@ class PrometheusTarget(NamedTuple):
 
     url: str
     token_file: str | None = None
-    tls: TlsOptions = TlsOptions()
+    tls: TlsConfig | None = None
     credential_option: str = "--bearer-token-file"
 
 

@@ -19,7 +19,6 @@ from vllm_watch.daemon.config.model import OtlpConfig
 from vllm_watch.daemon.exposition.self_metrics import OtlpStatus
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_client import HttpClient, RequestError, body_pieces
-from vllm_watch.daemon.sources.scraper import tls_options
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.support.printable import printable
@@ -78,7 +77,7 @@ class OtlpPush:
     def __init__(self, config: OtlpConfig) -> None:
         self._headers_file = config.headers_file
         self._endpoint = config.endpoint
-        self._client = HttpClient(config.timeout, tls_options(config.tls))
+        self._client = HttpClient(config.timeout, config.tls)
 
     def close(self) -> None:
         """End an export that is running."""

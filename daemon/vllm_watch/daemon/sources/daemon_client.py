@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from vllm_watch.daemon.sources.http_client import TlsOptions
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.sources.http_reader import LIMITS, HttpLimits, HttpReader
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 
@@ -51,7 +51,7 @@ class DaemonClient:
 
     def __init__(self, target: DaemonTarget, limits: HttpLimits = LIMITS) -> None:
         self._target = target
-        self._http = HttpReader(target.url, target.authorization, TlsOptions(target.ca_file), limits)
+        self._http = HttpReader(target.url, target.authorization, TlsConfig(ca_file=target.ca_file), limits)
         self.url = self._http.url
 
     def close(self) -> None:

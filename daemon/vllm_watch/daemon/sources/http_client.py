@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPResponse
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlsplit
 
 import certifi
@@ -33,6 +33,8 @@ from vllm_watch.daemon.support.errors import reason_by_cause
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+    from vllm_watch.daemon.config.server_config import TlsConfig
 
 
 NO_HTTP: Final = "no_http"
@@ -53,14 +55,6 @@ _CAUSES: tuple[tuple[tuple[type[BaseException], ...], RequestReason], ...] = (
     ((ConnectionError,), "unreachable"),
     ((http.client.HTTPException,), NO_HTTP),
 )
-
-
-class TlsOptions(NamedTuple):
-    """Files for TLS: the authority to trust instead of the usual ones, and this side's certificate and key."""
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
 
 
 class RequestError(Exception):
@@ -107,7 +101,7 @@ class HttpClient:
         tls: For ``https`` URLs.
     """
 
-    def __init__(self, timeout: float, tls: TlsOptions) -> None:
+    def __init__(self, timeout: float, tls: TlsConfig | None = None) -> None:
         self._timeout = timeout
         self._deadline = Deadline()
         self._running = threading.Lock()
@@ -173,7 +167,7 @@ class HttpClient:
         if self._connection is None or self._place != (scheme, address):
             self._close_connection()
             self._place = scheme, address
-            self._connection = _Connection(address, self._deadline, self._tls if scheme == "https" else None)
+            self._connection = _Connection(address, self._deadline, self._tls, is_secure=scheme == "https")
         return self._connection
 
     def _close_connection(self) -> None:
@@ -225,19 +219,19 @@ def body_pieces(response: HTTPResponse, size: int, limit: int) -> Iterator[bytes
 class _Connection(http.client.HTTPConnection):
     """A connection whose every wait has the time that is left."""
 
-    def __init__(self, address: str, deadline: Deadline, tls: TlsOptions | None) -> None:
-        if tls is not None:
+    def __init__(self, address: str, deadline: Deadline, tls: TlsConfig | None, *, is_secure: bool) -> None:
+        if is_secure:
             self.default_port = http.client.HTTPS_PORT
         super().__init__(address)
         self.response_class = partial(_Response, deadline)  # type: ignore[assignment]  # It is only called.
         self._deadline = deadline
-        self._tls = tls
+        self._tls, self._is_secure = tls, is_secure
         self.socket: socket.socket | None = None
         """The last one, also once http.client has let go of it: it does before an answer is read that is the last."""
 
     def connect(self) -> None:
         """Connect to the first of the host's addresses that accepts, all within the deadline."""
-        context = None if self._tls is None else _tls_context(self._tls)
+        context = _tls_context(self._tls) if self._is_secure else None
         addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         # They are tried in turn, each with a timeout of its own.
         seconds = self._deadline.remaining() / len(addresses)
@@ -303,10 +297,10 @@ class _InTime(io.RawIOBase):
         super().close()
 
 
-def _tls_context(tls: TlsOptions) -> ssl.SSLContext:
+def _tls_context(tls: TlsConfig | None) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file or certifi.where())
-        if tls.cert_file:
+        context = ssl.create_default_context(cafile=(tls and tls.ca_file) or certifi.where())
+        if tls is not None and tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file)
     except OSError as error:
         raise ssl.SSLError("a file for TLS cannot be read") from error
