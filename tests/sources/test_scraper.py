@@ -12,6 +12,8 @@ import threading
 import zlib
 
 import pytest
+import requests.adapters
+import urllib3
 
 from tests.support.http_servers import Peak, StandIn, Talker, answer, chunk, self_signed, served
 from tests.support.logs import open_files
@@ -355,6 +357,14 @@ def test_redirect_to_no_other_server(tmp_path, place):
     with served(answer(PAGE, "302 Found", Location=location)) as server:
         result = scrape(server.url)
     assert (result.reason, result.reading, len(server.requests)) == ("redirect", None, 1)
+
+
+def test_no_adapter_beneath(monkeypatch):
+    """D8: whichever urllib3 is there (grafana-client brings another one), no scrape is sent by it."""
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", None)
+    monkeypatch.setattr(urllib3.connectionpool.HTTPConnectionPool, "urlopen", None)
+    with served(answer(PAGE)) as server:
+        assert scrape(server.url).reason == "ok"
 
 
 def test_environment_is_ignored(monkeypatch, tmp_path):
