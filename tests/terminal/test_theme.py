@@ -14,8 +14,7 @@ from rich.style import Style
 from tests.terminal.made_up import HandSource, every_state, frame, server
 from tests.terminal.screens import running, strips, text
 
-from vllm_watch.cli.terminal.abilities import has_unicode, theme_of_terminal
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE
+from vllm_watch.cli.terminal.cells import ASCII, UNICODE, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.screens import ROLES, ServerTable
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
