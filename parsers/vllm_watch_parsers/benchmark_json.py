@@ -100,7 +100,7 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
     latencies = _latencies(fields)
     order: E2elOrder = "as_named"
     if "e2el" in latencies and "burstiness" not in values:
-        latencies["e2el"], order = in_order(latencies["e2el"], requests)
+        latencies["e2el"], order = _in_order(latencies["e2el"], requests)
     return ServeResult(
         line=line,
         settings=settings,
@@ -112,9 +112,7 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
         total_output_tokens=fields.whole("total_output_tokens", MAX_TOKENS),
         request_throughput=fields.required("request_throughput", MAX_TOKENS_PER_SECOND),
         output_throughput=fields.real("output_throughput", MAX_TOKENS_PER_SECOND),
-        total_token_throughput=total_throughput(
-            *(fields.real(f"{part}_throughput", MAX_TOKENS_PER_SECOND) for part in ("total_token", "input", "output"))
-        ),
+        total_token_throughput=_total_throughput(fields),
         request_goodput=_goodput(fields),
         latencies=latencies if completed else {},
         e2el_order=order,
@@ -127,7 +125,7 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
     )
 
 
-def in_order(stats: LatencyStats, requests: Requests | None) -> tuple[LatencyStats, E2elOrder]:
+def _in_order(stats: LatencyStats, requests: Requests | None) -> tuple[LatencyStats, E2elOrder]:
     """
     Return E2EL with mean and median as they are, of a result that may be older than 0.6.4.
 
@@ -203,8 +201,11 @@ def _failed(fields: JsonFields, completed: int, num_prompts: int | None) -> int 
     return failed
 
 
-def total_throughput(total: float | None, of_input: float | None, of_output: float | None) -> float | None:
+def _total_throughput(fields: JsonFields) -> float | None:
     """Return input and output tokens per second; before 0.6.0 they are only there apart."""
+    total, of_input, of_output = (
+        fields.real(f"{part}_throughput", MAX_TOKENS_PER_SECOND) for part in ("total_token", "input", "output")
+    )
     if total is None and of_input is not None and of_output is not None:
         return of_input + of_output
     return total
@@ -224,11 +225,11 @@ def _latencies(fields: JsonFields) -> dict[MetricName, LatencyStats]:
         metric = next((name for name in _METRICS if name == parts[2]), None)
         value = None if metric is None else fields.real(key, MAX_MILLISECONDS)
         if metric is not None and value is not None:
-            found[metric] = with_statistic(found.get(metric, LatencyStats()), parts[1], value)
-    return {name: stats for name, stats in found.items() if is_measured(name, stats)}
+            found[metric] = _with_statistic(found.get(metric, LatencyStats()), parts[1], value)
+    return {name: stats for name, stats in found.items() if _is_measured(name, stats)}
 
 
-def with_statistic(stats: LatencyStats, statistic: str, value: float) -> LatencyStats:
+def _with_statistic(stats: LatencyStats, statistic: str, value: float) -> LatencyStats:
     """Return a latency with one more value: ``mean``, ``median``, ``std``, or ``p99`` with any number."""
     if statistic == "mean":
         return stats._replace(mean=value)
@@ -239,7 +240,7 @@ def with_statistic(stats: LatencyStats, statistic: str, value: float) -> Latency
     return stats._replace(percentiles={**stats.percentiles, float(statistic[1:]): value})
 
 
-def is_measured(name: MetricName, stats: LatencyStats) -> bool:
+def _is_measured(name: MetricName, stats: LatencyStats) -> bool:
     """Return whether there was anything to measure: without values the client writes 0 for all, but a wait may be 0."""
     return name == "client_queue_time" or any((stats.mean, stats.median, *stats.percentiles.values()))
 

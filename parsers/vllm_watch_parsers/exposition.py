@@ -4,10 +4,8 @@ A bounded and quick parser of the Prometheus text format and OpenMetrics.
 
 A general parser keeps every sample with its help and type, and a hostile line with many labels takes it time that grows
 with the square of their number. This parser keeps only wanted names and limits the length and number of their lines.
-If one of these lines is malformed, there is no result.
-
-A server may have tens of thousands of label sets under unwanted names: vLLM has one for every set of LoRA adapters that
-ever ran together. Of such a family one line is parsed, and the rest is skipped in blocks.
+If one of these lines is malformed, there is no result. Of an unwanted name only the first line is parsed: a server may
+have tens of thousands of its label sets.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ import math
 import re
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from vllm_watch_parsers.lora import LoraRequests, LoraScan
+from vllm_watch_parsers.lora import LORA_START, LoraRequests, NewestLora
 
 
 DEFAULT_ENGINE = "0"
@@ -74,8 +72,8 @@ def real_number(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-MAX_LINE = 16 * 1024
-"""No wanted line is longer: the longest names and labels take a fraction of this."""
+MAX_LINE = 64 * 1024
+"""No line that is read is longer: the longest names and labels take a fraction of this."""
 
 MAX_SAMPLES = 50_000
 MAX_WANTED_BYTES = 4 * 1024 * 1024
@@ -84,11 +82,8 @@ MAX_WANTED_BYTES = 4 * 1024 * 1024
 MAX_FOREIGN_NAMES = 4096
 """vLLM has some hundreds of names that are not read."""
 
-MAX_LINES = 100_000
-"""The most lines that are looked at one by one, with empty ones and comments: a real body has a fraction of this."""
-
-BLOCK = 64 * 1024
-"""The bytes that are skipped at once, if they are one unwanted family."""
+MAX_LINES = 500_000
+"""The most lines of a body, with empty ones and comments: ten times those of a server of many LoRA adapters."""
 
 MAX_LABELS = 64
 MAX_CACHED = 1024
@@ -107,11 +102,8 @@ _SAMPLE = re.compile(
     rb"(?:[ \t]+-?\d[\d.eE+-]{0,30})?(?:[ \t]+#[ \t].*)?$"
 )
 _HEAD = re.compile(rb"[ \t]*(" + _NAME + rb")[{ \t]")
-_SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created|info|max)$")
 _END_MARK = b"# EOF"
-_TYPE_MARK = b"# TYPE "
 _ESCAPES = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
-_AFTER_NAME = (b"{", b" ", b"\t")
 _NO_LINE = b"\n"
 """No line starts with it."""
 
@@ -127,8 +119,8 @@ class Exposition(NamedTuple):
     """
     The wanted samples of a body by name and labels, or why there are none.
 
-    Of a series that is there twice the last value counts. `foreign_names` are the names of other samples, the first of
-    each family. `long_lines` counts their lines over the limit, which are skipped. `is_openmetrics` is whether the body
+    Of a series that is there twice the last value counts. `foreign_names` are the names of other samples, each once.
+    `long_lines` counts their lines over the limit, which are skipped. `is_openmetrics` is whether the body
     has OpenMetrics' mark of the end. `lora` is what the newest series of LoRA adapters says.
     """
 
@@ -153,25 +145,31 @@ class ExpositionParser:
         self._series: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         self._count = 0
         self._wanted_bytes = 0
-        self._foreign: dict[str, bytes] = {}
-        """Unwanted names, and how the lines of their families start."""
+        self._foreign: set[str] = set()
         self._skipped = _NO_LINE
-        """How the lines of the last unwanted family start, and none of a wanted one."""
+        """How the lines of the last unwanted name start, and of no other one."""
         self._long_lines = 0
         self._lines = 0
         self._problem: Problem | None = None
         self._is_openmetrics = False
-        self._has_types = False
         self._rest = b""
         """The start of a line whose end has not come."""
         self._is_inside_long_line = False
-        self._lora = LoraScan()
+        self._lora = NewestLora()
 
     def feed(self, piece: bytes) -> None:
         """Take in the next bytes."""
-        self._lora.feed(piece)
-        for start in range(0, len(piece), BLOCK):
-            self._take_block(piece[start : start + BLOCK])
+        if self._is_inside_long_line:
+            _, end, piece = piece.partition(b"\n")
+            if not end:
+                return
+            self._is_inside_long_line = False
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        self._take_lines(lines)
+        if len(self._rest) > MAX_LINE:
+            # A comment or an unwanted line is skipped up to its end, which may be far away.
+            start, self._rest, self._is_inside_long_line = self._rest, b"", True
+            self._take_lines([start])
 
     def finish(self) -> Exposition:
         """Return the samples; none at all if the body is cut off or any wanted line is malformed."""
@@ -187,60 +185,23 @@ class ExpositionParser:
             lora=self._lora.finish(),
         )
 
-    def _take_block(self, block: bytes) -> None:
-        """Take in the lines that a block completes, and keep the start of the next."""
-        if self._is_inside_long_line:
-            _, end, block = block.partition(b"\n")
-            if not end:
-                return
-            self._is_inside_long_line = False
-        block = self._rest + block
-        last = block.rfind(b"\n")
-        self._rest = block[last + 1 :]
-        if last >= 0 and self._problem is None:
-            self._take_lines(block[:last])
-        if len(self._rest) > MAX_LINE:
-            # A comment or an unwanted line is skipped up to its end, which may be far away.
-            start, self._rest, self._is_inside_long_line = self._rest, b"", True
-            if not start.startswith(b"#") and self._problem is None:
-                self._take_line(start)
-
-    def _take_lines(self, block: bytes) -> None:
-        """Take in whole lines."""
-        if self._is_skipped(block):
-            self._long_lines += _count_long(block)
-            return
-        lines = block.split(b"\n")
+    def _take_lines(self, lines: Sequence[bytes]) -> None:
+        """Take in whole lines, or the start of one that is too long."""
         self._lines += len(lines)
         if self._lines > MAX_LINES:
-            self._problem = "too_many_samples"
-            return
-        for line in lines:
+            self._problem = self._problem or "too_many_samples"
+        for line in lines if self._problem is None else ():
             if line.startswith(b"#"):
-                self._has_types = self._has_types or line.startswith(_TYPE_MARK)
                 self._is_openmetrics = self._is_openmetrics or line.startswith(_END_MARK)
-            elif line.startswith(self._skipped):
+                continue
+            if line.startswith(LORA_START):
+                self._lora.take(line, is_whole=len(line) <= MAX_LINE)
+            if line.startswith(self._skipped):
                 self._long_lines += len(line) > MAX_LINE
             elif line and line != b"\r":
                 self._take_line(line)
-            if self._problem is not None:
-                return
-
-    def _is_skipped(self, block: bytes) -> bool:
-        """
-        Return whether every line is one of the last unwanted family.
-
-        In a body with types each family is one group after its own comment: between two lines of one family, and
-        without a comment, there is nothing else. So the middle of a very long family is not looked at. All other lines
-        are counted, which costs a hundredth of parsing each line, but about as much as receiving them.
-        """
-        start = self._skipped
-        if not block.startswith(start) or not block.startswith(start, block.rfind(b"\n") + 1):
-            return False
-        is_whole_family = start[-1:] not in _AFTER_NAME  # Else wanted names of the family may be in between.
-        if is_whole_family and self._has_types and b"#" not in block:
-            return True
-        return block.count(b"\n" + start) == block.count(b"\n")
+                if self._problem is not None:
+                    return
 
     def _take_line(self, line: bytes) -> None:
         """Keep a wanted sample, skip an unwanted one; a malformed line or one over a limit is a problem."""
@@ -252,7 +213,7 @@ class ExpositionParser:
             series, value = _parse_sample(line)
         name = _name_of(line) if series is None else series.name
         if name is not None and name not in self._wanted:
-            self._skip_family(name, line, is_sample=series is not None and value is not None)
+            self._skip(name, line, is_sample=series is not None and value is not None)
         elif series is None or value is None:
             self._problem = "not_metrics"
         else:
@@ -262,20 +223,18 @@ class ExpositionParser:
                 self._problem = "too_many_samples"
             self._series[series.name][series.labels] = value
 
-    def _skip_family(self, name: str, line: bytes, *, is_sample: bool) -> None:
-        """Start to skip a family, if the first line of its name is a sample."""
+    def _skip(self, name: str, line: bytes, *, is_sample: bool) -> None:
+        """Start to skip the lines of an unwanted name, if the first one is a sample."""
         is_long = len(line) > MAX_LINE
         self._long_lines += is_long
-        if name in self._foreign:
-            self._skipped = self._foreign[name]
-        elif len(self._foreign) >= MAX_FOREIGN_NAMES:
-            self._problem = "too_many_samples"
-        elif not is_long and not is_sample:
-            self._problem = "not_metrics"
-        else:
-            # With the character after it no name is the start of another.
-            self._skipped = _start_of_family(name, self._wanted) or line.lstrip(b" \t")[: len(name) + 1]
-            self._foreign[name] = self._skipped
+        # With the character after it no name is the start of another.
+        self._skipped = line.lstrip(b" \t")[: len(name) + 1]
+        if name not in self._foreign:
+            if len(self._foreign) >= MAX_FOREIGN_NAMES:
+                self._problem = "too_many_samples"
+            elif not is_long and not is_sample:
+                self._problem = "not_metrics"
+            self._foreign.add(name)
 
 
 def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
@@ -287,32 +246,11 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
         wanted: The sample names to keep (with ``_total``, ``_bucket`` …).
 
     Returns:
-        The samples; none at all if any wanted line is malformed, or the first one of any other family.
+        The samples; none at all if any wanted line is malformed, or the first one of any other name.
     """
     parser = ExpositionParser(frozenset(wanted))
     parser.feed(body)
     return parser.finish()
-
-
-@lru_cache(maxsize=1024)
-def _start_of_family(name: str, wanted: frozenset[str]) -> bytes | None:
-    """Return what the names of a family start with; `None` if a wanted name does, too."""
-    family = _SUFFIX.sub("", name) or name  # A name may be a suffix and nothing else.
-    return None if any(each.startswith(family) for each in wanted) else family.encode("ascii")
-
-
-def _count_long(block: bytes) -> int:
-    """Return how many lines are over the limit; if none is, only every 16 KiB is searched."""
-    count = start = 0
-    while len(block) - start > MAX_LINE:
-        last = block.rfind(b"\n", start, start + MAX_LINE + 1)
-        if last < 0:
-            count += 1
-            last = block.find(b"\n", start)
-            if last < 0:
-                break
-        start = last + 1
-    return count
 
 
 def _parse_sample(line: bytes) -> tuple[Series | None, float | None]:

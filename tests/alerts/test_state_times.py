@@ -11,8 +11,8 @@ import pytest
 
 from tests.alerts.replay import RULES, STEP
 from tests.state.test_shutdown import FINISHED
-from tests.state.test_sources_together import Server, line, page
 from tests.support.recordings import ROOT
+from tests.support.server_stories import Server, line, page
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.daemon.config.server_config import MetricsConfig

@@ -155,23 +155,23 @@ class TestUsersRules:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("groups: []\n", ": no rules: expected a list `groups`, as Prometheus reads it"),
-            ("- a\n", ": no rules: expected a list `groups`, as Prometheus reads it"),
-            ("groups:\n- rules: []\n", ":2: expected a group with a `name` and a list `rules`"),
-            (RULE.format("{alert: A}"), ":4: group g, rule 1: expected `alert` or `record`, and `expr`"),
+            ("groups: []\n", ": no rules as Prometheus reads them: Expected `array` of length >= 1 - at `$.groups`"),
+            ("- a\n", ": no rules as Prometheus reads them: Expected `object`, got `array`"),
             (
-                RULE.format("{alert: A, expr: up, for: 1q}"),
-                ':4: for: expected a duration such as 30s or 5m, got "1q"',
+                RULE.format("{alert: A}"),
+                ": no rules as Prometheus reads them: Object missing required field `expr` - at `$.groups[0].rules[0]`",
             ),
             ("groups:\n- [\n", ":3: not YAML: expected the node content, but found '<stream end>'"),
+            ("a: \x00", ": not YAML: unacceptable character #x0000: special characters are not allowed"),
         ],
     )
     def test_no_file_of_rules(self, tmp_path, text, message):
-        """What is no file of rules is rejected with the line."""
+        """What is no file of rules is rejected with its place."""
         file = tmp_path / "mine.yml"
         file.write_text(text)
 
-        assert messages(users_rules, "", [str(file)], SHIPPED) == [f"{file}{message}"]
+        (found,) = messages(users_rules, "", [str(file)], SHIPPED)[:1]
+        assert found == f"{file}{message}"
 
     def test_a_file_that_is_not_there(self, tmp_path):
         """A file that cannot be read is an error of the configuration."""
@@ -180,19 +180,23 @@ class TestUsersRules:
         ]
 
     @pytest.mark.needs_tool("promtool")
-    def test_what_prometheus_rejects_is_said_with_the_users_line(self):
-        """The faults that Prometheus finds name the user's file and the line of the rule, not those of a copy."""
+    def test_what_prometheus_rejects_is_said_with_the_users_file(self):
+        """The faults that Prometheus finds name the user's file, the group and the rule, not those of a copy."""
         text = RULE.format(
             "alert: A\n    expr: sum(x[5m]\n  - {alert: B, expr: up, annotations: {description: '{{ nofunc }}'}}"
         )
         with promtool() as tool:
             check_rules(tool, shipped_rules("", SHIPPED))
             found = messages(check_rules, tool, rule_set("", {"mine.yml": text}, SHIPPED))
+            late = messages(
+                check_rules, tool, rule_set("", {"m.yml": RULE.format("{alert: A, expr: up, for: 1q}")}, SHIPPED)
+            )
 
         assert len(found) == 2
-        assert found[0].startswith("mine.yml:4: A: could not parse expression: ")
-        assert found[1].startswith('mine.yml:6: B: annotation "description": ')
+        assert all(each.startswith("mine.yml: ") for each in found)
+        assert 'group "g", rule 1, "A": could not parse expression: ' in found[0]
         assert found[1].endswith('function "nofunc" not defined')
+        assert "1q" in late[0]
 
 
 class TestJudgement:

@@ -11,9 +11,7 @@ capacity     how well the capacity is predicted, by the time before an engine is
 gpu          what reading eight GPUs costs, in the child process and in the daemon
 top          what `vllm-watch top` costs with one server and with 200, and how soon it shows them
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
-old-logs     the same as once of logs of other kinds (not run unless it is named)
-servers      what 1, 10, 50 and 200 servers cost, and what those that hang do to others (not run unless it is named)
-report       `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not run unless it is named)
+report       `vllm-watch report` on logs of up to 30 million lines: speed and memory (not run unless it is named)
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 
 Each figure is compared with that of the last release in figures.json. The exit status is 1 if one is worse by more than
@@ -23,6 +21,9 @@ a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and wr
 from __future__ import annotations
 
 import argparse
+import os
+import platform
+import re
 import signal
 import statistics
 import sys
@@ -43,14 +44,12 @@ from tests.benchmarks import (
     once,
     report,
     scrape,
-    servers,
     soak,
     start,
     terminal,
 )
 from tests.benchmarks.cost_table import TABLES, filled
-from tests.benchmarks.figures import Figure, Kept, KeptBenchmark, compare, gone, keep, row
-from tests.benchmarks.machine import calibrate, machine
+from tests.benchmarks.figures import Change, Figure, Kept, KeptBenchmark, compare, kept_values, row
 
 from vllm_watch import __version__
 
@@ -66,14 +65,36 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "gpu": gpu.measure,
     "top": terminal.measure,
     "catching-up": catching_up.measure,
-    "old-logs": once.measure_kinds,
-    "servers": servers.measure,
     "report": report.measure,
     "soak": soak.measure,
 }
-LONG = frozenset({"old-logs", "servers", "report", "soak"})
+LONG = frozenset({"report", "soak"})
 CALIBRATIONS = 5
 """How often the calibration runs before and after a benchmark; its median counts."""
+
+LOOPS = 30_000
+LINE = 'INFO:     127.0.0.1:43210 - "POST /v1/completions HTTP/1.1" 200 OK'
+PATTERN = re.compile(r'INFO: +(\S+) - "([A-Z]+) (\S+) HTTP/[\d.]+" (\d{3})')
+
+
+def machine() -> str:
+    """Return the kind of this machine."""
+    found = re.search(r"(?m)^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text())
+    processor = found[1] if found else platform.machine()
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"{len(os.sched_getaffinity(0))} cores, {processor}, Python {python}"
+
+
+def calibrate() -> float:
+    """Return the processor time of a fixed piece of work, in seconds: a pattern, a split and a count for each line."""
+    start = time.process_time()
+    counts: dict[tuple[str, str], int] = {}
+    for number in range(LOOPS):
+        found = PATTERN.match(LINE)
+        assert found
+        key = (found[3], str(number % 100))
+        counts[key] = counts.get(key, 0) + len(LINE.split())
+    return time.process_time() - start
 
 
 @contextmanager
@@ -96,21 +117,43 @@ def main(arguments: list[str]) -> int:
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    here = machine()
     last = msgspec.json.decode(KEPT.read_bytes(), type=Kept) if KEPT.exists() else None
-    if options.keep and options.names and (last is None or (last.version, last.machine) != (__version__, machine())):
+    if options.keep and options.names and (last is None or (last.version, last.machine) != (__version__, here)):
         parser.error(f"{KEPT.name} is not of this version and kind of machine: keep a whole run, and name none")
     kept = None if options.keep else last
-    _introduce(kept)
-    measured, worse = {}, []
+    _introduce(here, kept)
+    measured: dict[str, KeptBenchmark] = {}
+    said: dict[str, list[str]] = {"gone": [], "worse": []}
     for name in options.names or [name for name in BENCHMARKS if name not in LONG]:
-        measured[name], found = _run(name, kept.benchmarks.get(name) if kept else None)
-        worse += found
+        measured[name], changes = _run(name, kept.benchmarks.get(name) if kept else None)
+        for figure, change in changes:
+            if change is not None and change.kind in said:
+                said[change.kind].append(f"{name}: {' '.join(row(figure, change).split())}")
     if options.keep:
         others = last.benchmarks if last and options.names else {}
-        _keep(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
+        _keep(Kept(__version__, time.strftime("%Y-%m-%d"), here, {**others, **measured}))
     if kept:
-        _conclude(worse, list(gone({name: figures for name, (_, figures) in measured.items()}, kept)), kept)
-    return 1 if worse else 0
+        _conclude(said, kept)
+    return 1 if said["worse"] else 0
+
+
+def _introduce(here: str, kept: Kept | None) -> None:
+    print(here)
+    if kept is not None:
+        print(f"Compared with {kept.version} of {kept.date}: {kept.machine}")
+        if here != kept.machine:
+            print("That was another kind of machine: processor time is compared by what a fixed piece of work takes.")
+
+
+def _conclude(said: dict[str, list[str]], kept: Kept) -> None:
+    """Print what was not measured, and what is worse than it was."""
+    for text in said["gone"]:
+        print(f"not measured: {text}")
+    for text in said["worse"]:
+        print(f"worse than {kept.version}: {text}")
+    if not said["worse"]:
+        print(f"nothing is more than a fifth worse than {kept.version}")
 
 
 def _keep(figures: Kept) -> None:
@@ -121,45 +164,21 @@ def _keep(figures: Kept) -> None:
         document.write_text(filled(text, heading, rows, figures), encoding="utf-8")
 
 
-def _introduce(kept: Kept | None) -> None:
-    here = machine()
-    print(f"{here}")
-    if kept is None:
-        return
-    print(f"Compared with {kept.version} of {kept.date}: {kept.machine}")
-    if here != kept.machine:
-        print("That was another kind of machine: processor time is compared by what a fixed piece of work takes here.")
-
-
-def _run(name: str, before: KeptBenchmark | None) -> tuple[tuple[float, list[Figure]], list[str]]:
-    """Run a benchmark and print its table; return the calibration with its figures, and what is worse."""
+def _run(name: str, before: KeptBenchmark | None) -> tuple[KeptBenchmark, list[tuple[Figure, Change | None]]]:
+    """Run a benchmark and print its table; return what to keep of it, and how each figure compares."""
     print(f"== {name}", flush=True)
     began = time.monotonic()
     loops = [calibrate() for _ in range(CALIBRATIONS)]
     figures = list(BENCHMARKS[name]())
     calibration = statistics.median([*loops, *(calibrate() for _ in range(CALIBRATIONS))])
     slower = calibration / before.calibration if before else 1.0
-    worse = []
-    for figure in figures:
-        change = compare(figure, before.figures.get(figure.name), slower) if before else None
-        text = row(figure, change)
-        print(text, flush=True)
-        if change and change.kind == "worse":
-            worse.append(f"{name}: {text}")
+    changes = [(each, compare(each, before.figures.get(each.name), slower) if before else None) for each in figures]
+    for figure, change in changes:
+        print(row(figure, change), flush=True)
     if before:
         print(f"   a fixed piece of work took {slower:.2f} times as long as then", end="; ")
     print(f"   {time.monotonic() - began:.0f} s")
-    return (calibration, figures), worse
-
-
-def _conclude(worse: list[str], missing: list[str], kept: Kept) -> None:
-    """Print what is worse than it was, and what was not measured."""
-    for text in missing:
-        print(f"not measured: {text}")
-    for text in worse:
-        print(f"worse than {kept.version}: {' '.join(text.split())}")
-    if not worse:
-        print(f"nothing is more than a fifth worse than {kept.version}")
+    return KeptBenchmark(round(calibration, 4), kept_values(figures)), changes
 
 
 if __name__ == "__main__":

@@ -48,18 +48,7 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?![\d,.]*(?: lines| 行))")
 
 
 def filled(text: str, heading: str, rows: Sequence[Row], kept: Kept) -> str:
-    """
-    Return a document with the kept figures in its table.
-
-    Args:
-        text: The document.
-        heading: Of the section with the table.
-        rows: What is in the table.
-        kept: The figures.
-
-    Raises:
-        ValueError: The table has other rows or numbers than it should have.
-    """
+    """Return a document with the kept figures in a section's table; `ValueError` if it has other rows or numbers."""
     start = text.index(f"\n## {heading}\n")
     end = text.index("\n## ", start + 1)
     lines = text[start:end].split("\n")
@@ -67,7 +56,7 @@ def filled(text: str, heading: str, rows: Sequence[Row], kept: Kept) -> str:
     for number, cells in zip(numbers, rows, strict=True):
         before, *shown, after = lines[number].rsplit("|", 3)
         pairs = zip(shown, cells, strict=True)
-        new = [_filled_cell(cell, [kept.benchmarks[a].figures[b].value for a, b in names]) for cell, names in pairs]
+        new = [_filled_cell(cell, [kept.benchmarks[a].figures[b] for a, b in names]) for cell, names in pairs]
         lines[number] = "|".join([before, *new, after])
     return text[:start] + "\n".join(lines) + text[end:]
 

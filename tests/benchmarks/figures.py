@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Figures of one run, and how they compare with those that are kept from the last release.
-
-Pure: what is measured and what is kept go in, changes come out.
-"""
+"""Figures of one run, and how they compare with those that are kept from the last release. Pure."""
 
 from __future__ import annotations
 
-import math
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -23,13 +17,12 @@ Better = Literal["lower", "higher"]
 
 class Figure(NamedTuple):
     """
-    One figure of a benchmark.
+    One figure of a benchmark, in which no other has its name.
 
     Attributes:
-        name: What was measured; within a benchmark no other figure has it.
         value: `None` if it could not be measured.
         unit: Of the value, such as ``s`` or ``% of a core``; ``x`` of a ratio.
-        better: Whether lower or higher is better; `None` for what is told and not compared.
+        better: `None` for what is told and not compared.
         goal: What it has to reach, if anything.
         is_processor: Whether it is processor time, which another machine takes more or less of.
         noise: A difference that says nothing, in the unit of the value.
@@ -53,134 +46,52 @@ class Figure(NamedTuple):
         return self.value < self.goal if self.better == "higher" else self.value > self.goal
 
 
-class KeptFigure(msgspec.Struct, frozen=True):
-    """A figure as it was."""
-
-    value: float
-    unit: str
-    better: Better | None
-
-
 class KeptBenchmark(msgspec.Struct, frozen=True):
-    """The figures of a benchmark as they were, and the seconds that the calibration took beside it."""
+    """The values of a benchmark's figures, and the seconds that the calibration took beside it."""
 
     calibration: float
-    figures: dict[str, KeptFigure]
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """What kind of machine figures are from."""
-
-    cores: int
-    processor: str
-    python: str
-
-    def __str__(self) -> str:
-        """Return it for a sentence."""
-        return f"{self.cores} cores, {self.processor}, Python {self.python}"
+    figures: dict[str, float]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is kept of a release: its version, the day, the machine, and each benchmark by its name."""
+    """What is kept of a release: its version, the day, the kind of machine, and each benchmark by its name."""
 
     version: str
     date: str
-    machine: Machine
+    machine: str
     benchmarks: dict[str, KeptBenchmark]
 
 
 class Change(NamedTuple):
-    """
-    How a figure compares with what it was.
-
-    Attributes:
-        kind: ``same`` also if it is a little better or worse; ``gone``: it was measured then, and is not now.
-        factor: How many times as much as what is expected after the last release; `None` if there is no such number.
-    """
+    """How a figure compares with what it was; `factor` of what was expected, unless that is 0."""
 
     kind: Literal["new", "same", "better", "worse", "gone"]
     factor: float | None = None
 
 
-def compare(figure: Figure, before: KeptFigure | None, slower: float) -> Change | None:
+def compare(figure: Figure, before: float | None, slower: float) -> Change | None:
     """
-    Compare a figure with what it was.
+    Compare a figure with what it was, on a machine of which `slower` says how many times as long the same work takes.
 
-    Args:
-        figure: As it is now.
-        before: As it was; `None` if it was not measured.
-        slower: How many times as long as the machine of that time this one takes for the same work.
-
-    Returns:
-        `None` for a figure that is not compared, or was measured neither then nor now.
+    `None` for a figure that is not compared, or was measured neither then nor now.
     """
     if figure.better is None or (before is None and figure.value is None):
         return None
-    if before is None or before.unit != figure.unit or before.better != figure.better:
+    if before is None:
         return Change("new")
     if figure.value is None:
         return Change("gone")
-    expected = before.value * slower if figure.is_processor else before.value
-    factor = _factor(figure.value, expected)
-    if abs(figure.value - expected) <= figure.noise:
+    expected = before * slower if figure.is_processor else before
+    factor = figure.value / expected if expected else None
+    low, high = sorted((figure.value, expected))
+    if high - low <= figure.noise or high <= LIMIT * low:
         return Change("same", factor)
-    worse = _factor(figure.value, expected) if figure.better == "lower" else _factor(expected, figure.value)
-    if worse is None or worse > LIMIT:  # From nothing to something, the wrong way.
-        return Change("worse", factor)
-    return Change("better" if worse < 1 / LIMIT else "same", factor)
+    return Change("worse" if (figure.value > expected) == (figure.better == "lower") else "better", factor)
 
 
-def _factor(value: float, of: float) -> float | None:
-    """Return how many times as much as `of` a value is; `None` for something of nothing."""
-    if of == 0:
-        return 1.0 if value == 0 else None
-    return value / of
-
-
-def gone(figures: Mapping[str, list[Figure]], kept: Kept) -> Iterator[str]:
-    """Yield what is kept and was not measured, of the benchmarks that were run."""
-    for benchmark, now in figures.items():
-        values = {figure.name: figure.value for figure in now}
-        before = kept.benchmarks.get(benchmark)
-        for name, figure in before.figures.items() if before else ():
-            if figure.better is not None and values.get(name) is None:
-                yield f"{benchmark}: {name}"
-
-
-def keep(
-    version: str,
-    date: str,
-    machine: Machine,
-    measured: Mapping[str, tuple[float, list[Figure]]],
-    others: Mapping[str, KeptBenchmark],
-) -> Kept:
-    """
-    Return what to keep.
-
-    Args:
-        version: The release's.
-        date: The day of the run.
-        machine: Where it was.
-        measured: Of each benchmark the calibration and the figures; those without a value are left out.
-        others: What stays of benchmarks that were not run.
-    """
-    new = {
-        name: KeptBenchmark(
-            round(calibration, 4),
-            {
-                figure.name: KeptFigure(_rounded(figure.value), figure.unit, figure.better)
-                for figure in figures
-                if figure.value is not None
-            },
-        )
-        for name, (calibration, figures) in measured.items()
-    }
-    return Kept(version, date, machine, {**others, **new})
-
-
-def _rounded(value: float) -> float:
-    """Return a value with four digits: more is noise."""
-    return round(value, 3 - math.floor(math.log10(abs(value)))) if value else 0.0
+def kept_values(figures: Iterable[Figure]) -> dict[str, float]:
+    """Return the values that there are, with four digits: more is noise."""
+    return {figure.name: float(f"{figure.value:.4g}") for figure in figures if figure.value is not None}
 
 
 def row(figure: Figure, change: Change | None) -> str:

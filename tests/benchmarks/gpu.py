@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.process import processor_seconds, resident_mebibytes
+from tests.benchmarks.programs import processor_seconds, resident_mebibytes
 from tests.support.fake_nvml import FakeNvml, two_servers
 
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.programs import PROMETHEUS, Server, Writer, daemon, has_mtail, mtail
+from tests.benchmarks.programs import Server, daemon, has_mtail, mtail, passing, writer
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.recording import MetricsRead
@@ -64,13 +64,13 @@ def _measure(folder: Path, rates: tuple[int, ...], stack: ExitStack) -> Iterator
             theirs[rate] = stack.enter_context(mtail(log, PROGRAM))
             theirs[rate].until_ready("/metrics")
         if rate:
-            stack.enter_context(Writer([log], rate))
+            stack.enter_context(writer([log], rate))
     servers = [*ours.values(), *theirs.values()]
-    _scrape(servers, WARM_UP)
+    passing(servers, WARM_UP, OWN_SCRAPE)
     read = {rate: server.lines_read() for rate, server in ours.items()}
     before = {server: server.processor_seconds for server in servers}
     start = time.monotonic()
-    _scrape(servers, SECONDS)
+    passing(servers, SECONDS, OWN_SCRAPE)
     elapsed = time.monotonic() - start
     share = {server: (server.processor_seconds - before[server]) / elapsed * 100 for server in servers}
     for rate, server in ours.items():
@@ -89,12 +89,3 @@ def _report(rate: int, own: float, other: float | None) -> Iterator[Figure]:
         yield Figure(f"{name}: mtail", None, "% of a core", note="mtail is not installed")
     else:
         yield Figure(f"{name}: mtail", other, "% of a core", note=f"{own / other:.1f} times as much is ours")
-
-
-def _scrape(servers: list[Server], seconds: float) -> None:
-    """Let time pass, and read the page of each server every few seconds in it."""
-    start = time.monotonic()
-    while (left := start + seconds - time.monotonic()) > 0:
-        for server in servers:
-            server.get(headers=PROMETHEUS)
-        time.sleep(max(min(OWN_SCRAPE, left), 0))

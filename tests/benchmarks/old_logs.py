@@ -20,12 +20,6 @@ _TIME = re.compile(rb"(?<= )\d\d-\d\d \d\d:\d\d:\d\d(?= \[)")
 _FORM = "%m-%d %H:%M:%S"
 _YEAR = "2026"
 _INFERENCE = re.compile(rb'(?m)^INFO:     \S+ - "POST /v1/completions ')
-_REQUEST = (
-    b"(APIServer pid=20778) INFO 11-21 02:18:38 [request_logger.py:65] Received request cmpl-%016x: params: "
-    b"SamplingParams(n=1, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, temperature=0.0, "
-    b"top_p=1.0, top_k=0, min_p=0.0, seed=None, stop=[], stop_token_ids=[], bad_words=[], max_tokens=20, "
-    b"min_tokens=0, logprobs=None, prompt_logprobs=None, skip_special_tokens=True), lora_request: None.\n"
-)
 _BUSY_FACTOR = 50
 
 
@@ -34,17 +28,12 @@ def write_day(path: Path) -> int:
     return _write(path, lambda service: service)
 
 
-def write_busy_day(path: Path) -> int:
+def write_busy_day(path: Path, lines: int = LINES) -> int:
     """Write the same of a busy server: fifty times as many requests, 95 lines a second, nearly all access lines."""
-    return _write(path, _busy)
+    return _write(path, _busy, lines)
 
 
-def write_logged_requests(path: Path) -> int:
-    """Write the same of a server that logs each request (``--enable-log-requests``)."""
-    return _write(path, _with_requests)
-
-
-def _write(path: Path, change: Callable[[bytes], bytes]) -> int:
+def _write(path: Path, change: Callable[[bytes], bytes], least: int = LINES) -> int:
     recorded = log_of("day")
     ready, crash = recorded.index(_READY), recorded.index(_CRASH)
     service = change(recorded[ready:crash])
@@ -57,7 +46,7 @@ def _write(path: Path, change: Callable[[bytes], bytes]) -> int:
         for block in _again(service, period):
             file.write(block)
             lines += block.count(b"\n")
-            if lines >= LINES:
+            if lines >= least:
                 break
             shift += period
         file.write(_later(recorded[crash:], shift))
@@ -80,8 +69,3 @@ def _moment(printed: bytes) -> dt.datetime:
 def _busy(service: bytes) -> bytes:
     lines = service.splitlines(keepends=True)
     return b"".join(line * (_BUSY_FACTOR if _INFERENCE.match(line) else 1) for line in lines)
-
-
-def _with_requests(service: bytes) -> bytes:
-    numbers = itertools.count()
-    return _INFERENCE.sub(lambda found: _REQUEST % next(numbers) + found[0], service)

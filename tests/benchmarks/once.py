@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.old_logs import write_busy_day, write_day, write_logged_requests
+from tests.benchmarks.old_logs import write_busy_day, write_day
 from tests.benchmarks.programs import MTAIL_PROGRAMS, VLLM_WATCH, Took, has_mtail, run_to_end
 
 
 RUNS = 3
 BUSY = "busy server"
-KINDS = {"with a record of each request": write_logged_requests}
 MTAIL_ONCE = ["mtail", "--one_shot", "--logtostderr"]
 PROGRAMS = {"lean": ("lean.mtail", 3.0), "rich": ("vllm.mtail", 7.5)}
 """mtail's programs, and how many times as fast we have to be: one for what the current release writes, one for all."""
@@ -32,18 +31,7 @@ PROGRAMS = {"lean": ("lean.mtail", 3.0), "rich": ("vllm.mtail", 7.5)}
 def measure() -> Iterator[Figure]:
     """Yield what the recorded day and a busy server cost: medians, and ratios to mtail; without it only our own."""
     yield from _measure(write_day)
-    yield from _measure_kind(BUSY, write_busy_day)
-
-
-def measure_kinds() -> Iterator[Figure]:
-    """Yield the same of other kinds of log."""
-    for kind, write in KINDS.items():
-        yield from _measure_kind(kind, write)
-
-
-def _measure_kind(kind: str, write: Callable[[Path], int]) -> Iterator[Figure]:
-    for figure in _measure(write):
-        yield figure._replace(name=f"{kind}: {figure.name}")
+    yield from (figure._replace(name=f"{BUSY}: {figure.name}") for figure in _measure(write_busy_day))
 
 
 def _measure(write: Callable[[Path], int]) -> Iterator[Figure]:

@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tests.benchmarks.process import processor_seconds, resident_mebibytes
 from tests.support.http_servers import free_port
 
 
 VLLM_WATCH = [sys.executable, "-m", "vllm_watch"]
+_CPUCLOCK_SCHED = 2
 MTAIL_PROGRAMS = Path(__file__).parent
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
@@ -171,23 +172,49 @@ def mtail(log: Path, program: str) -> Server:
     )  # fmt: skip
 
 
-class Writer:
-    """Writes lines to logs in turn, each as one write, in a process of its own until the end of the ``with`` block."""
+@contextmanager
+def writer(logs: Sequence[Path], lines_per_second: float) -> Iterator[None]:
+    """Write lines to logs in turn, each as one write, in a process; `ChildProcessError` if that could not keep up."""
+    command = [sys.executable, "-m", "tests.benchmarks.writer", str(lines_per_second), *map(str, logs)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield
+        finally:
+            is_running = process.poll() is None
+            process.kill()
+    if not is_running:
+        raise ChildProcessError(f"the writer ended with {process.returncode}")
 
-    def __init__(self, logs: Sequence[Path], lines_per_second: float) -> None:
-        command = [sys.executable, "-m", "tests.benchmarks.writer", str(lines_per_second), *map(str, logs)]
-        self._process = subprocess.Popen(command)
 
-    def __enter__(self):
-        """Return it."""
-        return self
+def passing(servers: Sequence[Server], seconds: float, interval: float) -> None:
+    """Let time pass, and read the page of each server at intervals in it."""
+    start = time.monotonic()
+    while (left := start + seconds - time.monotonic()) > 0:
+        for server in servers:
+            server.get(headers=PROMETHEUS)
+        time.sleep(max(min(interval, left), 0))
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        """End the process; raise `ChildProcessError` if it could not keep up."""
-        is_running = self._process.poll() is None
-        self._process.kill()
-        self._process.wait()
-        if not is_running:
-            raise ChildProcessError("the writer could not keep up, or failed")
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time used so far, in seconds; not in ticks of 10 ms, as /proc has it."""
+    return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)  # As clock_getcpuclockid(3), which Python does not have.
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the resident memory, in MiB."""
+    return int(_status(pid, "VmRSS").split()[0]) / 1024
+
+
+def threads(pid: int) -> int:
+    """Return the number of threads."""
+    return int(_status(pid, "Threads"))
+
+
+def descriptors(pid: int) -> int:
+    """Return the number of open file descriptors."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _status(pid: int, name: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith(name + ":"))

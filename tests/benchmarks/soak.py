@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.process import descriptors, threads
-from tests.benchmarks.programs import Server, daemon
+from tests.benchmarks.programs import Server, daemon, descriptors, threads
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording
 

@@ -24,8 +24,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.process import processor_seconds, resident_mebibytes
-from tests.benchmarks.programs import VLLM_WATCH
+from tests.benchmarks.programs import VLLM_WATCH, processor_seconds, resident_mebibytes
 from tests.support.http_servers import HandlerServer
 from tests.terminal.documents import MOMENTS, fleet
 

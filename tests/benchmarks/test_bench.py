@@ -14,7 +14,6 @@ import pytest
 
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks.figures import Figure, Kept
-from tests.benchmarks.machine import calibrate, machine
 from tests.support.waiting import until
 
 
@@ -69,10 +68,9 @@ def test_what_is_not_measured_is_named(run):
 def test_another_machine_is_said(run):
     """The first lines say when the kept figures are from another kind of machine."""
     run("--keep")
-    kept = msgspec.json.decode(bench.KEPT.read_bytes(), type=Kept)
     assert "another kind" not in run()[1]
-    other = msgspec.structs.replace(kept, machine=msgspec.structs.replace(machine(), cores=64))
-    bench.KEPT.write_bytes(msgspec.json.encode(other))
+    kept = msgspec.json.decode(bench.KEPT.read_bytes(), type=Kept)
+    bench.KEPT.write_bytes(msgspec.json.encode(msgspec.structs.replace(kept, machine="64 cores")))
 
     assert "That was another kind of machine" in run()[1]
 
@@ -88,8 +86,8 @@ def test_one_benchmark_is_kept_alone_only_beside_others_of_the_same_run(run, cap
     run("--keep", "once", ratio=9.0, start=7.0)
     kept = msgspec.json.decode(bench.KEPT.read_bytes(), type=Kept).benchmarks
 
-    assert 9.0 == kept["once"].figures["against mtail"].value
-    assert 1.0 == kept["start"].figures["--version"].value
+    assert 9.0 == kept["once"].figures["against mtail"]
+    assert 1.0 == kept["start"].figures["--version"]
 
 
 def test_a_benchmark_that_is_not_there(run, capsys):
@@ -99,12 +97,6 @@ def test_a_benchmark_that_is_not_there(run, capsys):
 
     assert 2 == left.value.code
     assert "there are start, once, soak" in capsys.readouterr().err
-
-
-def test_the_fixed_piece_of_work_takes_time():
-    """The calibration is processor time of real work, and the machine has cores."""
-    assert calibrate() > 0
-    assert machine().cores > 0
 
 
 @pytest.mark.parametrize("measure", ["with Server(['sleep', '600']): time.sleep(600)", "run_to_end(['sleep', '600'])"])

@@ -12,11 +12,11 @@ import subprocess
 import pytest
 
 from tests.alerts.incidents import INCIDENTS
-from tests.state.test_sources_together import line
 from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.monitoring import filled_prometheus
 from tests.support.recording_files import as_file, header
 from tests.support.recordings import RECORDINGS, log_file, log_of, recording
+from tests.support.server_stories import line
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.replay.recording import MetricsRead, Recording

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
+from tests.support.load_tests import LOAD, OPEN, changed, latency, row, run, side
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
@@ -23,11 +23,6 @@ from vllm_watch.analysis.loadtest.load_test import (
     ServerUse,
     Steady,
 )
-
-
-def changed(found, **changes):
-    """Return a side whose runs are changed."""
-    return Side(name=found.name, runs=tuple(replace(each, **changes) for each in found.runs))
 
 
 REFUSED = {
@@ -363,7 +358,8 @@ class TestTraps:
     def test_cost_at_a_fixed_rate_repeats_the_rate_too(self):
         """At one price the cost of a token is the throughput the other way round; energy is compared all the same."""
         load = replace(OPEN, request_rate=20.0)
-        found = compare_pair(*(with_energy(priced_side(side(name, load=load), 2.4), 1.5) for name in "ab"))
+        sides = (with_energy(side(name, load=load), 1.5) for name in "ab")
+        found = compare_pair(*(replace(each, runs=tuple(priced(run, 2.4) for run in each.runs)) for each in sides))
 
         assert row(found, "cost_per_million_output_tokens").verdict == "not_compared"
         assert row(found, "joules_per_output_token").percent is not None
@@ -408,12 +404,10 @@ class TestTraps:
         """Alike on both sides it is a warning; if it explains most of the difference, TTFT is not compared."""
 
         def slow(name, client, server):
-            found = side(name, ttft_ms=latency(client))
-            seen = tuple(
-                replace(each, views=(each.result, replace(each.result, view="server", ttft_ms=latency(server))))
-                for each in found.runs
+            return changed(
+                side(name, ttft_ms=latency(client)),
+                views=lambda run, _: (run.result, replace(run.result, view="server", ttft_ms=latency(server))),
             )
-            return Side(name=name, runs=seen)
 
         alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
         other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
@@ -428,10 +422,7 @@ class TestTraps:
     def test_goodput_by_other_limits(self):
         """Goodput within other limits is another metric."""
         strict = Goodput(objective=Objective(name="given", limits={"ttft_ms": 100.0}), request_goodput=3.0)
-        theirs = side("b")
-        other = Side(
-            name="b", runs=tuple(replace(each, result=replace(each.result, goodput=strict)) for each in theirs.runs)
-        )
+        other = changed(side("b"), result=lambda run, _: replace(run.result, goodput=strict))
         found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
 
         assert (found.verdict, found.note) == ("not_compared", "The objectives of the sides differ.")
@@ -460,53 +451,33 @@ def test_runs_that_vary_too_much():
     )
 
 
-class TestBothSides:
-    """What is true of both sides is one sentence."""
+def test_what_is_true_of_both_sides_is_one_sentence():
+    """One sentence names both sides where only the names differ; where values differ, too, each side has its own."""
+    unknown = compare_pair(side("a", config={}), side("b", config={})).warnings
+    short = compare_pair(side("a", duration_s=30.0), side("b", duration_s=20.0)).warnings
 
-    def test_only_the_names_differ(self):
-        """One sentence names both sides."""
-        found = compare_pair(side("a", config={}), side("b", config={}))
-        said = [each for each in found.warnings if "configuration" in each]
-
-        assert said == ["The configuration of a and b is not known: add its log or recording to see what differs."]
-
-    def test_values_differ_too(self):
-        """Each side has its value, and the reason is said once."""
-        found = compare_pair(side("a", duration_s=30.0), side("b", duration_s=20.0))
-        said = [each for each in found.warnings if "last only" in each]
-
-        assert said == [f"The runs of a last only 30 s, and the runs of b last only 20 s: {PARTS}"]
-
-    def test_what_prevents_and_what_does_not_stay_apart(self):
-        """A side with some errors and one with too many are two findings: one of them is a reason."""
-        found = compare_pair(side("a", successful=1950, failed=50), side("b", successful=1000, failed=1000))
-
-        assert [each for each in found.reasons if "requests of b" in each]
-        assert [each for each in found.warnings if "requests of a" in each]
-
-
-def priced_side(side, price):
-    """Return a side whose server has a price."""
-    return replace(side, runs=tuple(priced(run, price) for run in side.runs))
-
-
-def with_energy(side, joules):
-    """Return a side whose steady windows have their energy, a little different in each run."""
-    return replace(
-        side,
-        runs=tuple(
-            replace(
-                run,
-                steady=Steady(
-                    start=0.0,
-                    end=90.0,
-                    method="by hand",
-                    result=Result(view="server", joules_per_output_token=joules * (1 + number / 100), mean_watts=600.0),
-                ),
-            )
-            for number, run in enumerate(side.runs)
-        ),
+    assert unknown == ("The configuration of a and b is not known: add its log or recording to see what differs.",)
+    assert short == tuple(
+        f"The runs of {name} last only {lasted} s: {PARTS}" for name, lasted in (("a", 30), ("b", 20))
     )
+
+
+def test_what_prevents_and_what_does_not_stay_apart():
+    """A side with some errors and one with too many are two findings: one of them is a reason."""
+    found = compare_pair(side("a", successful=1950, failed=50), side("b", successful=1000, failed=1000))
+
+    assert [each for each in found.reasons if "requests of b" in each]
+    assert [each for each in found.warnings if "requests of a" in each]
+
+
+def with_energy(found, joules):
+    """Return a side whose steady windows have their energy, a little different in each run."""
+
+    def steady(_run, at):
+        energy = Result(view="server", joules_per_output_token=joules * (1 + at / 100), mean_watts=600.0)
+        return Steady(start=0.0, end=90.0, method="by hand", result=energy)
+
+    return changed(found, steady=steady)
 
 
 def test_energy_is_compared_in_whichever_view():

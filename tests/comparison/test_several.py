@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, latency, row, run, runs, side, single
+from tests.support.load_tests import LOAD, OPEN, changed, latency, row, run, runs, side, single
 
 from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
@@ -15,20 +15,10 @@ from vllm_watch.analysis.loadtest.load_test import ServerUse
 from vllm_watch.daemon.support.errors import UsageError
 
 
-def with_memory(found, weights, cache=20.0, used=0.5, **config):
+def with_memory(found, weights, cache=20.0, used=0.5):
     """Return a side whose log tells its memory."""
-    return Side(
-        name=found.name,
-        runs=tuple(
-            replace(
-                each,
-                hardware={"model_memory_gib": f"{weights}", "kv_cache_memory_gib": f"{cache}"},
-                use=ServerUse(max_kv_cache_usage_ratio=used),
-                config={**each.config, **config},
-            )
-            for each in found.runs
-        ),
-    )
+    hardware = {"model_memory_gib": f"{weights}", "kv_cache_memory_gib": f"{cache}"}
+    return changed(found, hardware=hardware, use=ServerUse(max_kv_cache_usage_ratio=used))
 
 
 def decisions(*sides):
@@ -103,18 +93,13 @@ def test_single_runs_win_within_one_run():
 
 def test_users_within_the_objective():
     """Goodput decides; without an objective it is not known, and what to give is said."""
-    sides = [side(name, goodput=value, load=OPEN) for name, value in (("a", 1.0), ("b", 2.0), ("c", 1.5))]
-    sides = [
-        Side(
-            name=each.name,
-            runs=tuple(
-                replace(run, result=replace(run.result, goodput=replace(run.result.goodput, request_goodput=
-                        run.result.goodput.request_goodput * (1 + at / 100))))
-                for at, run in enumerate(each.runs)
-            ),
-        )
-        for each in sides
-    ]  # fmt: skip
+
+    def varied(run, at):
+        goodput = replace(run.result.goodput, request_goodput=run.result.goodput.request_goodput * (1 + at / 100))
+        return replace(run.result, goodput=goodput)
+
+    goodputs = {"a": 1.0, "b": 2.0, "c": 1.5}
+    sides = [changed(side(name, goodput=value, load=OPEN), result=varied) for name, value in goodputs.items()]
 
     assert decisions(*sides)["most users within the objective"].winner == "b"
     assert decisions(side("a"), side("b"), side("c"))["most users within the objective"].note == (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, called_different, latency, row, run, runs, side, single
+from tests.support.load_tests import LOAD, OPEN, called_different, changed, latency, row, run, runs, side, single
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, METRICS, Side, family_weights
@@ -201,8 +201,7 @@ class TestOneRunASide:
 
         def found(phases=(), **use):
             sides = [single("a", use=ServerUse(**use)), single("b", speed=2.0, use=ServerUse(**use))]
-            phased = [Side(name=each.name, runs=(replace(each.runs[0], phases=phases),)) for each in sides]
-            return row(compare_pair(*phased), "ttft_ms.p50")
+            return row(compare_pair(*(changed(each, phases=phases) for each in sides)), "ttft_ms.p50")
 
         assert found((quiet,)).verdict == found(running=16.0, waiting=0.1).verdict == "better"
         note = "Near saturation one run of each side tells nothing of TTFT. Give several runs of each."
@@ -256,25 +255,15 @@ class TestBuckets:
     @staticmethod
     def compared(ours, theirs):
         """Return the row of P50 of sides with these bounds."""
-        sides = []
-        for name, (low, high), speed in (("a", ours, 1.0), ("b", theirs, 0.5)):
-            found = runs(name, 5, speed)
-            sides.append(
-                Side(
-                    name=name,
-                    runs=tuple(
-                        replace(
-                            each,
-                            result=replace(
-                                each.result,
-                                ttft_ms=replace(each.result.ttft_ms, bounds={"p50": Bounds(low=low, high=high)}),
-                            ),
-                        )
-                        for each in found
-                    ),
-                )
+
+        def bounded(found, bounds):
+            p50 = {"p50": Bounds(low=bounds[0], high=bounds[1])}
+            return changed(
+                found, result=lambda run, _: replace(run.result, ttft_ms=replace(run.result.ttft_ms, bounds=p50))
             )
-        return row(compare_pair(*sides), "ttft_ms.p50")
+
+        sides = Side(name="a", runs=runs("a", 5, 1.0)), Side(name="b", runs=runs("b", 5, 0.5))
+        return row(compare_pair(bounded(sides[0], ours), bounded(sides[1], theirs)), "ttft_ms.p50")
 
     def test_overlapping_bounds_show_nothing(self):
         """Buckets of 50 to 150 ms on both sides hide a factor of two."""
@@ -319,9 +308,8 @@ def test_several_runs_need_no_steady_window():
 
 def test_servers_are_compared_if_clients_are_not_known():
     """If one side was seen by the server only, both are seen through the server's view, and the method says so."""
-    ours = tuple(replace(each, views=(each.result, replace(each.result, view="server"))) for each in runs("a", 3))
-    theirs = tuple(replace(each, result=replace(each.result, view="server")) for each in runs("b", 3, seed=4))
-    found = compare_pair(Side(name="a", runs=ours), Side(name="b", runs=theirs))
+    ours = changed(side("a", 3), views=lambda run, _: (run.result, replace(run.result, view="server")))
+    found = compare_pair(ours, side("b", 3, view="server"))
 
     assert found.comparable
     assert "The server's view: a percentile is only known to be in a bucket" in found.method

@@ -15,7 +15,6 @@ from vllm_watch.analysis.loadtest import history_builder
 from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
 from vllm_watch.analysis.loadtest.report_sources import find_logs
 from vllm_watch.analysis.loadtest.runs import server_runs
-from vllm_watch.analysis.loadtest.server_history import Point
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.support.errors import FileError
 
@@ -130,7 +129,7 @@ def test_a_compressed_part_that_is_cut_off_is_said(tmp_path):
 
 
 def test_a_long_log_takes_no_more_points(written, monkeypatch):
-    """Above the limit two points become one; counters stay, and the history says how coarse it is."""
+    """Above the limit every second point is dropped; counters stay, and the history says how coarse it is."""
     path = written("sustained")
     whole = read(path)
     monkeypatch.setattr(history_builder, "MAX_POINTS", 12)
@@ -138,21 +137,7 @@ def test_a_long_log_takes_no_more_points(written, monkeypatch):
 
     assert len(coarse.points) <= 12 < len(whole.points)
     assert coarse.points[-1].counters == whole.points[-1].counters
-    assert {point.state for point in coarse.points} == {point.state for point in whole.points}
     assert "The history is long" in coarse.warnings[-1]
-
-
-def test_a_server_that_rests_at_every_other_line_is_bounded_too():
-    """States that change from point to point do not keep a history from being thinned."""
-    points = [
-        Point(float(at), "serving" if at % 2 else "idle", {"requests_running": float(at % 2)}, {"n": float(at)}, {})
-        for at in range(1000)
-    ]
-    thinned = history_builder.merged(points)
-
-    assert len(thinned) == 500
-    assert {point.state for point in thinned} == {"serving"}
-    assert thinned[-1].counters == {"n": 999.0}
 
 
 def test_a_log_without_statistics_counts_nothing(written):

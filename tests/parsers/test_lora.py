@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import re
-import sys
-import tracemalloc
 
 import pytest
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.utils import floatToGoString
-from tests.support.pages import label_sets, page, started
+from tests.support.pages import page, started
 
-from vllm_watch_parsers import lora as lora_module
-from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES, MAX_LORA_LINE, MAX_TIME, LoraRequests, LoraScan
+from vllm_watch_parsers.exposition import MAX_LINE, ExpositionParser
+from vllm_watch_parsers.front_ends import WANTED
+from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_TIME, LoraRequests
 from vllm_watch_parsers.metric_names import LORA_ACTIVE, LORA_MOST, lora_unknown
 from vllm_watch_parsers.scrape import read_metrics
 
@@ -32,10 +31,12 @@ def lora(running, at="1795270706.8451734", most="2", waiting=None):
 
 def scanned(*lines, size=10**9):
     """Return what is found in lines that come in pieces of a size."""
-    scan, body = LoraScan(), "".join(lines).encode()
+    parser, body = ExpositionParser(WANTED), "".join(lines).encode()
     for at in range(0, len(body), size):
-        scan.feed(body[at : at + size])
-    return scan.finish()
+        parser.feed(body[at : at + size])
+    found = parser.finish()
+    assert found.problem is None
+    return found.lora
 
 
 def numbers(body):
@@ -51,7 +52,7 @@ LINES = st.one_of(
         lambda drawn: lora(drawn[0], floatToGoString(drawn[1]))
     ),
     st.tuples(st.sampled_from(["a", "a,b"]), WRITTEN).map(lambda drawn: lora(*drawn)),
-    WRITTEN.map(lambda written: f'vllm:other{{x="vllm:lora_requests_info{{"}} {written}\n'),
+    TIMES.map(lambda at: f'vllm:other{{x="vllm:lora_requests_info{{"}} {at}\n'),
     st.sampled_from(["# HELP vllm:lora_requests_info{a} 3e+09\n", "\n"]),
 )
 
@@ -76,7 +77,8 @@ def plainly(text):
 @given(st.lists(LINES, max_size=12), st.sampled_from(["\n", "\r\n"]), st.sampled_from([1, 50, 400, 10**9]))
 def test_it_is_what_a_plain_reading_finds(lines, end, size):
     """Whatever lines come in whatever form and pieces: the newest, and of several the first, is found."""
-    text = "".join(lines).replace("\n", end)
+    # Of a family the first line is a sample.
+    text = "".join([lora("", 0.125), *lines]).replace("\n", end)
 
     assert scanned(text, size=size) == plainly(text)
 
@@ -110,40 +112,14 @@ def test_a_server_without_lora_has_neither_number():
 
 def test_a_line_that_is_too_long_makes_the_number_unknown():
     """A line that is not held may be the newest; the limit is that of the others."""
-    long = lora("x" * (2 * MAX_LORA_LINE), 5)
+    long = lora("x" * (2 * MAX_LINE), 5)
 
     assert scanned(lora("a", 10), long, lora("b", 11), size=5000) == LoraRequests(None, 2, "long_line")
-    assert scanned("other" * MAX_LORA_LINE, "\n", lora("a", 10), size=5000) == LoraRequests(1, 2)
 
 
-@pytest.mark.parametrize("size", [7, 100, 10**9])
-def test_of_too_many_lists_none_is_read(monkeypatch, size):
-    """Any of them may be the newest: the number is known of all, or not at all; the limit is that of the first."""
-    lines = [lora("a,b", 10), *[lora("a", 11)] * 5, "# HELP x y\n"]
-    monkeypatch.setattr(lora_module, "MAX_LORA_BYTES", len("".join(lines[:-1])))
-
-    assert scanned("# TYPE z gauge\n" * 50, *lines, "z 1\n" * 50, size=size) == LoraRequests(1, 2)
-    assert scanned(lines[0], *lines, size=size) == LoraRequests(None, 2, "too_many_lists")
-    assert scanned("vllm:lora_requests_info 1\n", *lines, lines[0], size=size).unknown == "too_many_lists"
-
-
-def test_of_too_many_lists_none_is_held():
-    """What comes after too many of them takes no memory and is not looked at."""
-    piece = label_sets(1000)
-    scan, calls = LoraScan(), []
-    tracemalloc.start()
-    for _ in range(MAX_LORA_BYTES // len(piece) + 1):
-        scan.feed(bytes(bytearray(piece)))
-    held, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    sys.setprofile(lambda _frame, event, argument: calls.append(argument) if event == "c_call" else None)
-    try:
-        scan.feed(piece)
-    finally:
-        sys.setprofile(None)
-
-    assert (held < 2 * len(piece), peak < 1.5 * MAX_LORA_BYTES, len(calls)) == (True, True, 1)
-    assert scan.finish() == LoraRequests(None, 8, "too_many_lists")
+def test_all_lists_are_read():
+    """However many there are: any of them may be the newest."""
+    assert scanned(lora("a", 12), *[lora("a,b", 11)] * 20_000, size=5000) == LoraRequests(1, 2)
 
 
 def test_a_page_without_the_family_has_no_numbers():
@@ -183,8 +159,7 @@ def test_where_the_number_is_unknown_the_reason_is_there():
     assert reasons(known + lora("", most="0")) == reasons(page() + lora("", most="0")) == reasons(known) == []
     assert reasons(page() + lora("a")) == reasons(known + lora("a", "3590541413.69")) == ["several_processes"]
     assert reasons(known + second + lora("a")) == reasons(page() + second + lora("a")) == ["several_engines"]
-    assert reasons(known + lora("a") + lora("x" * MAX_LORA_LINE)) == []
-    assert reasons(known + lora("a") * (MAX_LORA_BYTES // len(lora("a")) + 1)) == ["too_many_lists"]
+    assert reasons(known + lora("a") + lora("x" * MAX_LINE)) == ["long_line"]
     assert reasons(known + lora("a").replace("running_", "r_")) == ["not_listed"]
 
 

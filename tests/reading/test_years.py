@@ -16,8 +16,7 @@ from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixt
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import run_log
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.reading.printed import count_new_years, parts_to_read
-from vllm_watch.daemon.reading.times import PrintedTimes
+from vllm_watch.daemon.reading.times import PrintedTimes, count_new_years, parts_to_read
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -110,7 +109,7 @@ def test_a_log_of_several_years_has_them_all(tmp_path, years):
     assert weeks == times_of_snapshots(log, 7 * DAY)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_log_with_pauses_up_to_eleven_months_is_in_its_years(seed):
     """Lines at random, with silences up to eleven months: each is where it was written."""
     choice = random.Random(seed)
@@ -129,7 +128,7 @@ def test_a_log_with_pauses_up_to_eleven_months_is_in_its_years(seed):
 @pytest.mark.parametrize("change", [utc(2026, 10, 25, 1), utc(2026, 3, 29, 1)], ids=["autumn", "spring"])
 def test_summer_time_shifts_nothing(tmp_path, change):
     """A line every ten minutes across the change of summer time: each is where it was written, to the second."""
-    moments = [change + 600.0 * number for number in range(-200, 200)]
+    moments = [change + 600.0 * number for number in range(-30, 30)]
     log = written(tmp_path / "vllm.log", moments)
 
     assert moments == times_of_snapshots(log, 600.0)
@@ -145,7 +144,7 @@ def test_summer_time_shifts_nothing(tmp_path, change):
         ("Pacific/Chatham", utc(2026, 4, 4, 14)),
     ],
 )
-@pytest.mark.parametrize("minutes", [-70, -50, -1, 1, 20, 50, 70])
+@pytest.mark.parametrize("minutes", [-70, -1, 20, 70])
 def test_a_log_that_ends_in_the_hour_that_occurs_twice_is_where_it_was_written(
     tmp_path, monkeypatch, zone, change, minutes
 ):
@@ -153,7 +152,7 @@ def test_a_log_that_ends_in_the_hour_that_occurs_twice_is_where_it_was_written(
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        moments = [change + 60.0 * number for number in range(-300, minutes + 1)]
+        moments = [change + 60.0 * number for number in range(-180, minutes + 1)]
         log = written(tmp_path / "vllm.log", moments)
 
         assert moments == times_of_snapshots(log, 60.0)
@@ -200,9 +199,9 @@ def test_a_server_that_runs_for_long_was_started_then(tmp_path, started):
 
 
 def test_a_large_log_is_looked_at_in_parts(tmp_path):
-    """Of a log of 9 MB some parts tell that two years end in it; its first line is two years before the last."""
+    """Of a log of 3 MB some parts tell that two years end in it; its first line is two years before the last."""
     first, last = utc(2024, 2, 1), utc(2026, 3, 10)
-    count = 40_000
+    count = 12_000
     moments = [first + (last - first) * number // count for number in range(count)] + [last]
     log = written(tmp_path / "vllm.log", moments)
     size = log.stat().st_size

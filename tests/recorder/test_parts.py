@@ -371,6 +371,14 @@ class TestFlood:
         assert has_more
         assert 0 < session.counts.servers["a"].lines < 2000
 
+    def test_a_container_runtime_leaves_no_trace(self, flood, session):
+        """Of a log in Docker's form the lines are recorded as vLLM wrote them."""
+        flood.log.write_bytes(b'{"log":"there\\n","stream":"stdout","time":"2026-11-22T05:14:00.1Z"}\n')
+        flood.finish()
+        session.end("test")
+
+        assert [b"there\n"] == [event.data for event in Recording(session.path).events("a")]
+
     def test_the_end_takes_what_was_there_and_no_more(self, flood, session, monkeypatch):
         """F5: what is written while the end reads is not recorded: else the end would never come."""
         add = session.add_log

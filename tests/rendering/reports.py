@@ -251,75 +251,33 @@ def hostile():
     )
 
 
+ROW = ("a", "b", "difference", "percent", "low", "high")
+UNKNOWN = dict.fromkeys(ROW)
+
+
 def row(metric="output_throughput", unit="tokens/s", verdict="better", **more):
     """Return one metric compared."""
-    known = {"a": 468.5, "b": 520.2, "difference": 51.7, "percent": 11.0, "low": 8.1, "high": 14.0, "n": (5, 5)}
-    return Row(metric=metric, unit=unit, verdict=verdict, **{"higher_is_better": True, **known, **more})
+    known = dict(zip(ROW, (468.5, 520.2, 51.7, 11.0, 8.1, 14.0), strict=True))
+    return Row(metric=metric, unit=unit, verdict=verdict, **{"higher_is_better": True, "n": (5, 5), **known, **more})
+
+
+def latency_row(metric, verdict, *values, **more):
+    """Return one latency compared."""
+    return row(metric, "ms", verdict, **{"higher_is_better": False, **dict(zip(ROW, values, strict=True)), **more})
 
 
 def comparison(baseline="draft2", candidate="draft4", **more):
     """Return two configurations that can be compared, with a row of each verdict."""
+    undecided = ("ttft_ms.p50", "no_difference_shown", 58.0, 57.4, -0.6, -1.03, -6.2, 4.4)
+    few = {"low": None, "high": None, "n": (1, 1), "note": "P99 needs 299 values."}
+    chunks = "The chunks of a stream hold several tokens with drafts."
     rows = (
         row(is_headline=True),
-        row(
-            "ttft_ms.p99",
-            "ms",
-            "worse",
-            higher_is_better=False,
-            a=185.6,
-            b=240.1,
-            difference=54.5,
-            percent=29.4,
-            low=12.0,
-            high=49.0,
-        ),
-        row(
-            "ttft_ms.p50",
-            "ms",
-            "no_difference_shown",
-            higher_is_better=False,
-            a=58.0,
-            b=57.4,
-            difference=-0.6,
-            percent=-1.03,
-            low=-6.2,
-            high=4.4,
-            detectable_percent=5.3,
-        ),
-        row(
-            "tpot_ms.mean",
-            "ms",
-            "below_what_matters",
-            higher_is_better=False,
-            a=3.24,
-            b=3.22,
-            difference=-0.02,
-            percent=-0.6,
-            low=-1.1,
-            high=-0.1,
-        ),
-        row(
-            "e2el_ms.p99",
-            "ms",
-            "too_few",
-            higher_is_better=False,
-            low=None,
-            high=None,
-            n=(1, 1),
-            note="P99 needs 299 values.",
-        ),
-        row(
-            "itl_ms.mean",
-            "ms",
-            "not_compared",
-            a=None,
-            b=None,
-            difference=None,
-            percent=None,
-            low=None,
-            high=None,
-            note="The chunks of a stream hold several tokens with drafts.",
-        ),
+        latency_row("ttft_ms.p99", "worse", 185.6, 240.1, 54.5, 29.4, 12.0, 49.0),
+        latency_row(*undecided, detectable_percent=5.3),
+        latency_row("tpot_ms.mean", "below_what_matters", 3.24, 3.22, -0.02, -0.6, -1.1, -0.1),
+        row("e2el_ms.p99", "ms", "too_few", higher_is_better=False, **few),
+        row("itl_ms.mean", "ms", "not_compared", note=chunks, **UNKNOWN),
     )
     known = {
         "comparable": True,
@@ -356,3 +314,19 @@ def comparisons(candidates=("draft4",), **more):
         Decision(criterion="Least memory", metric="kv_cache_usage_ratio", note="no difference is shown"),
     )
     return Comparisons(baseline="draft2", sides=sides, pairs=pairs, matrix=matrix, decisions=decisions)
+
+
+def hostile_comparisons():
+    """Return a comparison in which every text is one that no format may take for markup."""
+    name = HOSTILE
+    pair = comparison(
+        name,
+        f"{name}2",
+        warnings=(name,),
+        method=name,
+        config=(ConfigDifference(flag=name, a=name, b=name),),
+        common_config={name: name},
+        metrics=(row(note=name), row(name, name)),
+    )
+    sides = (Side(name=name, runs=hostile().runs), Side(name=f"{name}2", runs=hostile().runs))
+    return Comparisons(baseline=name, sides=sides, pairs=(pair,))

@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
-from markdown_it import MarkdownIt
 from msgspec.structs import replace
 from tests.rendering.pages import read
-from tests.rendering.reports import HOSTILE
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
 from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.html import render_html
-from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import render_text
 
@@ -121,9 +115,8 @@ def test_names_stay_whole():
 
 def test_the_page_is_whole():
     """The page is read strictly, and its commands can be reached by the keyboard."""
-    page = read(render_html(advice_document(advised(HOSTILE))))
+    page = read(render_html(advice_document(advised())))
 
-    assert page.find("script") == []
     (commands,) = page.find("pre")
     assert commands.attributes["tabindex"] == "0"
     assert "changed=changed-1.jsonl.xz" in commands.text
@@ -146,14 +139,3 @@ def test_the_heading_says_no_more_than_is_known(unknown, seconds, title):
     servers = (Observed(name="qwen", source=("qwen.log",), seconds=seconds),)
 
     assert advice_document(Advised(advice=(), notes=(), silent=silent, servers=servers)).title == title
-
-
-def test_hostile_names_stay_names():
-    """Markup, control characters and lines in a name are shown, and do nothing."""
-    document = advice_document(advised(HOSTILE))
-    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(render_markdown(document))
-
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", render_text(document))
-    assert "<script" not in html
-    assert "href=" not in html
-    assert json.loads(advice_json(advised(HOSTILE)))["advice"][0]["server"] == HOSTILE

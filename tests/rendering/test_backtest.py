@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, SourceResult
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
-from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import render_text
 from vllm_watch.daemon.config.moments import TimeRange
 
@@ -123,11 +122,6 @@ def test_what_makes_it_unsure_is_said():
     assert "warning the recording breaks off." in text
     assert "2 alerts look back further than the values reach, up to 1 d, and found only what is there." in text
     assert "an evaluation every 30 s: their alerts may come that much later." in text
-
-
-def test_markdown_escapes_names():
-    """A name from outside is text, not markup."""
-    assert "### a\\|b.log" in render_markdown(backtest_document([result(FIRST)], BERLIN))
 
 
 def test_json():

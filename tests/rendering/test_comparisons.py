@@ -13,7 +13,7 @@ from tests.rendering import pages, reports
 from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.rendering.test_report import rows
 
-from vllm_watch.analysis.comparison.comparison_model import Comparisons, ConfigDifference, Side
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.load_test import Distribution
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.distribution_figures import together
@@ -24,22 +24,6 @@ FORMATS = [comparisons_table, comparisons_markdown, comparisons_json, comparison
 REASON = "The lengths differ: 201 and 803 input tokens for each request."
 REFUSED = {"comparable": False, "reasons": (REASON,), "metrics": (), "method": ""}
 SEVERAL = reports.comparisons(("draft4", "draft8"))
-
-
-def hostile():
-    """Return a comparison in which every text is one that no format may take for markup."""
-    name = reports.HOSTILE
-    pair = reports.comparison(
-        name,
-        f"{name}2",
-        warnings=(name,),
-        method=name,
-        config=(ConfigDifference(flag=name, a=name, b=name),),
-        common_config={name: name},
-        metrics=(reports.row(note=name), reports.row(name, name)),
-    )
-    sides = (Side(name=name, runs=reports.hostile().runs), Side(name=f"{name}2", runs=reports.hostile().runs))
-    return Comparisons(baseline=name, sides=sides, pairs=(pair,))
 
 
 def unwrapped(comparisons):
@@ -199,16 +183,6 @@ def test_json_of_several_sides_is_all_comparisons():
 def test_whatever_is_not_known_is_not_said(render, known):
     """No format shows a value of Python's."""
     assert not re.search(r"\b(None|nan)\b", render(reports.comparisons(**known)))
-
-
-@pytest.mark.parametrize("render", FORMATS)
-def test_names_are_never_markup(render):
-    """No format takes a side's name, a flag or a note for markup or for a terminal's command."""
-    text = render(hostile())
-
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
-    if render is comparisons_html:
-        assert not pages.read(text).find("script")
 
 
 def test_sides_are_drawn_over_each_other():

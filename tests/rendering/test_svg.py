@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.analysis.rendering.run_facts import short_names
-from vllm_watch.analysis.rendering.svg import number
-from vllm_watch.analysis.rendering.svg_plot import clock, linear, logarithmic
+from vllm_watch.analysis.rendering.svg import clock, linear, logarithmic, number
 
 
 @pytest.mark.parametrize(

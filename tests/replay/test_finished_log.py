@@ -21,8 +21,7 @@ from vllm_watch.analysis.replay import finished_log
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.replay import run_log
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
-from vllm_watch.daemon.reading.times import PrintedTimes
+from vllm_watch.daemon.reading.times import PrintedTimes, first_printed_time, last_printed
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 
@@ -79,7 +78,7 @@ def text_of(lines: list[bytes]) -> bytes:
 
 def times_of(text: bytes) -> PrintedTimes:
     """Return the times of a finished log's lines."""
-    return PrintedTimes(last_printed_time(text), END, first_printed_time(text))
+    return PrintedTimes(last_printed(text).time, END, first_printed_time(text))
 
 
 def merged(batches: list[LogBatch]) -> LogBatch:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tests.service.test_supervisor import STATS, Watch
-from tests.state.test_sources_together import page
 from tests.support.http_servers import StandIn, answer
 from tests.support.proc_tree import ProcTree
+from tests.support.server_stories import page
 from tests.support.waiting import until
 
 from vllm_watch.cli.commands import server_check

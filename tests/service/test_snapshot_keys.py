@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.state.test_sources_together import READY, STARTING, Server, page
 from tests.support.gpus import gpu
+from tests.support.server_stories import READY, STARTING, Server, page
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.daemon.config.model import Config

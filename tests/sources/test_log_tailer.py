@@ -176,7 +176,7 @@ def test_sigterm_is_honoured_during_a_backlog(tmp_path):
     assert (0, 0) == (daemon.returncode, saved % len(line))
     # What it worked, not how long it waited for a busy machine's turn.
     assert usage.ru_utime + usage.ru_stime - worked < 1.0
-    assert 20 * len(block) < saved < log.stat().st_size
+    assert len(line) < saved < log.stat().st_size  # What the poll that was ended had read is read again.
 
 
 def test_many_logs_share_one_poll(tmp_path):

@@ -16,8 +16,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-import requests.adapters
-import urllib3
 
 from tests.support.http_servers import StandIn, Talker, answer, chunk, self_signed
 from tests.support.waiting import SECONDS, until
@@ -383,14 +381,6 @@ def test_redirect_to_no_other_server(tmp_path, place):
     with served(answer(PAGE, "302 Found", Location=location)) as server:
         result = scrape(server.url)
     assert (result.reason, result.reading, len(server.requests)) == ("redirect", None, 1)
-
-
-def test_no_adapter_beneath(monkeypatch):
-    """D8: whichever urllib3 is there (grafana-client brings another one), no scrape is sent by it."""
-    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", None)
-    monkeypatch.setattr(urllib3.connectionpool.HTTPConnectionPool, "urlopen", None)
-    with served(answer(PAGE)) as server:
-        assert scrape(server.url).reason == "ok"
 
 
 def test_environment_is_ignored(monkeypatch, tmp_path):

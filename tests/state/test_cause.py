@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_shutdown import FINISHED, TRIGGERED
-from tests.state.test_sources_together import DEAD, READY, STARTING, Server, line, page
+from tests.support.server_stories import DEAD, READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.catalog.states import STATES
 from vllm_watch.daemon.exposition.json_view import server_view

@@ -10,7 +10,10 @@ import time
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
+from tests.support.recordings import bodies_of, log_of
+from tests.support.server_stories import Server
 
+from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.log_tailer import LogTailer
@@ -25,6 +28,7 @@ from vllm_watch_parsers.scrape import read_metrics
 
 DAY = 86_400.0
 NOW = 1_795_000_000.0
+BY_OUR_CLOCK = {"last_token_timestamp_seconds", "source_last_reading_timestamp_seconds"}
 STATS = record(STATS_MESSAGE)
 PAGE = (
     b'vllm:num_requests_running{engine="0",model_name="m"} 2\n'
@@ -50,7 +54,7 @@ def test_a_clock_that_stands_expires_nothing_and_keeps_little():
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
     reader = LogReader()
-    for number in range(3 * MAX_READINGS):
+    for number in range(MAX_READINGS + 10):
         state.apply_log(reader.read([STATS], ArrivalTimes(NOW)))
         state.apply_scrape(ScrapeResult(NOW, 0.0, read_metrics(PAGE % number), "ok"))
     (engine,) = state.snapshot(NOW).engines
@@ -63,7 +67,7 @@ def test_a_clock_that_stands_expires_nothing_and_keeps_little():
 def test_a_window_is_bounded_where_time_stands():
     """T30: pages of one moment do not pile up."""
     window = Window()
-    for number in range(10 * MAX_READINGS):
+    for number in range(MAX_READINGS + 10):
         window.add(NOW, read_metrics(PAGE % number))
 
     assert MAX_READINGS == len(window)
@@ -94,3 +98,25 @@ def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
     assert fresh.engines[0].gauges["requests_running"].at <= NOW
     assert all(source.last_reading <= NOW for source in fresh.sources)
     assert "requests_running" not in stale.engines[0].gauges
+
+
+@pytest.mark.parametrize(("has_log", "has_metrics"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("ahead", [DAY, -DAY])
+def test_every_time_of_a_snapshot_is_ahead(has_log, has_metrics, ahead):
+    """Each sample's time, and each value that is a time by our clock, is ahead; everything else is the same."""
+    server = Server(has_log, has_metrics, slo={"slo_time_to_first_token_seconds": 0.5}, probe_every=60.0)
+    server.log(*log_of("acceptance").splitlines())
+    for body in bodies_of("acceptance")[55:65]:  # While it drafts.
+        server.scrape(body, after=5.0)
+    before = list(server_samples(server.state.snapshot(server.now)))
+    after = list(server_samples(server.state.snapshot(server.now, ahead)))
+    clocked = BY_OUR_CLOCK | (set() if has_metrics else {"server_start_timestamp_seconds"})
+
+    assert len(before) > 40
+    assert [each._replace(at=each.at + ahead) for each in before if each.name not in clocked] == [
+        each for each in after if each.name not in clocked
+    ]
+    assert [each.value + ahead for each in before if each.name in clocked] == [
+        each.value for each in after if each.name in clocked
+    ]
+    assert clocked & {each.name for each in before}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parsers.lines import record
-from tests.state.test_sources_together import DEAD, READY, Server, page
 from tests.support.recordings import log_file
+from tests.support.server_stories import DEAD, READY, Server, page
 
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS

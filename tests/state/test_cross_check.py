@@ -8,14 +8,15 @@ from operator import itemgetter
 import pytest
 
 from tests.state.test_shutdown import FINISHED
-from tests.state.test_sources_together import DEAD, READY, Server, line, page
 from tests.support.recordings import recording, snapshots
+from tests.support.server_stories import DEAD, READY, Server, line, page
 
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.cross_check import MAX_POINTS
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import LogStatus
@@ -225,11 +226,11 @@ def test_memory_is_bounded():
     """However many lines come, only the last few hundred are held."""
     run = Run()
     run.go(60, said={})
-    for _ in range(5000):
+    for _ in range(MAX_POINTS + 10):
         run.server.log(line(running=4, generation=100.0))
     agreement = next(iter(run.server.state._cross_check._engines.values()))
 
-    assert len(agreement._lines) <= 512
+    assert len(agreement._lines) == MAX_POINTS
 
 
 def test_the_json_names_what_differs():

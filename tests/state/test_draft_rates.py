@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import Server, line
 from tests.support.pages import LABELS, ScrapedServer, page
+from tests.support.server_stories import Server, line
 
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.reading.log_reader import LogReader

@@ -7,7 +7,7 @@ import pytest
 
 from tests.state.test_hostile_pages import shown
 from tests.state.test_kv_values import MOVED
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch_parsers.events import DiffusionDecoding
@@ -319,3 +319,11 @@ def test_history_takes_no_count_back():
 def counters(server):
     """Return what has been counted."""
     return {key: value for key, value in shown(server).items() if key[0].endswith("_total")}
+
+
+def test_a_model_that_was_not_known_yet_is_named_later():
+    """A snapshot from before the log's first lines does not keep the model nameless."""
+    server = Server(has_metrics=False)
+    assert server.engine().key.model_name == ""
+
+    assert server.log(arguments(model="Qwen/Qwen3-8B")).engine().key.model_name == "Qwen/Qwen3-8B"

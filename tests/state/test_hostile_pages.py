@@ -8,9 +8,9 @@ import functools
 import pytest
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.state.test_sources_together import Server, page
 from tests.support.exposition import exported
 from tests.support.samples import sample
+from tests.support.server_stories import Server, page
 from tests.support.waiting import computes_at_most
 
 from vllm_watch.daemon.catalog.series import SERIES

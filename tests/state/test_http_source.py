@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import STARTING, Server, line, page
+from tests.support.server_stories import STARTING, Server, line, page
 
 from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 

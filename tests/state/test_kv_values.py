@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_hostile_pages import shown
-from tests.state.test_sources_together import STARTING, Server, line, page
+from tests.support.server_stories import STARTING, Server, line, page
 
 
 LABELS = 'engine="0",model_name="m"'
@@ -128,23 +128,3 @@ def test_one_of_nixls_connectors_sends(connector, direction):
     server = Server().log(*arguments(connector, "kv_producer")).scrape(page(extra=OF_PAGE))
 
     assert [name for name in kv(server) if "bytes" in name] == [f"kv_transfer_bytes_total nixl {direction}"]
-
-
-def test_a_server_that_waits_for_blocks_is_not_stalled():
-    """A decode server with nothing but requests that fetch KV blocks serves, however long that takes."""
-    body = page(waiting=3, deferred=3, generated=500, extra=OF_PAGE)
-    server = Server(has_log=False).scrape(body)
-    for _ in range(100):
-        server.scrape(body, after=5)
-
-    assert server.engine().state == "serving"
-
-
-def test_prompt_tokens_are_the_progress_of_a_prefill_server():
-    """A server whose requests end with their first token is not stalled while prompt tokens grow."""
-    server = Server(has_log=False)
-    for number in range(100):
-        tokens = f"vllm:prompt_tokens_total{{{LABELS}}} {number * 512}".encode()
-        server.scrape(page(running=1).replace(f"vllm:prompt_tokens_total{{{LABELS}}} 0".encode(), tokens), after=5)
-
-    assert server.engine().state == "serving"

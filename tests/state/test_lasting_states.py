@@ -9,7 +9,7 @@ import pytest
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 
 INTERVALS = pytest.mark.parametrize("interval", [2.0, 5.0, 15.0])
@@ -193,13 +193,6 @@ def test_a_line_with_tokens_is_an_interval_with_work(interval):
     assert (states, events) == (["serving"] * 9 + ["idle", "serving"], [])
 
 
-def test_a_silence_after_a_line_of_zeros_is_idle():
-    """A V1 engine prints one line of zeros and no more."""
-    server = Server(has_metrics=False).log(line(generation=9.0)).log(line(), after=10)
-
-    assert {server.engine(after=60).state for _ in range(60)} == {"idle"}
-
-
 @PRINTED_EVERY
 def test_a_queue_in_the_log_that_lasts_saturates(interval):
     """The same as in scrapes, by the times of the lines: a queue in every second line does not."""
@@ -242,13 +235,6 @@ class TestTheLogsStallClock:
         states = [server.log(line(1), after=10).engine().state for _ in range(8)]
 
         assert states.index("stalled") == 6
-
-    def test_a_stall_in_the_midst_of_work_is_seen_as_soon(self):
-        """A minute after the last line with tokens, an engine whose log went silent is stalled."""
-        server = Server(has_metrics=False).log(line(1, generation=9.0)).log(line(1), after=10)
-        states = [server.engine(after=1).state for _ in range(60)]
-
-        assert states.index("stalled") + 1 == 50
 
 
 class TestReady:

@@ -5,173 +5,120 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
+from tests.support.server_stories import LOG, METRICS, READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.catalog.reasons import STALL_REASONS, STALLED
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
 
 
-LABELS = 'engine="0",model_name="m"'
-
-
 def sample(name, value, more=""):
     """Return one more line of a page."""
-    return f"vllm:{name}{{{LABELS}{more}}} {value}\n"
+    return f'vllm:{name}{{engine="0",model_name="m"{more}}} {value}\n'
 
 
-def watched(bodies, interval=5.0, **settings):
-    """Return a server whose pages were read one after the other."""
-    server = Server(has_log=False, interval=interval, **settings)
-    for body in bodies:
-        server.scrape(body, after=interval)
-    return server
+def finished(count, reason="stop"):
+    """Return the line of requests that are finished."""
+    return sample("request_success_total", count, f',finished_reason="{reason}"')
 
 
-def worked(times, *, before=None, **values):
-    """Return pages of an engine that served somebody and now says the same again and again."""
-    first = page(running=1, generated=50) if before is None else before
-    return [first, *[page(**{"running": 1, "generated": 60, **values}) for _ in range(times)]]
+def busy(step=0, **values):
+    """Return a page of an engine that has served somebody, with a request."""
+    return page(**{"running": 1, "generated": 50, "steps": step, **values})
 
 
-class TestMovement:
-    """What counts as movement."""
+def every(seconds, *pages):
+    """Return a story of pages at equal distances."""
+    return [each for body in pages for each in (seconds, body)]
 
-    @pytest.mark.parametrize(
-        "moving",
+
+MOVING = {
+    "tokens": lambda step: busy(generated=50 + step),
+    "prompts": lambda step: busy(prompt=50 + step),
+    "steps": busy,
+    "kv": lambda step: busy(kv=0.1 + step / 1000),
+    "prefix": lambda step: busy(extra=sample("prefix_cache_queries_total", step)),
+    "external": lambda step: busy(extra=sample("external_prefix_cache_queries_total", step)),
+    "mm": lambda step: busy(extra=sample("mm_cache_queries_total", step)),
+    "running": lambda step: busy(running=1 + step),
+    "waiting": lambda step: busy(waiting=step),
+    "deferred": lambda step: busy(waiting=9, deferred=step % 2),
+    "finished": lambda step: busy(extra=finished(step)),
+}
+
+
+@pytest.mark.parametrize("moving", MOVING)
+def test_anything_that_moves_is_no_stall(moving):
+    """Tokens, steps, the KV cache's use, look-ups, requests that come, wait or finish: any one is movement."""
+    server = Server(**METRICS).tell(*every(5, *map(MOVING[moving], range(40))))
+
+    assert server.engine().state in {"serving", "saturated"}
+
+
+STILL = busy(generated=60)
+UNSERVED = page(running=1)
+ONE_LONG_STEP = busy(kv=0.1)
+EMBEDDING = [page(running=1, kv=0, prompt=step, extra=finished(step)) for step in range(20)]
+STORIES = {
+    "While a long prompt is computed in chunks only the KV cache's use moves, for minutes.": (
+        METRICS,
+        [*every(5, *[page(generated=50, kv=0)] * 4, *(busy(kv=0.01 * step) for step in range(1, 60))), "= serving"],
+    ),
+    "The front end knows of requests that clients give up: they show no life of the engine.": (
+        METRICS,
         [
-            lambda step: page(running=1, generated=50 + step),
-            lambda step: page(running=1, generated=50, steps=step),
-            lambda step: page(running=1, generated=50, kv=0.1 + step / 1000),
-            lambda step: page(running=1, generated=50, extra=sample("prefix_cache_queries_total", step)),
-            lambda step: page(running=1, generated=50, extra=sample("external_prefix_cache_queries_total", step)),
-            lambda step: page(running=1, generated=50, extra=sample("mm_cache_queries_total", step)),
-            lambda step: page(running=1 + step, generated=50),
-            lambda step: page(running=1, waiting=step, generated=50),
-            lambda step: page(running=1, waiting=9, deferred=step % 2, generated=50),
-            lambda step: page(
-                running=1, generated=50, extra=sample("request_success_total", step, ',finished_reason="stop"')
-            ),
+            *every(5, busy(), *(busy(generated=60, extra=finished(step, "abort")) for step in range(12))),
+            "= stalled: batch_stands_still",
         ],
-        ids=["tokens", "steps", "kv", "prefix", "external", "mm", "running", "waiting", "deferred", "finished"],
-    )
-    def test_anything_that_moves_is_no_stall(self, moving):
-        """Tokens, steps, the KV cache's use, look-ups, requests that come, wait or finish: any one is movement."""
-        server = watched([moving(step) for step in range(40)])
-
-        assert server.engine().state in {"serving", "saturated"}
-
-    def test_a_lone_long_prompt_is_no_stall(self):
-        """While a long prompt is computed in chunks only the KV cache's use moves, for minutes."""
-        idle = [page(generated=50, kv=0)] * 4
-        server = watched(idle + [page(running=1, generated=50, kv=0.01 * step) for step in range(1, 60)])
-
-        assert "serving" == server.engine().state
-
-    def test_requests_that_clients_give_up_are_no_movement(self):
-        """The front end knows of requests that clients give up: they show no life of the engine."""
-        aborted = [sample("request_success_total", step, ',finished_reason="abort"') for step in range(12)]
-        server = watched([page(running=1, generated=50), *[page(running=1, generated=60, extra=a) for a in aborted]])
-
-        assert ("stalled", "batch_stands_still") == (server.engine().state, server.engine().cause)
-
-    def test_requests_that_come_and_go_hide_no_wedged_engine_for_long(self):
-        """An engine that takes note of requests for five minutes and computes nothing for any of them is stalled."""
-        server = watched([page(waiting=1 + step % 3, generated=50) for step in range(60)])
-        early = server.engine().state
-        server.scrape(page(waiting=1, generated=50), after=5).scrape(page(waiting=2, generated=50), after=5)
-
-        assert ("saturated", "stalled") == (early, server.engine().state)
-        assert "nothing_computed" == server.engine().cause
-
-    def test_a_pooling_model_moves_without_generating(self):
-        """Of a server that only embeds, prompt tokens and finished requests are the movement."""
-
-        def embedding(step):
-            finished = sample("request_success_total", step, ',finished_reason="stop"')
-            return page(running=1, kv=0, extra=finished).replace(
-                b"prompt_tokens_total{%b} 0" % LABELS.encode(), b"prompt_tokens_total{%b} %d" % (LABELS.encode(), step)
-            )
-
-        works = watched([embedding(step) for step in range(20)])
-        wedged = watched([embedding(min(step, 5)) for step in range(20)])
-
-        assert ("serving", "stalled") == (works.engine().state, wedged.engine().state)
-
-
-class TestHowManyPages:
-    """Two pages are two moments."""
-
-    def test_three_pages_must_say_the_same(self):
-        """With a page a minute two pages that say the same may be two requests; the third makes a stall."""
-        bodies = worked(2, before=page(generated=50))
-        server = watched(bodies, interval=60.0)
-        early = server.engine().state
-        server.scrape(page(running=1, generated=60), after=60)
-
-        assert ("serving", "stalled") == (early, server.engine().state)
-
-    def test_a_stall_takes_no_longer_with_many_pages(self):
-        """With a page every five seconds a stall is found after half a minute, as the configuration says."""
-        found = [watched(worked(times)).engine().state for times in (6, 7)]
-
-        assert ["serving", "stalled"] == found
+    ),
+    "An engine that takes note of requests for five minutes and computes nothing for any of them is stalled.": (
+        METRICS,
+        [
+            *every(5, *(page(waiting=1 + step % 3, generated=50) for step in range(60))), "= saturated",
+            *every(5, page(waiting=1, generated=50), page(waiting=2, generated=50)), "= stalled: nothing_computed",
+        ],
+    ),
+    "Of a server that only embeds, prompt tokens and finished requests are the movement.": (
+        METRICS, [*every(5, *EMBEDDING), "= serving", *every(5, *EMBEDDING[-1:] * 14), "= stalled"]
+    ),
+    "With a page a minute two pages that say the same may be two requests; the third makes a stall.": (
+        {**METRICS, "interval": 60.0},
+        [*every(60, page(generated=50), STILL, STILL), "= serving", *every(60, STILL), "= stalled"],
+    ),
+    "With a page every five seconds a stall is found after half a minute, as the configuration says.": (
+        METRICS, [*every(5, busy(), *[STILL] * 6), "= serving", *every(5, STILL), "= stalled"]
+    ),
+    # Where one long step looks the same as a stall, more time passes.
+    "An idle engine's next request may be one long step: without its first token it gets two minutes.": (
+        METRICS,
+        [*every(5, *[page(generated=50)] * 3, *[ONE_LONG_STEP] * 24), "= serving", 5, ONE_LONG_STEP, "= stalled"],
+    ),
+    "Kernels are compiled for the first requests: an engine that never gave a token gets five minutes.": (
+        METRICS, [*every(5, *[UNSERVED] * 60), "= serving", 5, UNSERVED, "= stalled: no_first_token"]
+    ),
+    "Who sets `stall_after` above five minutes has it for the first requests, too.": (
+        {**METRICS, "stall_after": 600}, [*every(5, *[UNSERVED] * 100), "= serving"]
+    ),
+    "From the log alone, a server that has printed no token since its start gets five minutes, too.": (
+        LOG, [(STARTING, READY, line(1)), 280, "= unknown", 20, "= stalled: no_first_token"]
+    ),
+    # Requests that wait for something remote leave the engine nothing to do.
+    "A quiet streaming session, or KV blocks from another server that are awaited, are no stall.": (
+        METRICS, [*every(5, *[page(waiting=2, deferred=2, generated=50)] * 100), "= serving"]
+    ),
+    "A request that waits for capacity while nothing runs is the engine's to take up.": (
+        METRICS, [*every(5, *[page(waiting=3, deferred=2, generated=50)] * 30), "= stalled: queue_stands_still"]
+    ),
+    "A log that ended while all that waited was deferred tells of no stall, and in time of nothing.": (
+        LOG, [line(1, generation=5.0), 10, line(0, 1, deferred=1), 20, "= serving", 3600, "= unknown"]
+    ),
+}  # fmt: skip
 
 
-class TestPatience:
-    """Where one long step looks the same as a stall, more time passes."""
-
-    def test_work_that_has_no_token_yet_gets_more_time(self):
-        """An idle engine's next request may be one long step: without its first token it gets two minutes."""
-        idle = [page(generated=50)] * 3
-        early = watched(idle + [page(running=1, generated=50, kv=0.1)] * 24).engine()
-        late = watched(idle + [page(running=1, generated=50, kv=0.1)] * 25).engine()
-
-        assert ("serving", "stalled") == (early.state, late.state)
-
-    def test_the_first_requests_after_a_start_get_more_time(self):
-        """Kernels are compiled for the first requests: an engine that never gave a token gets five minutes."""
-        early = watched([page(running=1)] * 60).engine()
-        late = watched([page(running=1)] * 61).engine()
-
-        assert ("serving", "stalled", "no_first_token") == (early.state, late.state, late.cause)
-
-    def test_a_configuration_can_ask_for_more_still(self):
-        """Who sets `stall_after` above five minutes has it for the first requests, too."""
-        found = watched([page(running=1)] * 100, stall_after=600).engine()
-
-        assert "serving" == found.state
-
-    def test_the_log_alone_gives_the_first_requests_more_time(self):
-        """From the log alone, a server that has printed no token since its start gets five minutes, too."""
-        server = Server(has_metrics=False).log(STARTING, READY, line(1))
-        early = server.engine(after=280)
-        late = server.engine(after=20)
-
-        assert ("unknown", "stalled", "no_first_token") == (early.state, late.state, late.cause)
-
-
-class TestWhatOnlyWaits:
-    """Requests that wait for something remote leave the engine nothing to do."""
-
-    def test_deferred_requests_do_not_stall(self):
-        """A quiet streaming session, or KV blocks from another server that are awaited, are no stall."""
-        server = watched([page(waiting=2, deferred=2, generated=50)] * 100)
-
-        assert "serving" == server.engine().state
-
-    def test_a_request_for_capacity_beside_them_does(self):
-        """A request that waits for capacity while nothing runs is the engine's to take up."""
-        server = watched([page(waiting=3, deferred=2, generated=50)] * 30)
-
-        assert ("stalled", "queue_stands_still") == (server.engine().state, server.engine().cause)
-
-    def test_deferred_requests_do_not_stall_from_the_log(self):
-        """A log that ended while all that waited was deferred tells of no stall, and in time of nothing."""
-        text = line(0, 1).replace(b"Waiting: 1 reqs", b"Waiting: 1 reqs, Deferred: 1 reqs")
-        server = Server(has_metrics=False).log(line(1, generation=5.0)).log(text, after=10)
-
-        assert ("serving", "unknown") == (server.engine(after=20).state, server.engine(after=3600).state)
+@pytest.mark.parametrize(("sources", "story"), STORIES.values(), ids=STORIES)
+def test_when_an_engine_is_stalled(sources, story):
+    """The sentence says what is true, and the story shows it."""
+    Server(**sources).tell(*story)
 
 
 def test_every_reason_is_explained():
@@ -181,14 +128,14 @@ def test_every_reason_is_explained():
 
 def test_the_reason_is_shown_while_the_stall_lasts():
     """The reason is a series, and in the JSON with its meaning, of a stalled engine and of no other."""
-    stalled = watched(worked(20))
-    moving = watched([*worked(20), page(running=1, generated=70)])
+    server = Server(**METRICS).tell(*every(5, busy(), *[STILL] * 20))
 
-    def shown(server):
+    def shown():
         snapshot = server.state.snapshot(server.now)
         reasons = [sample.labels[-1] for sample in server_samples(snapshot) if sample.name == "engine_stall_info"]
         return reasons, server_view(snapshot)["engines"][0].get("cause")
 
     why = "batch_stands_still"
-    assert ([why], {"reason": why, "meaning": STALLED[why]}) == shown(stalled)
-    assert ([], None) == shown(moving)
+    assert ([why], {"reason": why, "meaning": STALLED[why]}) == shown()
+    server.tell(5, busy(generated=70))
+    assert ([], None) == shown()

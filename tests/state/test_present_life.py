@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_configuration import arguments, engine, version
-from tests.state.test_sources_together import READY, Server, line, page
+from tests.support.server_stories import READY, Server, line, page
 
 from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch_parsers.flags import CommandFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import DEAD, READY, Server, page
+from tests.support.server_stories import DEAD, READY, Server, page
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource

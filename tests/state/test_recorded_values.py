@@ -13,8 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.recordings import recording, snapshots
 
 from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
+from vllm_watch.analysis.replay.replay import ReplayedServer
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 
 
@@ -22,7 +25,23 @@ pytestmark = pytest.mark.slow
 
 
 EVERY_RECORDING = pytest.mark.parametrize("name", ["day", "stall", "dp1", "vl"])
-STEP = 0.5
+GAUGES = {
+    "requests_running": "vllm:num_requests_running",
+    "requests_waiting": "vllm:num_requests_waiting",
+    "kv_cache_usage_ratio": "vllm:kv_cache_usage_perc",
+}
+COUNTERS = {
+    "prompt_tokens_total": "vllm:prompt_tokens_total",
+    "generation_tokens_total": "vllm:generation_tokens_total",
+    "preemptions_total": "vllm:num_preemptions_total",
+}
+RATES = {
+    "generation_tokens_per_second": "vllm:generation_tokens_total",
+    "prompt_tokens_per_second": "vllm:prompt_tokens_by_source_total|local_compute",
+    "spec_decode_accepted_tokens_per_second": "vllm:spec_decode_num_accepted_tokens_total",
+    "spec_decode_drafted_tokens_per_second": "vllm:spec_decode_num_draft_tokens_total",
+}
+DRAFTS, ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
 
 
 def own_values(body):
@@ -38,122 +57,70 @@ def own_values(body):
 
 
 @functools.cache
-def pages(name):
-    """Return a recording's pages: second and values by engine, one list for each life of the server."""
-    lives = [[]]
-    for event in recording(name).events():
-        if isinstance(event, MetricsRead):
-            if event.body:
-                lives[-1].append((event.at, own_values(event.body)))
-            elif lives[-1]:
-                lives.append([])
-    return [life for life in lives if life]
+def engines(name):
+    """
+    Return each engine right after each page of a recording that is read, and the server's own values of it.
 
-
-def by_page(name):
-    """Yield for each page the snapshot taken right after it, the page, and the pages before it in that life."""
-    taken = list(snapshots(name, step=STEP))
-    for life in pages(name):
-        for index, (at, values) in enumerate(life):
-            second, snapshot = next((second, snap) for second, snap in taken if second > at)
-            if second - at <= STEP and all(engine.state != "down" for engine in snapshot.engines):
-                yield snapshot, at, values, life[:index]
-
-
-def base(earlier, at):
-    """Return the newest page that is 9 s or more old."""
-    return next(((moment, values) for moment, values in reversed(earlier) if at - moment >= 9), None)
-
-
-@EVERY_RECORDING
-def test_gauges_are_exactly_the_servers(name):
-    """Running, waiting, KV cache usage and prompt tokens by source are, after every scrape, what the server says."""
-    compared = 0
-    for snapshot, _, values, _ in by_page(name):
-        for engine in snapshot.engines:
-            own = values[engine.key.engine]
-            assert own["vllm:num_requests_running"] == engine.gauges["requests_running"].value
-            assert own["vllm:num_requests_waiting"] == engine.gauges["requests_waiting"].value
-            assert own["vllm:kv_cache_usage_perc"] == engine.gauges["kv_cache_usage_ratio"].value
-            for source, tokens in engine.totals.prompt_tokens.items():
-                assert own[f"vllm:prompt_tokens_by_source_total|{source}"] == tokens.value
-            assert len(engine.totals.prompt_tokens) == 3
-            compared += 1
-
-    assert compared >= 10
+    With them come the newest own values that are 9 s old or more, and how many seconds, if there are any of that life.
+    """
+    played, earlier, found = recording(name), [], []
+    state = ServerState(ServerSettings(name, has_log=True, metrics_interval=5.0))
+    server = ReplayedServer(state, played.started)
+    for event in played.events():
+        server.apply(event)
+        if not isinstance(event, MetricsRead):
+            continue
+        if not event.body:
+            earlier = []
+            continue
+        values = own_values(event.body)
+        old, before = next(((at, old) for at, old in reversed(earlier) if event.at - at >= 9), (event.at, {}))
+        earlier.append((event.at, values))
+        snapshot = state.snapshot(played.started + event.at)
+        if all(engine.state != "down" for engine in snapshot.engines):
+            for engine in snapshot.engines:
+                own = engine.key.engine
+                found.append((engine, values[own], before.get(own), event.at - old))
+    return found
 
 
 @EVERY_RECORDING
-@pytest.mark.parametrize(
-    ("gauge", "counter"),
-    [
-        ("generation_tokens_per_second", "vllm:generation_tokens_total"),
-        ("prompt_tokens_per_second", "vllm:prompt_tokens_by_source_total|local_compute"),
-        ("spec_decode_accepted_tokens_per_second", "vllm:spec_decode_num_accepted_tokens_total"),
-        ("spec_decode_drafted_tokens_per_second", "vllm:spec_decode_num_draft_tokens_total"),
-    ],
-)
-def test_rates_are_within_5_percent_of_the_counters(name, gauge, counter):
-    """Rates are the increase of the server's own counters over the last 10 s."""
-    compared = 0
-    for snapshot, at, values, earlier in by_page(name):
-        old = base(earlier, at)
-        for engine in snapshot.engines if old else ():
-            own = values[engine.key.engine]
+def test_gauges_and_counters_are_exactly_the_servers(name):
+    """Gauges, counters, prompt tokens by source and finished requests are, after every scrape, what the server says."""
+    for engine, own, _, _ in engines(name):
+        shown = {**engine.gauges, **engine.counters}
+        for series, theirs in {**GAUGES, **COUNTERS}.items():
+            assert shown[series].value == own[theirs]
+        for source, tokens in engine.totals.prompt_tokens.items():
+            assert own[f"vllm:prompt_tokens_by_source_total|{source}"] == tokens.value
+        assert len(engine.totals.prompt_tokens) == 3
+        finished = {r: own[f"vllm:request_success_total|{r}"] for r in ("stop", "length", "abort")}
+        assert finished.items() <= {r: v.value for r, v in engine.requests_finished.items()}.items()
+
+    assert len(engines(name)) >= 10
+
+
+@EVERY_RECORDING
+def test_rates_and_the_acceptance_length_follow_from_the_counters(name):
+    """Over 10 s rates are within 5 % of the counters' increase, the mean acceptance length within 0.05."""
+    compared = defaultdict(int)
+    for engine, own, before, seconds in engines(name):
+        if before is None:
+            continue
+        for gauge, counter in RATES.items():
             if counter in own:
-                rate = (own[counter] - old[1][engine.key.engine][counter]) / (at - old[0])
+                rate = (own[counter] - before[counter]) / seconds
                 assert engine.gauges[gauge].value == pytest.approx(rate, rel=0.05)
-                compared += rate > 0
+                compared[gauge] += rate > 0
+        if own[DRAFTS] > before[DRAFTS]:
+            accepted = (own[ACCEPTED] - before[ACCEPTED]) / (own[DRAFTS] - before[DRAFTS])
+            length = engine.gauges["spec_decode_mean_acceptance_length"].value
+            assert length == pytest.approx(1 + accepted, abs=0.05)
+            assert sum(each.value for each in engine.position_acceptance) == pytest.approx(length - 1, abs=0.01)
+            compared["drafts"] += 1
 
-    assert compared >= 3 or (name == "vl" and gauge.startswith("spec_decode"))
-
-
-@pytest.mark.parametrize("name", ["day", "stall", "dp1"])
-def test_acceptance_length_is_within_5_hundredths(name):
-    """The mean acceptance length is one more than accepted tokens by drafts, where there were drafts."""
-    compared = 0
-    for snapshot, at, values, earlier in by_page(name):
-        old = base(earlier, at)
-        for engine in snapshot.engines if old else ():
-            own, before = values[engine.key.engine], old[1][engine.key.engine]
-            drafts = own["vllm:spec_decode_num_drafts_total"] - before["vllm:spec_decode_num_drafts_total"]
-            accepted = (
-                own["vllm:spec_decode_num_accepted_tokens_total"] - before["vllm:spec_decode_num_accepted_tokens_total"]
-            )
-            if drafts:
-                length = engine.gauges["spec_decode_mean_acceptance_length"].value
-                assert length == pytest.approx(1 + accepted / drafts, abs=0.05)
-                compared += 1
-
-    assert compared >= 3
-
-
-@pytest.mark.parametrize("name", ["day", "stall", "dp1"])
-def test_positions_add_up_to_the_acceptance_length(name):
-    """The acceptance by position adds up to the mean acceptance length without the bonus token."""
-    compared = 0
-    for _, snapshot in snapshots(name, step=5):
-        for engine in snapshot.engines:
-            length = engine.gauges.get("spec_decode_mean_acceptance_length")
-            if length is not None and engine.position_acceptance:
-                total = sum(reading.value for reading in engine.position_acceptance)
-                assert length.value - 1 == pytest.approx(total, abs=0.01)
-                compared += 1
-
-    assert compared >= 3
-
-
-@EVERY_RECORDING
-def test_counters_are_the_servers(name):
-    """Counters are passed on as the server has them."""
-    for snapshot, _, values, _ in by_page(name):
-        for engine in snapshot.engines:
-            own = values[engine.key.engine]
-            assert own["vllm:prompt_tokens_total"] == engine.counters["prompt_tokens_total"].value
-            assert own["vllm:generation_tokens_total"] == engine.counters["generation_tokens_total"].value
-            assert own["vllm:num_preemptions_total"] == engine.counters["preemptions_total"].value
-            finished = {r: own[f"vllm:request_success_total|{r}"] for r in ("stop", "length", "abort")}
-            assert finished.items() <= {r: v.value for r, v in engine.requests_finished.items()}.items()
+    wanted = {*RATES, "drafts"} if name != "vl" else {"generation_tokens_per_second", "prompt_tokens_per_second"}
+    assert {what for what, times in compared.items() if times >= 3} == wanted
 
 
 @pytest.mark.parametrize(("name", "least"), [("day", 0.9), ("stall", 0.95), ("dp1", 0.95), ("vl", 0.9)])
@@ -165,7 +132,9 @@ def test_the_logs_rates_add_up_to_the_counters(name, least):
         # After a pause a line covers its own interval only: vLLM goes on measuring while it prints nothing.
         interval = at - before if at - before < 15 else 10
         last[event.engine] = (at, tokens + event.generation_tokens_per_second * interval)
-    own = sum(life[-1][1][engine]["vllm:generation_tokens_total"] for life in pages(name) for engine in life[-1][1])
+    bodies = [event.body for event in recording(name).events() if isinstance(event, MetricsRead)]
+    ends = [body for body, following in zip(bodies, [*bodies[1:], b""], strict=True) if body and not following]
+    own = sum(values["vllm:generation_tokens_total"] for end in ends for values in own_values(end).values())
     counted = sum(tokens for _, tokens in last.values())
 
     assert own * least <= counted <= own * 1.05

@@ -6,85 +6,184 @@ from __future__ import annotations
 import pytest
 
 from tests.support.recordings import log_of
+from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.scrape_source import ScrapeResult
-from vllm_watch.daemon.state.server import ServerState
-from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
-from vllm_watch_parsers.scrape import Unreadable, read_metrics
 
 
-def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
-    """Return a page with these values."""
-    labels = f'engine="{engine}",model_name="m"'
-    return (
-        f"vllm:num_requests_running{{{labels}}} {running}\n"
-        f"vllm:num_requests_waiting{{{labels}}} {waiting}\n"
-        f'vllm:num_requests_waiting_by_reason{{{labels},reason="deferred"}} {deferred}\n'
-        f"vllm:kv_cache_usage_perc{{{labels}}} {kv}\n"
-        f"vllm:prompt_tokens_total{{{labels}}} 0\n"
-        f"vllm:generation_tokens_total{{{labels}}} {generated}\n"
-        f'vllm:iteration_tokens_total_bucket{{{labels},le="+Inf"}} {steps}\n'
-        f"vllm:iteration_tokens_total_sum{{{labels}}} {steps}\n"
-        f"process_start_time_seconds {start}\n{extra}"
-    ).encode()
+BUSY, DONE = line(1, generation=5.0), page(generated=5)
+STOPPED = b"INFO:     Finished server process [7]"
+ANSWERED = b'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'
+LOADED = b"INFO 11-21 02:50:10 [loader.py:1] Loading weights took 690.00 seconds"
+SEVERAL = (
+    b"WARNING 11-21 02:35:10 [loggers.py:1] AsyncLLM created with api_server_count more than 1; disabling "
+    b"stats logging to avoid incomplete stats."
+)
+WAITS = (
+    b"INFO 11-21 02:35:10 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. "
+    b"This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation)."
+)
+
+STORIES = {
+    # An idle and a wedged engine are equally silent: the last line tells them apart.
+    "A log that ended with a line of zeros says idle for hours.": (LOG, [line(), 36_000, "= idle"]),
+    "A last line of 0.0 and 0.0 with a request running is a stall a minute after the last token.": (
+        LOG, [BUSY, 10, line(1), 49, "= unknown", 1, "= stalled", 3600, "= stalled: log_fell_silent"]
+    ),
+    "An engine that printed tokens and then nothing at all is neither idle nor stalled.": (
+        LOG, [BUSY, 31, "= unknown", "log = silent"]
+    ),
+    "An engine that was idle for an hour is not stalled when its next request has just arrived.": (
+        METRICS,
+        [page(generated=1), 3600, page(generated=1), 5, page(1, generated=2), "= serving"]
+        + [5, page(1, generated=2)] * 6 + ["= stalled"],
+    ),
+    "A stall is as long as the configuration says.": (
+        {**METRICS, "stall_after": 60},
+        [page(1, generated=1)] + [5, page(1, generated=1)] * 11 + ["= serving", 5, page(1, generated=1), "= stalled"],
+    ),
+    "When /metrics takes connections and does not answer, an old idle line vouches for nothing.": (
+        BOTH, [line(), page(), 5, "timeout", 15, "timeout", "= unknown"]
+    ),
+    # Starting, down, and words that are not believed.
+    "A start without a word for ten minutes, while nothing listens, is a server that is down, and not sooner.": (
+        BOTH, [STARTING, "refused", "= starting", 600, "refused", "= starting", 1, "refused", "= down"]
+    ),
+    "Where uvicorn's word that it is ready went elsewhere, an answer shows it.": (
+        BOTH, [STARTING, 20, page(), "= idle"]
+    ),
+    "A stranger's fatal error does no harm: tokens that come after it show that the engine lives.": (
+        BOTH,
+        [page(1, generated=5), 1, DEAD, 4, page(1, generated=6), "= down", 5, page(1, generated=7), "= serving"],
+    ),
+    "While a long prompt is computed only the KV cache's use moves, and no dead engine moves that.": (
+        BOTH, [page(1, kv=0.1), 1, DEAD, 5, page(1, kv=0.2), 5, page(1, kv=0.3), "= serving"]
+    ),
+    "An API server that answers once more while it stops after its engine died is not idle meanwhile.": (
+        BOTH, [page(), 1, DEAD, 1, b"INFO:     Shutting down", 1, page(), "= down", 1, STOPPED, "= down"]
+    ),
+    "A process that was started after the fatal error is another one.": (
+        BOTH, [page(), 1, DEAD, 10, page(start=1006.0), "= idle"]
+    ),
+    "One that listens again is another one.": (BOTH, [page(), 1, DEAD, 1, "refused", 10, page(), "= idle"]),
+    "An idle server that still answers 30 s after its last word, with which its port is closed, has not ended.": (
+        BOTH, [page(), 1, STOPPED, "= down", *[5, page()] * 7, "= idle"]
+    ),
+    "A server whose log has new statistics is not down because the configured port is the wrong one.": (
+        BOTH, ["refused", 10, BUSY, 1, "refused", "= serving"]
+    ),
+    "A server that is ready and was asked nothing is idle, though it never printed statistics.": (
+        LOG, [STARTING, READY, 900, "= idle", "log = idle"]
+    ),
+    "Requests are answered and no statistics come: the reason is that they are switched off.": (
+        LOG, [STARTING, READY, 5, ANSWERED, 31, "= unknown", "log = stats_disabled"]
+    ),
+    "The warning that several API servers print no statistics is the reason of the silence.": (
+        LOG, [STARTING, SEVERAL, READY, "log = api_servers_more_than_one"]
+    ),
+    "Every server has a state, even if its page has no engine's series yet.": (
+        METRICS, [b'vllm:cache_config_info{block_size="16"} 1.0\n', "= unknown"]
+    ),
+    # Nothing listens: what that means depends on what was seen before.
+    "The last line of a server that was killed is read after the refusal: the server is down all the same.": (
+        BOTH,
+        [STARTING, READY, line(3, generation=5.0), 5, page(3, generated=5), 5, "refused", 0.5, line()]
+        + [5, "refused", "= down"] * 60,
+    ),
+    "So it is if that line has work.": (
+        BOTH,
+        [
+            STARTING, READY, line(3, generation=5.0), 5, page(3, generated=5), 5, "refused", 0.5,
+            line(3, generation=5.0), *[5, "refused", "= down"] * 60,
+        ],
+    ),
+    "A server at another address than the configured one is down when its log falls silent, too.": (
+        BOTH,
+        [
+            STARTING, READY, BUSY, "refused", *[10, BUSY, "refused"] * 2, *[10, BUSY, "refused", "= serving"] * 3,
+            31, "refused", "= down",
+        ],
+    ),
+    "A server that listens last, and whose log is still empty, is unknown for two minutes, then down.": (
+        BOTH, ["refused", 120, "refused", "= unknown", 1, "refused", "= down"]
+    ),
+    "A start that prints again after ten minutes goes on.": (
+        LOG, [STARTING, 700, "= unknown", LOADED, "= starting", "log = starting"]
+    ),
+    "Processes that say each minute that they wait for each other do not start on, and nothing listens.": (
+        BOTH, [STARTING, *[60, WAITS, "refused", "= starting"] * 9, *[60, WAITS, "refused"] * 3, "= down"]
+    ),
+    # What no server answers any more is neither idle nor now down and now not.
+    "A server that answers, but with no page, may be idle as its log says.": (
+        BOTH, [STARTING, READY, line(), DONE, *[5, "unauthorized"] * 100, "= idle"]
+    ),
+    "A line of the log after the last refusal is of a server that may be there.": (
+        BOTH, [STARTING, READY, line(), 1, DONE, 5, "refused", 5, "http_error", "= down", 5, BUSY, "= serving"]
+    ),
+}  # fmt: skip
 
 
-def line(running=0, waiting=0, prompt=0.0, generation=0.0, engine="000", version=""):
-    """Return a statistics line with these values."""
-    return (
-        f"INFO 11-21 02:35:10 [loggers.py:118] Engine {engine}: Avg prompt throughput: {prompt} tokens/s, "
-        f"Avg generation throughput: {generation} tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, "
-        f"GPU KV cache usage: 25.0%, Prefix cache hit rate: 10.0%{version}"
-    ).encode()
+@pytest.mark.parametrize(("sources", "story"), STORIES.values(), ids=STORIES)
+def test_what_a_server_is(sources, story):
+    """The sentence says what is true, and the story shows it."""
+    Server(**sources).tell(*story)
 
 
-class Server:
-    """A server's state with a clock, driven by the test."""
+@pytest.mark.parametrize("reason", [None, "http_error", "timeout", "unreachable", "unauthorized"])
+def test_a_silent_start_is_unknown_where_nobody_says_that_nothing_listens(reason):
+    """Killed while it loads, a server does not start for ever: after ten minutes its log is no word of a start."""
+    server = Server(has_metrics=reason is not None).tell(STARTING, *([] if reason is None else [reason]))
 
-    def __init__(self, has_log=True, has_metrics=True, interval=5.0, **settings):
-        self.state = ServerState(ServerSettings("s", has_log, interval if has_metrics else None, **settings))
-        self.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
-        self.reader = LogReader()
-        self.now = 1000.0
-
-    def log(self, *lines, after=0.0, is_history=False):
-        """Let lines be written, later."""
-        self.now += after
-        batch = self.reader.read(lines, ArrivalTimes(self.now))
-        self.state.apply_log(batch._replace(is_history=is_history))
-        return self
-
-    def scrape(self, body=None, reason="refused", after=0.0):
-        """Let the page be read, later, or not."""
-        self.now += after
-        reading = read_metrics(body) if body is not None else None
-        if isinstance(reading, Unreadable):
-            reading, reason = None, reading.reason
-        self.state.apply_scrape(ScrapeResult(self.now, 0.01, reading, "ok" if reading else reason))
-        return self
-
-    def engine(self, after=0.0, index=0):
-        """Return what is known of an engine, later."""
-        self.now += after
-        return self.state.snapshot(self.now).engines[index]
-
-    def value(self, name, after=0.0):
-        """Return a gauge and who said it, later."""
-        reading = self.engine(after).gauges.get(name)
-        return reading and (reading.value, reading.source)
-
-    def reason(self, source):
-        """Return why a source says what it says."""
-        return next(s.reason for s in self.state.snapshot(self.now).sources if s.source == source)
+    server.tell("= starting", 600, "= starting", 1, "= unknown", 86_400, "= unknown", "log = silent")
 
 
-READY = b"INFO:     Application startup complete."
-STARTING = b"INFO 11-21 02:35:10 [api_server.py:1] vLLM API server version 0.9.2"
-DEAD = b"ERROR 11-21 02:35:10 [core.py:1] EngineCore encountered a fatal error."
+def test_a_recorded_kill_while_loading_is_no_start_by_the_log_alone():
+    """A real server's log that ends while it loads says ``starting`` for ten minutes after its last line."""
+    lines = tuple(log_of("loadkill").split(b"\n"))
+
+    Server(**LOG).tell(lines, "= starting", 600, "= starting", 1, "= unknown")
+
+
+@pytest.mark.parametrize("reason", ["unreachable", "http_error", "name_not_resolved", "tls_error", "timeout"])
+def test_an_idle_log_of_a_server_that_answers_no_more_says_nothing(reason):
+    """Where pages were read and no server has answered for three intervals, a silent log is no word of idleness."""
+    Server().tell(STARTING, READY, line(), DONE, *[5, reason] * 4, *[5, reason, "= unknown"] * 96)
+
+
+@pytest.mark.parametrize("sources", [BOTH, METRICS], ids=["both", "metrics"])
+@pytest.mark.parametrize("other", ["http_error", "unreachable", "timeout"])
+def test_down_holds_until_something_is_heard(other, sources):
+    """A server that nothing listened for stays down while a gateway or nothing answers, until there is a page."""
+    server = Server(**sources).tell(STARTING, READY, line(), 1, DONE)
+
+    server.tell(*[5, "refused", "= down", 5, other, "= down"] * 25, 5, DONE, "= idle")
+
+
+@pytest.mark.parametrize("running", [0, 3])
+def test_a_dead_engine_behind_a_server_that_stays_is_down(running):
+    """
+    A page that stands still is no sign of life: hours later the engine is still down, and nothing disagrees.
+
+    With VLLM_KEEP_ALIVE_ON_ENGINE_DEATH the API server answers on, and what was computed just before the engine
+    died comes to light on its next page. Where requests ran they are on its page for ever.
+    """
+    server = Server().tell(page(running, generated=5), 4, DEAD, 1)
+    for _ in range(120):
+        server.tell(page(running, generated=6), 5, "= down")
+        assert not server.engine().disagreements.get("engine_state")
+
+
+@pytest.mark.parametrize("news", [line(), BUSY, READY])
+def test_after_lines_that_were_not_read_the_log_alone_knows_nothing_until_news(news):
+    """Where a daemon that is far behind passes lines over, what was before them is not the present."""
+    server = Server(**LOG).tell(STARTING, READY, BUSY)
+    access = b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK'
+    batch = server.reader.read([access], ArrivalTimes(server.now))
+    server.state.apply_log(batch._replace(is_after_gap=True))
+    server.tell("= unknown", 5, "= unknown", 600, "= unknown")
+
+    assert server.log(news).engine().state in {"idle", "serving", "unknown" if news == READY else "idle"}
 
 
 class TestWhoDecides:
@@ -164,181 +263,12 @@ class TestWhoDecides:
 
         assert (7, 3) == tuple(said[source]["requests_running"].value for source in ("log", "metrics"))
 
+    def test_values_of_a_server_that_is_gone_are_gone(self):
+        """The log's fatal error is believed at once, and so is a refusal: nothing more is known of requests."""
+        dead = Server(**LOG).tell(BUSY, DEAD, "= down")
+        refused = Server(**METRICS).tell(page(running=3), 5, "refused", "= down")
 
-class TestIdleAndStalled:
-    """An idle and a wedged engine are equally silent: the last line tells them apart."""
-
-    def test_an_idle_line_holds(self):
-        """A log that ended with a line of zeros says idle for hours."""
-        server = Server(has_metrics=False).log(line())
-
-        assert "idle" == server.engine(after=36_000).state
-        assert (0, "log") == server.value("requests_running")
-
-    def test_an_idle_line_vouches_for_no_hit_rate(self):
-        """Hit rates are of recent requests: after the silence began there are none."""
-        server = Server(has_metrics=False).log(line())
-
-        assert server.value("prefix_cache_hit_ratio", after=60) is None
-
-    def test_a_line_with_work_and_no_token_is_a_stall(self):
-        """A last line of 0.0 and 0.0 with a request running is a stall a minute after the last token."""
-        server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
-        early = server.engine(after=49).state
-
-        assert ("unknown", "stalled") == (early, server.engine(after=1).state)
-        assert "log_fell_silent" == server.engine(after=3600).cause
-
-    def test_silence_after_a_line_with_tokens_is_unknown(self):
-        """An engine that printed tokens and then nothing at all is neither idle nor stalled."""
-        server = Server(has_metrics=False).log(line(1, generation=5.0))
-
-        assert "unknown" == server.engine(after=31).state
-        assert "silent" == server.reason("log")
-
-    def test_engine_steps_without_tokens_are_no_stall(self):
-        """During a long chunked prefill no token comes, but the engine steps."""
-        server = Server(has_log=False)
-        for steps in range(12):
-            server.scrape(page(running=1, steps=steps), after=5)
-
-        assert "serving" == server.engine().state
-
-    def test_the_clock_of_a_stall_starts_with_the_work(self):
-        """An engine that was idle for an hour is not stalled when its next request has just arrived."""
-        server = Server(has_log=False).scrape(page(generated=1))
-        server.scrape(page(generated=1), after=3600).scrape(page(running=1, generated=2), after=5)
-
-        assert "serving" == server.engine().state
-        for _ in range(6):
-            server.scrape(page(running=1, generated=2), after=5)
-        assert "stalled" == server.engine().state
-
-    def test_the_time_until_a_stall_can_be_set(self):
-        """A stall is as long as the configuration says."""
-        body = page(running=1, generated=1)
-        server = Server(has_log=False, stall_after=60).scrape(body)
-        for _ in range(11):
-            server.scrape(body, after=5)
-        early = server.engine().state
-
-        assert ("serving", "stalled") == (early, server.scrape(body, after=5).engine().state)
-
-    def test_waiting_for_capacity_is_saturated(self):
-        """Requests that wait for capacity saturate the engine; those that are deferred do not."""
-        waiting = Server(has_log=False).scrape(page(running=1, waiting=2))
-        deferred = Server(has_log=False).scrape(page(running=1, waiting=2, deferred=2))
-
-        assert ("saturated", "serving") == (waiting.engine().state, deferred.engine().state)
-
-    def test_an_idle_word_means_nothing_when_the_server_hangs(self):
-        """When /metrics takes connections and does not answer, an old idle line vouches for nothing."""
-        server = Server().log(line()).scrape(page()).scrape(reason="timeout", after=5)
-        server.scrape(reason="timeout", after=15)
-
-        assert "unknown" == server.engine().state
-
-
-class TestLifeAndDeath:
-    """starting, down, and words that are not believed."""
-
-    def test_nothing_listens(self):
-        """A refused connection is a server that is down; its values are gone at once."""
-        server = Server(has_log=False).scrape(page(running=3)).scrape(after=5)
-
-        assert "down" == server.engine().state
-        assert server.value("requests_running") is None
-
-    def test_refused_while_it_starts(self):
-        """A server whose log says that it starts is starting, although nothing listens."""
-        server = Server().log(STARTING).scrape()
-
-        assert "starting" == server.engine().state
-
-    def test_a_start_that_never_ends_is_no_start(self):
-        """A start without a word for ten minutes, while nothing listens, is a server that is down, and not sooner."""
-        server = Server().log(STARTING).scrape()
-        before = server.scrape(after=600).engine().state
-        server.scrape(after=1)
-
-        assert ("starting", "down") == (before, server.engine().state)
-
-    def test_an_answering_server_is_not_starting(self):
-        """Where uvicorn's word that it is ready went elsewhere, an answer shows it."""
-        server = Server().log(STARTING).scrape(page(), after=20)
-
-        assert "idle" == server.engine().state
-
-    def test_a_fatal_error_is_the_end(self):
-        """The log's fatal error is believed at once, and its values are gone."""
-        server = Server(has_metrics=False).log(line(1, generation=1.0), DEAD)
-
-        assert "down" == server.engine().state
-        assert server.value("requests_running") is None
-
-    def test_a_fatal_error_is_not_believed_of_a_server_that_goes_on(self):
-        """A stranger's fatal error does no harm: tokens that come after it show that the engine lives."""
-        server = Server().scrape(page(running=1, generated=5)).log(DEAD, after=1)
-        server.scrape(page(running=1, generated=6), after=4)
-        believed = server.engine().state
-        server.scrape(page(running=1, generated=7), after=5)
-
-        assert ("down", "serving") == (believed, server.engine().state)
-
-    def test_a_long_prompt_shows_that_the_engine_lives(self):
-        """While a long prompt is computed only the KV cache's use moves, and no dead engine moves that."""
-        server = Server().scrape(page(running=1, kv=0.1)).log(DEAD, after=1)
-        for kv in (0.2, 0.3):
-            server.scrape(page(running=1, kv=kv), after=5)
-
-        assert "serving" == server.engine().state
-
-    @pytest.mark.parametrize("running", [0, 3])
-    def test_a_dead_engine_behind_a_server_that_stays_is_down(self, running):
-        """
-        A page that stands still is no sign of life: hours later the engine is still down, and nothing disagrees.
-
-        With VLLM_KEEP_ALIVE_ON_ENGINE_DEATH the API server answers on, and what was computed just before the engine
-        died comes to light on its next page. Where requests ran they are on its page for ever.
-        """
-        server = Server().scrape(page(running=running, generated=5)).log(DEAD, after=4)
-        for minute in range(120):
-            server.scrape(page(running=running, generated=6), after=1 if minute == 0 else 4)
-            engine = server.engine(after=1)
-            assert ("down", False) == (engine.state, engine.disagreements.get("engine_state", False)), minute
-
-    def test_a_server_that_shuts_down_for_its_dead_engine_stays_down(self):
-        """An API server that answers once more while it stops after its engine died is not idle meanwhile."""
-        server = Server().scrape(page()).log(DEAD, after=1)
-        server.log(b"INFO:     Shutting down", after=1)
-
-        assert "down" == server.scrape(page(), after=1).engine().state
-        assert "down" == server.log(b"INFO:     Finished server process [7]", after=1).engine().state
-
-    @pytest.mark.parametrize("reason", [None, "refused"])
-    def test_a_server_that_was_started_since_is_not_dead(self, reason):
-        """A process that was started after the fatal error, or that listens again, is another one."""
-        server = Server().scrape(page()).log(DEAD, after=1)
-        start = 1.0 if reason else server.now + 5
-        if reason:
-            server.scrape(reason=reason, after=1)
-
-        assert "idle" == server.scrape(page(start=start), after=10).engine().state
-
-    def test_an_end_is_not_believed_for_long_of_a_server_that_answers(self):
-        """An idle server that still answers 30 s after its last word, with which its port is closed, has not ended."""
-        server = Server().scrape(page()).log(b"INFO:     Finished server process [7]", after=1)
-        believed = server.engine().state
-        for _ in range(7):
-            server.scrape(page(), after=5)
-
-        assert ("down", "idle") == (believed, server.engine().state)
-
-    def test_a_log_that_goes_on_shows_a_wrong_address(self):
-        """A server whose log has new statistics is not down because the configured port is the wrong one."""
-        server = Server().scrape().log(line(1, generation=5.0), after=10).scrape(after=1)
-
-        assert "serving" == server.engine().state
+        assert dead.value("requests_running") is refused.value("requests_running") is None
 
     def test_facts_hold_until_the_next_start(self):
         """Capacity holds for days, and is forgotten when the server starts again."""
@@ -348,30 +278,6 @@ class TestLifeAndDeath:
 
         assert 648_592 == held["kv_cache_capacity_tokens"]
         assert "kv_cache_capacity_tokens" not in server.log(STARTING).engine().facts
-
-    def test_an_untouched_server_is_idle(self):
-        """A server that is ready and was asked nothing is idle, though it never printed statistics."""
-        server = Server(has_metrics=False).log(STARTING, READY)
-
-        assert ("idle", "idle") == (server.engine(after=900).state, server.reason("log"))
-
-    def test_answers_without_statistics_are_said(self):
-        """Requests are answered and no statistics come: the reason is that they are switched off."""
-        post = b'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'
-        server = Server(has_metrics=False).log(STARTING, READY).log(post, after=5)
-
-        assert "unknown" == server.engine(after=31).state
-        assert "stats_disabled" == server.reason("log")
-
-    def test_several_api_servers_are_said(self):
-        """The warning that several API servers print no statistics is the reason of the silence."""
-        notice = (
-            b"WARNING 11-21 02:35:10 [loggers.py:1] AsyncLLM created with api_server_count more than 1; disabling "
-            b"stats logging to avoid incomplete stats."
-        )
-        server = Server(has_metrics=False).log(STARTING, notice, READY)
-
-        assert "api_servers_more_than_one" == server.reason("log")
 
 
 class TestNames:
@@ -423,12 +329,6 @@ class TestCounting:
         assert {0} == set(events.values())
         assert {"out_of_memory", "engine_dead", "nccl_error", "worker_died", "shm_timeout"} <= set(events)
 
-    def test_handlers_are_from_a_closed_list(self):
-        """What clients ask for never becomes a label."""
-        server = Server().log(b'INFO:     1.1.1.1:1 - "BREW /%0Aevil HTTP/1.1" 418 Teapot')
-
-        assert [("other", "other", "418")] == list(server.state.snapshot(0).http_requests)
-
     @pytest.mark.parametrize(("change", "starts"), [({"start": 9.0}, 1), ({"generated": 0}, 0)])
     def test_a_reset_begins_new_rates(self, change, starts):
         """No rate is taken across a restart, nor across counters that began anew without one."""
@@ -438,34 +338,6 @@ class TestCounting:
 
         assert server.value("generation_tokens_per_second") is None
         assert starts == server.state.snapshot(server.now).starts
-
-    def test_engines_come_and_go(self):
-        """An engine that /metrics has no more is not shown any more."""
-        server = Server(has_log=False).scrape(page(engine="0") + page(engine="1"))
-        both = len(server.state.snapshot(server.now).engines)
-        server.scrape(page(engine="1"), after=5)
-
-        assert (2, ["1"]) == (both, [e.key.engine for e in server.state.snapshot(server.now).engines])
-
-    def test_a_page_without_an_engine_still_has_a_state(self):
-        """Every server has a state, even if its page has no engine's series yet."""
-        server = Server(has_log=False).scrape(b'vllm:cache_config_info{block_size="16"} 1.0\n')
-
-        assert "unknown" == server.engine().state
-
-    def test_values_out_of_range_are_refused_and_counted(self):
-        """A KV cache fuller than full is not believed."""
-        server = Server(has_log=False).scrape(page(kv=1.5))
-
-        assert server.value("kv_cache_usage_ratio") is None
-        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).values_out_of_range)
-
-    def test_a_missing_metric_is_said(self):
-        """A page without a quantity that it should have says so."""
-        missing = Server(has_log=False).scrape(page(generated=5)).state.snapshot(1000.0).missing_metrics
-
-        assert missing["time_to_first_token_seconds"]
-        assert not missing["requests_running"]
 
     def test_a_share_is_no_more_than_all(self):
         """A page is read while its counters grow: hits that are ahead of their queries are all of them."""
@@ -513,123 +385,3 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
 
         assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
-
-
-class TestRefused:
-    """Nothing listens: what that means depends on what was seen before."""
-
-    @pytest.mark.parametrize("last", [line(), line(3, generation=5.0)], ids=["idle", "busy"])
-    def test_a_line_that_is_read_late_keeps_no_killed_server_alive(self, last):
-        """The last line of a server that was killed is read after the refusal: the server is down all the same."""
-        server = Server().log(STARTING, READY, line(3, generation=5.0)).scrape(page(running=3, generated=5), after=5)
-        server.scrape(after=5).log(last, after=0.5)
-
-        assert {"down"} == {server.scrape(after=5).engine().state for _ in range(60)}
-
-    def test_a_log_that_goes_on_and_then_ends_is_a_server_that_is_gone(self):
-        """A server at another address than the configured one is down when its log falls silent, too."""
-        server = Server().log(STARTING, READY, line(1, generation=5.0)).scrape()
-        alive = {server.log(line(1, generation=5.0), after=10).scrape().engine().state for _ in range(5)}
-        server.scrape(after=31)
-
-        assert ({"serving"}, "down") == (alive - {"down"}, server.engine().state)
-
-    def test_a_server_that_was_never_seen_is_down(self):
-        """Where nothing has ever listened, and no log can say that a server starts, it is down at once."""
-        server = Server(has_log=False).scrape()
-
-        assert "down" == server.engine().state
-
-    def test_a_server_that_nobody_has_seen_may_be_starting(self):
-        """A server that listens last, and whose log is still empty, is unknown for two minutes, then down."""
-        server = Server().scrape()
-        early = server.scrape(after=120).engine().state
-
-        assert ("unknown", "down") == (early, server.scrape(after=1).engine().state)
-
-    @pytest.mark.parametrize("reason", [None, "http_error", "timeout", "unreachable", "unauthorized"])
-    def test_a_silent_start_is_unknown_where_nobody_says_that_nothing_listens(self, reason):
-        """Killed while it loads, a server does not start for ever: after ten minutes its log is no word of a start."""
-        server = Server(has_metrics=reason is not None).log(STARTING)
-        if reason is not None:
-            server.scrape(reason=reason)
-        states = [server.engine(after=after).state for after in (0, 600, 1, 86_400)]
-
-        assert ["starting", "starting", "unknown", "unknown"] == states
-        assert "silent" == server.reason("log")
-
-    def test_a_line_of_the_start_ends_the_doubt(self):
-        """A start that prints again after ten minutes goes on."""
-        server = Server(has_metrics=False).log(STARTING)
-        silent = server.engine(after=700).state
-        server.log(b"INFO 11-21 02:50:10 [loader.py:1] Loading weights took 690.00 seconds")
-
-        assert ("unknown", "starting") == (silent, server.engine().state)
-        assert "starting" == server.reason("log")
-
-    def test_a_recorded_kill_while_loading_is_no_start_by_the_log_alone(self):
-        """A real server's log that ends while it loads says ``starting`` for ten minutes after its last line."""
-        lines = log_of("loadkill").split(b"\n")
-        server = Server(has_metrics=False).log(*lines)
-
-        assert ["starting", "starting", "unknown"] == [server.engine(after=after).state for after in (0, 600, 1)]
-
-
-@pytest.mark.parametrize("news", [line(), line(1, generation=5.0), READY])
-def test_after_lines_that_were_not_read_the_log_alone_knows_nothing_until_news(news):
-    """Where a daemon that is far behind passes lines over, what was before them is not the present."""
-    server = Server(has_metrics=False).log(STARTING, READY, line(1, generation=5.0))
-    access = b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK'
-    batch = server.reader.read([access], ArrivalTimes(server.now))
-    server.state.apply_log(batch._replace(is_after_gap=True))
-    states = {server.engine(after=after).state for after in (0, 5, 600)}
-
-    assert {"unknown"} == states
-    assert server.log(news).engine().state in {"idle", "serving", "unknown" if news == READY else "idle"}
-
-
-class TestAServerThatIsGone:
-    """What no server answers any more is neither idle nor now down and now not."""
-
-    @pytest.mark.parametrize("reason", ["unreachable", "http_error", "name_not_resolved", "tls_error", "timeout"])
-    def test_an_idle_log_of_a_server_that_answers_no_more_says_nothing(self, reason):
-        """Where pages were read and no server has answered for three intervals, a silent log is no word of idleness."""
-        server = Server().log(STARTING, READY, line()).scrape(page(generated=5))
-        states = [server.scrape(reason=reason, after=5).engine().state for _ in range(100)]
-
-        assert {"unknown"} == set(states[4:])
-
-    def test_a_page_that_is_kept_from_the_daemon_says_nothing_of_the_server(self):
-        """A server that answers, but with no page, may be idle as its log says."""
-        server = Server().log(STARTING, READY, line()).scrape(page(generated=5))
-
-        assert "idle" == [server.scrape(reason="unauthorized", after=5) for _ in range(100)][-1].engine().state
-
-    @pytest.mark.parametrize("has_log", [True, False])
-    @pytest.mark.parametrize("other", ["http_error", "unreachable", "timeout"])
-    def test_down_holds_until_something_is_heard(self, other, has_log):
-        """A server that nothing listened for stays down while a gateway or nothing answers, until there is a page."""
-        server = Server(has_log=has_log).log(STARTING, READY, line()).scrape(page(generated=5), after=1)
-        states = {server.scrape(reason=("refused", other)[turn % 2], after=5).engine().state for turn in range(50)}
-
-        assert ({"down"}, "idle") == (states, server.scrape(page(generated=5), after=5).engine().state)
-
-    def test_a_line_ends_it(self):
-        """A line of the log after the last refusal is of a server that may be there."""
-        server = Server().log(STARTING, READY, line()).scrape(page(generated=5), after=1).scrape(after=5)
-        down = server.scrape(reason="http_error", after=5).engine().state
-
-        assert ("down", "serving") == (down, server.log(line(1, generation=5.0), after=5).engine().state)
-
-
-def test_a_start_that_hangs_ends():
-    """Processes that say each minute that they wait for each other do not start on, and nothing listens."""
-    waits = (
-        b"INFO 11-21 02:35:10 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. "
-        b"This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation)."
-    )
-    server = Server().log(STARTING)
-    states = [server.log(waits, after=60).scrape().engine().state for _ in range(20)]
-
-    assert ["starting"] * 9 == states[:9]
-    assert {"down"} == set(states[11:])

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_draft_rates import drafts
-from tests.state.test_sources_together import Server, line
 from tests.support.pages import LABELS, ScrapedServer, histogram, page
+from tests.support.server_stories import Server, line
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.step_times import MAX_CLASSES, MAX_MEASURED, Measured, StepClass, StepTimes

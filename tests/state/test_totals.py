@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_hostile_pages import shown
-from tests.state.test_sources_together import READY, STARTING, Server, line, page
 from tests.support.recordings import recording, snapshots
+from tests.support.server_stories import READY, STARTING, Server, line, page
 
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.daemon.catalog.series import SERIES

@@ -89,6 +89,17 @@ def side(name, number=5, speed=1.0, **how):
     return Side(name=name, runs=runs(name, number, speed, seed=len(name) + ord(name[-1]), **how))
 
 
+def changed(found, **changes):
+    """Return a side whose runs are changed; of a run and its number a function makes the new value."""
+    return Side(
+        name=found.name,
+        runs=tuple(
+            replace(each, **{name: new(each, at) if callable(new) else new for name, new in changes.items()})
+            for at, each in enumerate(found.runs)
+        ),
+    )
+
+
 def single(name, speed=1.0, blocks=10, cv=0.01, seconds=100.0, problem=None, **how):
     """Return a side of one run with a steady window, whose blocks vary a little."""
     generator = random.Random(ord(name[-1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.state.test_sources_together import READY, STARTING, Server, page
+from tests.support.server_stories import READY, STARTING, Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.capacity.tracker import CapacityRange

@@ -19,8 +19,7 @@ from tests.parsers.lines import read_line
 from vllm_watch.daemon.reading import framing
 from vllm_watch.daemon.reading.framing import KEPT, LineFramer, LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
-from vllm_watch.daemon.reading.printed import first_printed_time, last_printed_time
-from vllm_watch.daemon.reading.times import PrintedTimes
+from vllm_watch.daemon.reading.times import PrintedTimes, first_printed_time, last_printed
 from vllm_watch_parsers.events import AccessRequest
 from vllm_watch_parsers.prefix import ACCESS_START
 
@@ -162,7 +161,7 @@ def _check_reader(framed: list[list[bytes]], lines: list[bytes], log: bytes) -> 
 
 
 def _times(log: bytes) -> PrintedTimes:
-    return PrintedTimes(last_printed_time(log), END, first_printed_time(log))
+    return PrintedTimes(last_printed(log).time, END, first_printed_time(log))
 
 
 def _read(batches: list[list[bytes]], log: bytes) -> tuple:

@@ -73,10 +73,10 @@ def _check_entry(line: bytes) -> JournalEntry | None:
     message = theirs.get("MESSAGE")
     expected = message.encode() if isinstance(message, str) else bytes(message or ())
     assert entry.message == expected
-    assert entry.is_cut == (theirs.get("_LINE_BREAK") is not None)
+    assert entry.line_break == theirs.get("_LINE_BREAK")
     text = CutLines().line(entry)
     if text is not None:
-        assert not entry.is_cut
+        assert entry.line_break is None
         assert b"\n" not in text
         assert b"\0" not in text.removesuffix(b"\r").removesuffix(b"\0")
         assert len(text) <= MAX_LINE

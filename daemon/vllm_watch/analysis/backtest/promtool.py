@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.expressions import duration_seconds
-from vllm_watch.analysis.backtest.rule_set import Group, RuleFile, RuleSet, rule_nodes
+from vllm_watch.analysis.backtest.rule_set import Group, RuleSet
 from vllm_watch.daemon.support.errors import ConfigError, ToolError
 from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.whole_file import cleaned_up, held_back
@@ -59,9 +59,6 @@ Labels = tuple[tuple[str, str], ...]
 
 Answers = dict[int, dict[Labels, float]]
 """What a query gives after each evaluation of the rules, by second."""
-
-_IN_RULE = re.compile(r'(?:\d+:\d+: )*group "(.*?)", rule (\d+), "(.*?)": (.*)')
-_LINE = re.compile(r"(?:yaml: )?(?:unmarshal errors: )?line (\d+): (.*)")
 
 Waiting = Callable[[float], None]
 """Called now and then with the seconds that the runs have taken so far."""
@@ -177,7 +174,7 @@ def check_rules(tool: Promtool, rules: RuleSet) -> None:
     Check the files of a set of rules.
 
     Raises:
-        ConfigError: Prometheus does not accept them; a message names the file, and where that is known the line.
+        ConfigError: Prometheus does not accept them; a message names the file, and the group and rule as promtool does.
     """
     for number, file in enumerate(rules.files):
         path = tool.folder / f"rules{number}.yml"
@@ -186,19 +183,8 @@ def check_rules(tool: Promtool, rules: RuleSet) -> None:
         if not ended.is_well:
             lines = [line.strip() for line in ended.printed.splitlines()]
             said = [line.removeprefix(f"{path}: ") for line in lines if line.startswith(f"{path}: ")]
-            messages = _messages(file, said or [f"promtool rejects it: {' '.join(lines)}"])
-            raise ConfigError(*dict.fromkeys(map(printable, messages)))
-
-
-def _messages(file: RuleFile, said: list[str]) -> Iterator[str]:
-    lines = {(node.group, node.number): node.line for node in rule_nodes(file.name, file.text)}
-    for message in said:
-        in_rule, line = _IN_RULE.fullmatch(message), _LINE.fullmatch(message)
-        if in_rule is not None:
-            place = lines.get((in_rule[1], int(in_rule[2])))
-            yield f"{file.name}{f':{place}' if place else ''}: {in_rule[3]}: {in_rule[4]}"
-        else:
-            yield f"{file.name}:{line[1]}: {line[2]}" if line is not None else f"{file.name}: {message}"
+            messages = said or [f"promtool rejects it: {' '.join(lines)}"]
+            raise ConfigError(*dict.fromkeys(f"{file.name}: {printable(message)}" for message in messages))
 
 
 class Evaluation(NamedTuple):

@@ -2,8 +2,8 @@
 """
 Sets of rules: those of the package or of a user's files, each with the thresholds that it was made with.
 
-A source of rules names a threshold ``%{name}``. Whether a file has the form of rules is looked at here, so that a
-message names its line; what is in a rule is for Prometheus to say.
+A source of rules names a threshold ``%{name}``. Only what is needed to evaluate rules is looked at here; whether they
+are right is for Prometheus to say.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import yaml
 
 from vllm_watch.analysis.backtest.expressions import ANY_NAME, DURATION, selected_names
@@ -36,8 +37,6 @@ PACKAGE = "vllm_watch.analysis.backtest"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _PLACE = re.compile(r"%\{(\w+)\}")
 _COMMENT = re.compile(r"\s*#")
-
-_DURATIONS = ("for", "keep_firing_for")
 
 Group = dict[str, Any]
 """A group of rules, as it stands in a file."""
@@ -138,9 +137,32 @@ def _read(path: str) -> str:
         raise ConfigError(f"{path}: not UTF-8 text") from None
 
 
+class _RuleShape(msgspec.Struct):
+    expr: Any
+
+
+class _GroupShape(msgspec.Struct):
+    name: str
+    rules: list[_RuleShape]
+
+
+class _FileShape(msgspec.Struct):
+    groups: Annotated[list[_GroupShape], msgspec.Meta(min_length=1)]
+
+
 def _groups(file: RuleFile) -> Iterator[Group]:
-    rule_nodes(file.name, file.text)
-    for group in yaml.safe_load(file.text)["groups"]:
+    try:
+        document = yaml.safe_load(file.text)
+        msgspec.convert(document, _FileShape)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{file.name}{line}: not YAML: {error.problem or error.context}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file.name}: no rules as Prometheus reads them: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{file.name}: not YAML: {error}") from None
+    for group in document["groups"]:
         yield {**group, "rules": [_plain(rule) for rule in group["rules"]]}
 
 
@@ -222,77 +244,3 @@ def rendered(text: str, thresholds: Mapping[str, str], file: str) -> str:
         if unknown:
             raise ConfigError(f"{file}:{number}: there is no threshold {unknown[0]}")
     return _PLACE.sub(lambda place: values.get(place[1], place[0]), text)
-
-
-class RuleNode(NamedTuple):
-    """A rule in a file: its group's name, its number there from 1, and its line."""
-
-    group: str
-    number: int
-    line: int
-
-
-def rule_nodes(file: str, text: str) -> list[RuleNode]:
-    """
-    Return where each rule of a file is.
-
-    Raises:
-        ConfigError: It is not YAML, or has not the form of a file of rules.
-    """
-    groups = _entries(_composed(file, text)).get("groups")
-    if not _items(groups):
-        raise ConfigError(f"{file}: no rules: expected a list `groups`, as Prometheus reads it")
-    return [node for group in _items(groups) for node in _of_group(file, group)]
-
-
-def _of_group(file: str, group: yaml.Node) -> Iterator[RuleNode]:
-    entries = _entries(group)
-    name, rules = entries.get("name"), entries.get("rules")
-    if not isinstance(name, yaml.ScalarNode) or not isinstance(rules, yaml.SequenceNode):
-        raise ConfigError(f"{file}:{_line(group)}: expected a group with a `name` and a list `rules`")
-    _check_durations(file, entries, ("interval",))
-    for number, rule in enumerate(_items(rules), 1):
-        of_rule = _entries(rule)
-        if not {"alert", "record"} & of_rule.keys() or "expr" not in of_rule:
-            where = f"{file}:{_line(rule)}: group {name.value}, rule {number}"
-            raise ConfigError(f"{where}: expected `alert` or `record`, and `expr`")
-        _check_durations(file, of_rule, _DURATIONS)
-        yield RuleNode(name.value, number, _line(rule))
-
-
-def _check_durations(file: str, entries: Mapping[str, yaml.Node], keys: tuple[str, ...]) -> None:
-    """Check what promtool rejects without a line."""
-    for key in keys:
-        node = entries.get(key)
-        if node is not None and not _is_duration(node):
-            got = quote(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
-            raise ConfigError(f"{file}:{_line(node)}: {key}: expected a duration such as 30s or 5m, got {got}")
-
-
-def _is_duration(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and bool(node.value == "0" or DURATION.fullmatch(node.value))
-
-
-def _composed(file: str, text: str) -> yaml.Node | None:
-    try:
-        return yaml.compose(text, yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{file}{line}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{file}: not YAML: {error}") from None
-
-
-def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
-    if not isinstance(node, yaml.MappingNode):
-        return {}
-    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
-
-
-def _items(node: yaml.Node | None) -> list[yaml.Node]:
-    return node.value if isinstance(node, yaml.SequenceNode) else []
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1

@@ -57,7 +57,7 @@ def check_model(pair: Pair) -> Iterator[Finding]:
     """The sides serve one model."""
     names = [sorted({_model(run.model) for run in side.runs if run.model is not None}) for side in pair.sides]
     if not names[0] or not names[1]:
-        yield Finding(f"The model of {_lacking(pair, names)} is not known.", prevents=False)
+        yield Finding(f"The model of {_lacking(pair, names)} is not known.")
     elif names[0] != names[1]:
         yield Finding(f"The models differ: {', '.join(names[0])} and {', '.join(names[1])}.", prevents=True)
 
@@ -75,7 +75,7 @@ def check_load(pair: Pair) -> Iterator[Finding]:
         kinds_of_test = f"{BENCHMARK_KINDS[a.endpoint]} and {BENCHMARK_KINDS[b.endpoint]}"
         yield Finding(f"The benchmarks are of different kinds: {kinds_of_test}.", prevents=True)
     elif None in kinds:
-        yield Finding(f"Whether both sides got the same load is not known{_arrivals(pair)}.", prevents=False)
+        yield Finding(f"Whether both sides got the same load is not known{_arrivals(pair)}.")
     elif kinds[0] != kinds[1]:
         yield Finding(f"The loads are of different kinds: {load_name(a)} and {load_name(b)}.", prevents=True)
     elif _sizes_differ(a, b):
@@ -86,7 +86,6 @@ def check_load(pair: Pair) -> Iterator[Finding]:
         yield Finding(
             f"The sides sent {count(a.num_prompts)} and {count(b.num_prompts)} requests: the start and the end of the "
             "load weigh more where there are fewer.",
-            prevents=False,
         )
 
 
@@ -119,7 +118,7 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
     ]
     if not temperatures[0] or not temperatures[1]:
         why = "a result file does not hold it" if pair.view == "client" else "the server does not report it"
-        yield Finding(f"The temperature of {_lacking(pair, temperatures)} is not known: {why}.", prevents=False)
+        yield Finding(f"The temperature of {_lacking(pair, temperatures)} is not known: {why}.")
     elif temperatures[0] != temperatures[1]:
         a, b = (", ".join(map(limit, values)) for values in temperatures)
         yield Finding(f"The temperatures differ: {a} and {b}.", prevents=True)
@@ -157,8 +156,8 @@ def common_settings(sides: Sequence[Side]) -> dict[str, str]:
 
 def check_configuration(a: Side, b: Side) -> Iterator[Finding]:
     """Yield what makes the differences of configuration incomplete."""
-    yield from of_sides(_incomplete(side) for side in (a, b))
-    yield from of_sides(_varying(side) for side in (a, b))
+    yield from of_sides((a, b), _incomplete)
+    yield from of_sides((a, b), _varying)
 
 
 def traps(pair: Pair) -> Mapping[str, str]:
@@ -237,18 +236,16 @@ def _all_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
 def _incomplete(side: Side) -> SideFinding | None:
     before = "The configuration of"
     if not any(run.config for run in side.runs):
-        return SideFinding(before, side.name, "is not known", "add its log or recording to see what differs.")
+        return SideFinding(before, "is not known: add its log or recording to see what differs.")
     if all(run.server is not None for run in side.runs):
-        return SideFinding(before, side.name, "is from a Prometheus, which has few flags", "others may differ, too.")
+        return SideFinding(before, "is from a Prometheus, which has few flags: others may differ, too.")
     return None
 
 
 def _varying(side: Side) -> SideFinding | None:
     varying = sorted(name for name, values in _all_settings(side.runs).items() if len(values) > 1)
-    if not varying:
-        return None
-    what = f"differ in {', '.join(varying)}"
-    return SideFinding("The runs of", side.name, what, "they are taken as one configuration.")
+    what = f"differ in {', '.join(varying)}: they are taken as one configuration."
+    return SideFinding("The runs of", what) if varying else None
 
 
 def _of(latency: str) -> list[str]:

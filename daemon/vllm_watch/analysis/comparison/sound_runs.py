@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Metric
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side
 from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric, load_kind, metric_values, speculations
 from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
 from vllm_watch.daemon.catalog.metric_titles import titled
@@ -29,44 +29,33 @@ IDLE_SHARE = 0.1
 UNSTABLE_CV = 0.10
 FEWEST_TO_VARY = 3
 
+_S = TypeVar("_S", Side, Measured)
+
 
 class Finding(NamedTuple):
     """What is wrong, in a sentence; `prevents`: the numbers would mislead, so none is shown unless it is asked for."""
 
     text: str
-    prevents: bool
+    prevents: bool = False
 
 
 class SideFinding(NamedTuple):
-    """What is wrong with one side: ``The runs of``, its name, ``last only 5 s``, and `why`, as of any side."""
+    """What is wrong with a side: the sentence before its name and after it."""
 
     before: str
-    side: str
     after: str
-    why: str = ""
     prevents: bool = False
 
-    def clause(self) -> str:
-        """Return the sentence without its end."""
-        return f"{self.before} {self.side} {self.after}"
 
-    def finding(self, clause: str) -> Finding:
-        """Return a clause, with the reason if there is one, as a finding."""
-        return Finding(f"{clause}: {self.why}" if self.why else f"{clause}.", self.prevents)
-
-
-def of_sides(found: Iterable[SideFinding | None]) -> Iterator[Finding]:
-    """Yield findings on both sides as one sentence where only the names or values differ, all others as they are."""
-    sides = [side for side in found if side is not None]
-    if len(sides) == 2 and sides[0][3:] == sides[1][3:]:
-        a, b = sides
-        if (a.before, a.after) == (b.before, b.after):
-            yield a.finding(a._replace(side=f"{a.side} and {b.side}").clause())
-        else:
-            other = b._replace(before=f"{b.before[:1].lower()}{b.before[1:]}")
-            yield a.finding(f"{a.clause()}, and {other.clause()}")
-        return
-    yield from (side.finding(side.clause()) for side in sides)
+def of_sides(sides: Iterable[_S], check: Callable[[_S], SideFinding | None]) -> Iterator[Finding]:
+    """Yield what a check finds of each side; what it finds of several alike is one sentence with their names."""
+    names: dict[SideFinding, list[str]] = {}
+    for side in sides:
+        finding = check(side)
+        if finding is not None:
+            names.setdefault(finding, []).append(side.name)
+    for (before, after, prevents), of in names.items():
+        yield Finding(f"{before} {' and '.join(of)} {after}", prevents)
 
 
 def check_repetition(pair: Pair) -> Iterator[Finding]:
@@ -96,31 +85,25 @@ def check_overlap(pair: Pair) -> Iterator[Finding]:
         if (run.server is None) != (later.server is None):
             doubt = doubt or text
     if doubt is not None:
-        yield Finding(f"{doubt}: if they are of one server, they share requests.", prevents=False)
+        yield Finding(f"{doubt}: if they are of one server, they share requests.")
 
 
 def check_errors(pair: Pair) -> Iterator[Finding]:
     """Nearly all requests succeeded: failed ones make all the others faster."""
-    yield from of_sides(_failures(side) for side in pair.sides)
-    yield from of_sides(_missing_answers(side) for side in pair.sides)
+    yield from of_sides(pair.sides, _failures)
+    yield from of_sides(pair.sides, _missing_answers)
 
 
 def check_duration(pair: Pair) -> Iterator[Finding]:
     """Each run is long enough to tell of a server that has settled."""
-    settled = []
-    for side in pair.sides:
-        short = [text for run, result in zip(side.runs, side.results, strict=True) if (text := _too_short(run, result))]
-        if short:
-            yield Finding(f"A run of {side.name} is too short: {short[0]}.", prevents=True)
-        else:
-            settled.append(side)
-    yield from of_sides(_short(side) for side in settled)
+    yield from of_sides(pair.sides, _far_too_short)
+    yield from of_sides((side for side in pair.sides if _far_too_short(side) is None), _short)
 
 
 def check_idle(pair: Pair) -> Iterator[Finding]:
     """A load that no client measured has no long time without work in it, such as that after a warm-up."""
     if pair.view == "server":
-        yield from of_sides(_idle(side) for side in pair.sides)
+        yield from of_sides(pair.sides, _idle)
 
 
 def check_saturation(pair: Pair) -> Iterator[Finding]:
@@ -130,35 +113,28 @@ def check_saturation(pair: Pair) -> Iterator[Finding]:
         side = pair.a if states[0] else pair.b
         yield Finding(
             f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
-            prevents=False,
         )
 
 
 def check_steadiness(pair: Pair) -> Iterator[Finding]:
-    """No run drifts."""
-    yield from of_sides(_drift(side) for side in pair.sides)
-
-
-def check_in_flight(pair: Pair) -> Iterator[Finding]:
-    """By Little's law a closed load had as many requests in flight as it has users."""
-    yield from of_sides(_in_flight(side) for side in pair.sides)
+    """No run drifts, and by Little's law a closed load had as many requests in flight as it has users."""
+    yield from of_sides(pair.sides, _drift)
+    yield from of_sides(pair.sides, _in_flight)
 
 
 def check_variation(pair: Pair) -> Iterator[Finding]:
     """Runs of one configuration are alike."""
     metric = BY_NAME[headline_metric(pair)]
-    varying = [(side, cv) for side in pair.sides if (cv := _variation(side, metric)) is not None and cv > UNSTABLE_CV]
-    most = max((cv for _, cv in varying), default=0.0)
-    yield from of_sides(
-        SideFinding(
-            "The runs of",
-            side.name,
-            f"vary by {percent(cv)} % in {titled(metric.name)}",
-            "something besides the configuration may have changed, such as other users of the machine. To find a "
-            f"difference of 10 %, {needed_runs(most, 0.1)} runs of each side are needed.",
+    values = {side.name: metric_values(metric, side) for side in pair.sides}
+    cvs = {name: coefficient_of_variation(each) for name, each in values.items() if len(each) >= FEWEST_TO_VARY}
+    varying = {name: cv for name, cv in cvs.items() if cv is not None and cv > UNSTABLE_CV}
+    for name, cv in varying.items():
+        needed = f"{needed_runs(max(varying.values()), 0.1)} runs of each side are needed"
+        yield Finding(
+            f"The runs of {name} vary by {percent(cv)} % in {titled(metric.name)}: something besides the "
+            "configuration may have changed, such as other users of the machine. To find a difference of 10 %, "
+            f"{needed}."
         )
-        for side, cv in varying
-    )
 
 
 def check_acceptance(pair: Pair) -> Iterator[Finding]:
@@ -167,7 +143,7 @@ def check_acceptance(pair: Pair) -> Iterator[Finding]:
     a, b = (side.mean(_acceptance) for side in pair.sides)
     if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
         text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."
-        yield Finding(text, prevents=False)
+        yield Finding(text)
 
 
 def check_order(pair: Pair) -> Iterator[Finding]:
@@ -177,7 +153,6 @@ def check_order(pair: Pair) -> Iterator[Finding]:
         yield Finding(
             "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
             "as a difference. Let the sides take turns.",
-            prevents=False,
         )
 
 
@@ -187,7 +162,6 @@ RUN_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
     check_idle,
     check_saturation,
     check_steadiness,
-    check_in_flight,
     check_variation,
     check_acceptance,
     check_order,
@@ -210,32 +184,38 @@ def _idle(side: Measured) -> SideFinding | None:
             lengths = f"{duration(round(idle))} of the {duration(round(seconds(run)))}"
             return SideFinding(
                 "The server of",
-                side.name,
-                f"had no work for {lengths} of {run.name} (its longest pause ends at {moment(longest.end)} UTC)",
-                "rates are lower by that. If that is the pause after a warm-up, let the time begin at its end.",
+                f"had no work for {lengths} of {run.name} (its longest pause ends at {moment(longest.end)} UTC): rates "
+                "are lower by that. If that is the pause after a warm-up, let the time begin at its end.",
             )
     return None
 
 
 def _failures(side: Measured) -> SideFinding | None:
-    share = _success(side.results)
-    if share is None or share >= SUCCESS_GOOD:
+    counts = [(r.successful, r.failed) for r in side.results if r.successful is not None and r.failed is not None]
+    good, all_of_them = sum(good for good, _ in counts), sum(good + bad for good, bad in counts)
+    if not all_of_them or good >= SUCCESS_GOOD * all_of_them:
         return None
-    if not share:
-        return SideFinding("All requests of", side.name, "failed", prevents=True)
-    before, why = f"Only {percent(share)} % of the requests of", "failed requests make the others faster."
-    return SideFinding(before, side.name, "succeeded", why, prevents=share < SUCCESS_LIMIT)
+    if not good:
+        return SideFinding("All requests of", "failed.", prevents=True)
+    share = good / all_of_them
+    before, after = f"Only {percent(share)} % of the requests of", "succeeded: failed requests make the others faster."
+    return SideFinding(before, after, prevents=share < SUCCESS_LIMIT)
 
 
 def _missing_answers(side: Measured) -> SideFinding | None:
-    share = _answered(side)
-    if share is None or share >= SUCCESS_GOOD:
+    """Look at the prompts of the runs whose client does not count failures."""
+    counts = [
+        (result.successful, run.load.num_prompts)
+        for run, result in zip(side.runs, side.results, strict=True)
+        if result.view == "client" and result.failed is None and result.successful is not None and run.load.num_prompts
+    ]
+    asked = sum(prompts for _, prompts in counts)
+    share = sum(answers for answers, _ in counts) / asked if asked else 1.0
+    if share >= SUCCESS_GOOD:
         return None
     return SideFinding(
         f"Only {percent(share)} % of the prompts of",
-        side.name,
-        "that were asked for have an answer",
-        "how many failed is not known, and failed requests make the others faster.",
+        "that were asked for have an answer: how many failed is not known, and failed requests make the others faster.",
         prevents=share < SUCCESS_LIMIT,
     )
 
@@ -247,9 +227,7 @@ def _short(side: Measured) -> SideFinding | None:
     before, last = ("The run of", "lasts") if len(side.runs) == 1 else ("The runs of", "last")
     return SideFinding(
         before,
-        side.name,
-        f"{last} only {_below(min(lasted), 10)}",
-        "the start and the end of the load are a part of the values. "
+        f"{last} only {_below(min(lasted), 10)}: the start and the end of the load are a part of the values. "
         f"Runs of {duration(MIN_SECONDS)} or longer are advised.",
     )
 
@@ -263,16 +241,10 @@ def _in_flight(side: Measured) -> SideFinding | None:
         if law is not None and law.grade == "doubtful":
             return SideFinding(
                 f"The run {run.name} of",
-                side.name,
-                f"had {law.expected:.1f} requests in flight on average, not {users}",
-                "the start and the end of the load, or a slow client, are a large part of it.",
+                f"had {law.expected:.1f} requests in flight on average, not {users}: the start and the end of the "
+                "load, or a slow client, are a large part of it.",
             )
     return None
-
-
-def _variation(side: Measured, metric: Metric) -> float | None:
-    values = metric_values(metric, side)
-    return coefficient_of_variation(values) if len(values) >= FEWEST_TO_VARY else None
 
 
 def _drift(side: Measured) -> SideFinding | None:
@@ -281,7 +253,7 @@ def _drift(side: Measured) -> SideFinding | None:
     if not drifts:
         return None
     runs = f"{len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else "the run"
-    return SideFinding(f"In {runs} of", side.name, f"there is {drifts[0]}")
+    return SideFinding(f"In {runs} of", f"there is {drifts[0]}.")
 
 
 def _within(phase: Phase, run: Run) -> float:
@@ -300,21 +272,10 @@ def _acceptance(run: Run) -> float | None:
     return None if not drafted or wasted is None else 1 - wasted / drafted
 
 
-def _success(results: Sequence[Result]) -> float | None:
-    counts = [(r.successful, r.failed) for r in results if r.successful is not None and r.failed is not None]
-    good, all_of_them = sum(good for good, _ in counts), sum(good + bad for good, bad in counts)
-    return good / all_of_them if all_of_them else None
-
-
-def _answered(side: Measured) -> float | None:
-    """Return the share of prompts with an answer in the runs whose client does not count failures, `None` if all do."""
-    counts = [
-        (result.successful, run.load.num_prompts)
-        for run, result in zip(side.runs, side.results, strict=True)
-        if result.view == "client" and result.failed is None and result.successful is not None and run.load.num_prompts
-    ]
-    asked = sum(prompts for _, prompts in counts)
-    return sum(answers for answers, _ in counts) / asked if asked else None
+def _far_too_short(side: Measured) -> SideFinding | None:
+    texts = (_too_short(run, result) for run, result in zip(side.runs, side.results, strict=True))
+    text = next((text for text in texts if text is not None), None)
+    return None if text is None else SideFinding("A run of", f"is too short: {text}.", prevents=True)
 
 
 def _too_short(run: Run, result: Result) -> str | None:

@@ -2,8 +2,8 @@
 """
 Builds a server's history while its log and scrapes are read, in bounded memory.
 
-There are at most `MAX_POINTS` points. If there are more, each two that follow each other become one: a long log is
-seen in less detail, and takes no more memory.
+There are at most `MAX_POINTS` points. If there are more, every second one is dropped: a long log is seen in less
+detail, and takes no more memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.load_test import Event
@@ -105,7 +105,7 @@ class HistoryBuilder:
         self.points.append(point)
         self._note_config(point)
         if len(self.points) > MAX_POINTS:
-            self.points = merged(self.points)
+            self.points = self.points[::2]
 
     def note(self, snapshot: ServerSnapshot) -> None:
         """Take in what happened since the last snapshot."""
@@ -150,7 +150,7 @@ class HistoryBuilder:
         """Return the history."""
         facts = self.started_with
         thinned = (
-            f"The history is long: its {self._added:,} readings are {len(self.points):,} points, and peaks are lower."
+            f"The history is long: of its {self._added:,} readings {len(self.points):,} count, and peaks may be lower."
         )
         return ServerHistory(
             source=source,
@@ -169,36 +169,6 @@ class HistoryBuilder:
             is_given=facts.is_given,
             config_since=self._config_since(),
         )
-
-
-def merged(points: Sequence[Point]) -> list[Point]:
-    """Return at most three quarters as many points: two that follow each other become one, if possible of one state."""
-    paired = _paired(points, lambda one, other: one.state == other.state)
-    return paired if len(paired) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
-
-
-def _paired(points: Sequence[Point], is_alike: Callable[[Point, Point], bool]) -> list[Point]:
-    paired: list[Point] = []
-    waiting: Point | None = None
-    for point in points:
-        if waiting is not None and is_alike(waiting, point):
-            paired.append(_pair(waiting, point))
-            waiting = None
-            continue
-        if waiting is not None:
-            paired.append(waiting)
-        waiting = point
-    return [*paired, waiting] if waiting is not None else paired
-
-
-def _pair(one: Point, other: Point) -> Point:
-    """Return two points as one, at the time of the later: means of gauges, and the worse of two states."""
-    shared = one.gauges.keys() & other.gauges.keys()
-    means = {name: (one.gauges[name] + other.gauges[name]) / 2 for name in shared}
-    gauges = {**one.gauges, **other.gauges, **means}
-    return other._replace(
-        gauges=gauges, state=worst_state((one.state, other.state)), is_fresh=one.is_fresh or other.is_fresh
-    )
 
 
 class StartedWith:

@@ -15,7 +15,7 @@ import msgspec
 
 from vllm_watch.analysis.loadtest.client_texts import slow_client
 from vllm_watch.analysis.loadtest.load_test import Objective, Report, Result, Run, overlap, seconds
-from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.loads import EDGE_SECONDS, LoadSpan, find_loads, load_between
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, latency_turn, plateau_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, ServerHistory
@@ -224,43 +224,35 @@ def match(run: Run, history: ServerHistory) -> Match | None:
     if result is None or not history.points:
         return None
     if run.start is None or run.end is None:
-        return _by_shape(result, history)
+        return _elsewhere(run, result, history)
     here = load_between(history.points, run.start, run.end)
     if here is not None and _agrees(result, here, history) is not False:
         return Match(run.start, run.end)
-    shifted = _by_zone(result, run.start, run.end, history)
-    if shifted is not None:
-        return shifted
+    elsewhere = _elsewhere(run, result, history)
+    if elsewhere is not None:
+        return elsewhere
     has_tokens = here is not None and Growth(here.points).counter(GENERATED)
     return Match(run.start, run.end, _OTHERS) if has_tokens else None
 
 
-def _by_zone(result: Result, start: float, end: float, history: ServerHistory) -> Match | None:
-    """Look for a run at other zones' times; `None` also if it fits at several."""
-    steps = int(_FARTHEST / ZONE_STEP)
-    shifts = []
-    for shift in (step * ZONE_STEP for step in range(-steps, steps + 1) if step):
-        span = load_between(history.points, start + shift, end + shift)
-        if span is not None and _agrees(result, span, history):
-            shifts.append(shift)
-    if len(shifts) != 1:
+def _elsewhere(run: Run, result: Result, history: ServerHistory) -> Match | None:
+    """Look for the one load with a run's shape, at a time that differs by a zone, or at any time if it has no date."""
+    found = []
+    for span in find_loads(history.points, _SHORTEST_IDLE):
+        shift = 0.0 if run.end is None else ZONE_STEP * round((span.end - run.end) / ZONE_STEP)
+        is_near = run.end is None or (abs(shift) <= _FARTHEST and abs(span.end - run.end - shift) <= EDGE_SECONDS)
+        if is_near and _agrees(result, span, history) and _lasts(result, span):
+            found.append((span, shift))
+    if len(found) != 1:
         return None
-    hours = shifts[0] / 3600
+    ((span, shift),) = found
+    if run.start is None or run.end is None:
+        remark = "The result has no date: matched to the server's history by the requests and tokens it has."
+        start = span.start if result.duration_s is None else span.end - result.duration_s
+        return Match(start, span.end, remark)
+    hours = shift / 3600
     remark = f"The client's clock and the server's differ by {hours:+g} h: matched by the requests and tokens they saw."
-    return Match(start + shifts[0], end + shifts[0], remark)
-
-
-def _by_shape(result: Result, history: ServerHistory) -> Match | None:
-    spans = [
-        span
-        for span in find_loads(history.points, _SHORTEST_IDLE)
-        if _agrees(result, span, history) and _lasts(result, span)
-    ]
-    if len(spans) != 1:
-        return None
-    remark = "The result has no date: matched to the server's history by the requests and tokens it has."
-    end = spans[0].end
-    return Match(spans[0].start if result.duration_s is None else end - result.duration_s, end, remark)
+    return Match(run.start + shift, run.end + shift, remark)
 
 
 def _lasts(result: Result, span: LoadSpan) -> bool:

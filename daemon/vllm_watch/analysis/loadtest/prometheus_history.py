@@ -261,24 +261,17 @@ class _Gpus:
         )
 
 
-class _Continued(NamedTuple):
-    """What a counter, or each bucket and the sum of a histogram, shows, and what it counted before it started again."""
-
-    bounds: tuple[float, ...]
-    last: tuple[float, ...]
-    before: tuple[float, ...]
-
-    @property
-    def total(self) -> tuple[float, ...]:
-        return tuple(last + before for last, before in zip(self.last, self.before, strict=True))
-
-
 class _Counts:
-    """Counters and histograms, each continued where it starts again, and kept where it is missing."""
+    """
+    Counters and histograms, kept where they are missing.
+
+    A counter is continued where it starts again; of histograms `Growth` knows.
+    """
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[str, EngineKey, str], _Continued] = {}
-        self._histograms: dict[tuple[str, EngineKey], _Continued] = {}
+        self._counters: dict[tuple[str, EngineKey, str], tuple[float, float]] = {}
+        """The last value of each, and what it counted before it started again."""
+        self._histograms: dict[tuple[str, EngineKey], Histogram] = {}
 
     def take(self, row: _Row) -> None:
         counts: dict[tuple[str, EngineKey, str], float] = defaultdict(float)
@@ -294,36 +287,23 @@ class _Counts:
                 elif name.endswith("_sum"):
                     sums[name.removesuffix("_sum"), engine] = value
         for counter, value in counts.items():
-            self._counters[counter] = _continued(self._counters.get(counter), (), (value,))
+            last, before = self._counters.get(counter, (0.0, 0.0))
+            self._counters[counter] = value, before + (last if value < last else 0.0)
         for key, by_bound in buckets.items():
             if key in sums and inf in by_bound:
                 bounds = tuple(sorted(by_bound))
-                values_now = (*(by_bound[bound] for bound in bounds), sums[key])
-                self._histograms[key] = _continued(self._histograms.get(key), bounds, values_now)
+                self._histograms[key] = Histogram(bounds, tuple(by_bound[bound] for bound in bounds), sums[key])
 
     def totals(self) -> dict[str, float]:
         """Return the counters, all engines together."""
         totals: dict[str, float] = defaultdict(float)
-        for (name, _, label), continued in self._counters.items():
-            totals[labelled(name, label) if label else name] += continued.total[0]
+        for (name, _, label), counted in self._counters.items():
+            totals[labelled(name, label) if label else name] += sum(counted)
         return dict(totals)
 
     def histograms(self) -> dict[str, Histogram]:
         """Return the histograms, all engines together."""
-        return summed(
-            (name, Histogram(continued.bounds, continued.total[:-1], continued.total[-1]))
-            for (name, _), continued in self._histograms.items()
-        )
-
-
-def _continued(known: _Continued | None, bounds: tuple[float, ...], values: tuple[float, ...]) -> _Continued:
-    """Return a counter or histogram with new values; one with other bounds is another one."""
-    if known is None or known.bounds != bounds:
-        return _Continued(bounds, values, (0.0,) * len(values))
-    # A histogram's sum, its last value, does not tell: it may fall by what is below zero.
-    counts = values[: len(bounds)] if bounds else values
-    is_restarted = any(now < earlier for now, earlier in zip(counts, known.last, strict=False))
-    return _Continued(bounds, values, known.total if is_restarted else known.before)
+        return summed((name, histogram) for (name, _), histogram in self._histograms.items())
 
 
 def _origin(labels: Mapping[str, str]) -> Origin:

@@ -7,10 +7,8 @@ Of a finished log, also of one that was rotated, a point has its line's printed 
 
 from __future__ import annotations
 
-import re
-
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vllm_watch.analysis.loadtest.energy_and_cost import energy_reading
 from vllm_watch.analysis.loadtest.history_builder import (
@@ -24,7 +22,6 @@ from vllm_watch.analysis.loadtest.load_test import Event
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERATED, EnergyReading, ServerHistory
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
-from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.reading.times import ArrivalTimes
@@ -40,8 +37,10 @@ from vllm_watch_parsers.scrape import MetricsReading
 ToMoment = Callable[[float], float]
 """Turns a printed time that was read in this machine's zone into the moment that is meant."""
 
-# The line on drafts belongs to the line of statistics before it.
-_STATISTICS = re.compile(rb"Running: [^\n]*\n(?:[^\n]*Spec[a-zA-Z]{1,20} metrics: [^\n]*\n)?")
+_STATISTICS = (EngineStats, SpecDecoding)
+"""Lines that have numbers; that on drafts belongs to the line of statistics before it, and completes its point."""
+
+_TELLING = (*_STATISTICS, Lifecycle, Failure)
 
 _SILENCE_STEP = 10.0
 _SETTLED_SECONDS = 1800.0
@@ -59,11 +58,11 @@ def read_logs(
 ) -> ServerHistory:
     """Return the history of one server's log, given as its parts; `FileError` if they are unreadable, or no log."""
     logs = sorted((FinishedLog(path) for path in paths), key=lambda log: log.end)
-    replay = LogReplay(name)
+    replay = Replay(ServerSettings(name, has_log=True, metrics_interval=None))
     whole = sum(log.size for log in logs)
     done = 0
     for log in logs:
-        for batch in log.read(_STATISTICS):
+        for batch in log.read_apart():
             replay.read(batch)
             progress((done + log.share * log.size) / whole)
         done += log.size
@@ -79,43 +78,70 @@ def read_logs(
     return history._replace(points=points, events=events)
 
 
-class LogReplay:
-    """Replays one log as the daemon would have seen it: at its statistics lines, starts, ends and failures."""
+class Replay:
+    """
+    Replays a server as the daemon would have seen it: each scrape is a point.
 
-    def __init__(self, name: str) -> None:
-        self._state = ServerState(ServerSettings(name, has_log=True, metrics_interval=None))
+    While there is none, each line of statistics is one; so is a start, an end or a failure of a server of which only
+    the log is known.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._state = ServerState(settings)
         self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
+        self._is_log_alone = settings.metrics_interval is None
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
-        self._end = 0.0
+        self._energy: EnergyReading | None = None
+        self._reading: MetricsReading | None = None
+        self._first_scraped_at: float | None = None
+        self._scraped_at = self._end = 0.0
         self.has_events = False
         """Whether there was a line that shows what the server did."""
 
-    def read(self, batch: LogBatch) -> None:
-        """Take in some lines; of those that were written before a recording, only what the server was started with."""
-        if batch.is_history:
-            self._state.apply_log(batch)
-            self._builder.started_with.note_events(batch.events)
+    def add(self, event: MetricsRead | GpusRead, at: float) -> None:
+        """Take in a scrape, or what the GPUs report."""
+        if isinstance(event, GpusRead):
+            self._state.gpu.apply(event.use, event.interval)
+            self._energy = energy_reading(event.use.at, event.use.gpus)
             return
-        for part in _parts(batch):
-            self._note_silence(part.end)
-            self._state.apply_log(part)
-            self._tokens.note(part)
-            self._builder.started_with.note_events(part.events)
-            self._end = max(self._end, part.end)
-            if any(isinstance(event, EngineStats | Lifecycle | Failure) for _, event in part.events):
-                self.has_events = True
-                self._add(self._end, is_fresh=True)
+        result = recorded_scrape(event, at)
+        self._state.apply_scrape(result)
+        if result.reading is not None:
+            self._reading, self._scraped_at = result.reading, at
+            self._first_scraped_at = self._first_scraped_at or at
+        self._add_point(at, is_fresh=result.reading is not None)
+
+    def read(self, batch: LogBatch) -> None:
+        """Take in lines of which one at most has an event; of history only what the server was started with."""
+        if self._is_log_alone and not batch.is_history:
+            self._note_silence(batch.end)
+        self._state.apply_log(batch)
+        self._builder.started_with.note_events(batch.events)
+        if batch.is_history:
+            return
+        self._tokens.note(batch)
+        self._end = max(self._end, batch.end)
+        telling = _TELLING if self._is_log_alone else _STATISTICS
+        if any(isinstance(event, telling) for _, event in batch.events):
+            self.has_events = True
+            if self._end - self._scraped_at > LOG_ALONE_AFTER:
+                self._add_point(self._end, is_fresh=True)
 
     def history(self, source: str, name: str, end: float | None = None, warnings: Sequence[str] = ()) -> ServerHistory:
-        """Return the history until its last line, or until `end`, when the log was watched no more."""
-        if end is not None:
-            self._note_silence(end)
-            self._end = end
-        self._add(self._end, is_fresh=False)
-        if not self._tokens.has_statistics:
+        """Return the history; that of a log alone ends at its last line, or at `end`, when it was watched no more."""
+        if self._is_log_alone:
+            if end is not None:
+                self._note_silence(end)
+                self._end = end
+            self._add_point(self._end, is_fresh=False)
+        if self._first_scraped_at is not None:
+            self._builder.forget_counters(self._tokens.counters, self._first_scraped_at)
+        elif not self._tokens.has_statistics:
             self._builder.forget_counters(self._tokens.counters)
-        return self._builder.build(source, name, has_metrics=False, warnings=[*warnings, LOG_ALONE])
+        has_metrics = self._reading is not None
+        said = warnings if has_metrics else [*warnings, LOG_ALONE]
+        return self._builder.build(source, name, has_metrics=has_metrics, warnings=said)
 
     def _note_silence(self, end: float) -> None:
         """Add the points since the last one at which the state changed without a line."""
@@ -128,28 +154,16 @@ class LogReplay:
             if now != state:
                 state = now
                 # Requests are printed one by one, and tokens with the next statistics line: both count from then on.
-                self._add(moment, last.counters, is_fresh=False)
+                self._add_point(moment, last.counters, is_fresh=False)
             moment += _SILENCE_STEP
 
-    def _add(self, at: float, counted: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
+    def _add_point(self, at: float, counters: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
-        point = snapshot_point(snapshot, None, is_fresh=is_fresh)
+        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)._replace(energy=self._energy)
+        if self._reading is None:
+            point = point._replace(counters=counters or {**self._tokens.counters, **point.counters})
         self._builder.note(snapshot)
-        counters = {**self._tokens.counters, **point.counters} if counted is None else counted
-        self._builder.add(point._replace(counters=counters))
-
-
-def _parts(batch: LogBatch) -> Iterator[LogBatch]:
-    """Yield a batch in parts that end with a start, an end or a failure, so that each of them is seen."""
-    start = 0
-    for index, (at, event) in enumerate(batch.events):
-        if isinstance(event, Lifecycle | Failure):
-            yield batch._replace(events=batch.events[start : index + 1], requests={}, lines=1, size=0, end=at)
-            start = index + 1
-    rest = batch.events[start:]
-    # The line of statistics ends the batch, unless the block did.
-    stats_at = [at for at, event in rest if isinstance(event, EngineStats)]
-    yield batch._replace(events=rest, end=stats_at[-1] if stats_at else batch.end)
+        self._builder.add(point)
 
 
 class LogTokens:
@@ -200,81 +214,22 @@ def read_recording(
 ) -> ServerHistory:
     """Return the history of one server of a recording."""
     sources = recording.sources[server]
-    # Of a server of which only the log was recorded it is the same as that of its log in a file.
-    replay = LogReplay(server) if sources.scrape_interval is None else _Replay(server, sources)
-    log = LogBytes()
+    replay, log = Replay(sources.settings(server)), LogBytes()
+    is_after_gap = False
     for event in recording.events(server):
         at = recording.started + event.at
         if isinstance(event, LogWritten):
-            replay.read(_batch(log, event, at))
-        elif isinstance(replay, _Replay):
+            if event.is_after_gap:
+                log.lose_place()
+                is_after_gap = True
+            for batch in log.read_apart(event.data, ArrivalTimes(at)):
+                replay.read(batch._replace(is_history=event.is_history, is_after_gap=is_after_gap))
+                is_after_gap = False
+        else:
             replay.add(event, at)
         progress(min(max(event.at, 0.0) / max(recording.seconds, 1e-9), 1.0))
     progress(1.0)
     broken_off = recording.broken_off
     warnings = [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
-    return replay.history(source, server, recording.started + recording.seconds, warnings)
-
-
-def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
-    if event.is_after_gap:
-        log.lose_place()
-    batch = log.read(event.data, ArrivalTimes(at))
-    return batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
-
-
-class _Replay:
-    """Replays a server whose /metrics was recorded: each scrape is a point."""
-
-    def __init__(self, name: str, sources: Sources) -> None:
-        self._state = ServerState(sources.settings(name))
-        self._cost_per_hour = sources.cost_per_hour
-        self._energy: EnergyReading | None = None
-        self._tokens = LogTokens()
-        self._builder = HistoryBuilder()
-        self._reading: MetricsReading | None = None
-        self._first_scraped_at: float | None = None
-        self._scraped_at: float | None = None
-        self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(0, 0, 0)))
-
-    def add(self, event: MetricsRead | GpusRead, at: float) -> None:
-        """Take in a scrape, or what the GPUs report."""
-        if isinstance(event, GpusRead):
-            self._state.gpu.apply(event.use, event.interval)
-            self._energy = energy_reading(event.use.at, event.use.gpus)
-            return
-        result = recorded_scrape(event, at)
-        self._state.apply_scrape(result)
-        if result.reading is not None:
-            self._reading, self._scraped_at = result.reading, at
-            self._first_scraped_at = self._first_scraped_at or at
-        self._add_point(at, is_fresh=result.reading is not None)
-
-    def read(self, batch: LogBatch) -> None:
-        """Take in some lines of the log."""
-        self._state.apply_log(batch)
-        self._builder.started_with.note_events(batch.events)
-        if not batch.is_history and any(isinstance(event, EngineStats) for _, event in batch.events):
-            self._tokens.note(batch)
-            if batch.end - (self._scraped_at or 0.0) > LOG_ALONE_AFTER:
-                self._add_point(batch.end, is_fresh=True)
-
-    def _add_point(self, at: float, *, is_fresh: bool) -> None:
-        snapshot = self._state.snapshot(at)
-        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)._replace(energy=self._energy)
-        if self._reading is None:
-            point = point._replace(counters={**self._tokens.counters, **point.counters})
-        self._builder.note(snapshot)
-        self._builder.add(point)
-
-    def history(self, source: str, name: str, _end: float, warnings: list[str]) -> ServerHistory:
-        """Return the history; it ends with the last event."""
-        has_metrics = self._reading is not None
-        if self._first_scraped_at is not None:
-            self._builder.forget_counters(self._tokens.counters, self._first_scraped_at)
-        elif not self._tokens.has_statistics:
-            self._builder.forget_counters(self._tokens.counters)
-        if not has_metrics:
-            warnings.append(LOG_ALONE)
-        history = self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)
-        return history._replace(cost_per_hour=self._cost_per_hour)
+    history = replay.history(source, server, recording.started + recording.seconds, warnings)
+    return history._replace(cost_per_hour=sources.cost_per_hour)

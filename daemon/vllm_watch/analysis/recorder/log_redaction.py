@@ -141,14 +141,6 @@ class ClientMessages:
         return self._private.clean(message[: found.start()]) + found[0] + quoted
 
 
-# What replaces a removed text that looks like an event: those are counted, and remain so.
-_FORGED_LINE = f"INFO 01-01 00:00:00 [removed.py:1] {REMOVED}"
-_FORGED_STATISTICS = (
-    "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, "
-    "Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%"
-)
-_FORGED_RECORD = f"{REMOVED} INFO 01-01 00:00:00 [loggers.py:1] {_FORGED_STATISTICS}"
-
 _REQUEST_TRACEBACK = "Exception in ASGI application"
 _EXCEPTION = re.compile(
     r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure))(: ?)(.+)", re.DOTALL
@@ -210,7 +202,7 @@ class LogRedactor:
     def _continued(self, message: bytes, parsed: LogLine) -> bytes:
         """Redact a line that continues a record of vLLM; it repeats the record's head."""
         if self._is_of_client and not parsed.events:
-            return self._dropped(message, parsed)
+            return self._dropped(message)
         return _encoded(self._traceback_line(_decoded(message), parsed, is_of_client=False))
 
     def _line(self, text: bytes, parsed: LogLine) -> bytes:
@@ -225,7 +217,7 @@ class LogRedactor:
                 head = prefixed
             elif parsed.events:  # Text of a client that looks like a record, after anything.
                 self._private.remove("prompts", _decoded(text))
-                return _FORGED_RECORD.encode()
+                return REMOVED.encode()
         if head.site:
             return self._recorded(text, head, parsed)
         if _UVICORN_START.match(bare := _decoded(head.message)):
@@ -245,7 +237,7 @@ class LogRedactor:
             if made is not None:
                 self._is_of_client = "prompts" in self._private.removes
                 self._drops_bare = self._is_of_client
-                return _FORGED_STATISTICS if parsed.is_rejected and made != message else made
+                return made
             quoting = self._messages.without_quoted(site, level, message)
             if quoting is not None:
                 self._is_of_client = quoting != message
@@ -276,12 +268,12 @@ class LogRedactor:
 
     def _bare(self, text: bytes, parsed: LogLine) -> bytes:
         if self._drops_bare and not parsed.events:
-            return self._dropped(text, parsed) if text.strip() else text
+            return self._dropped(text) if text.strip() else text
         return _encoded(self._traceback_line(_decoded(text), parsed, is_of_client=False))
 
     def _traceback_line(self, line: str, parsed: LogLine, *, is_of_client: bool) -> str:
         if is_of_client:
-            return _decoded(self._dropped(_encoded(line), parsed))
+            return self._private.remove("prompts", line)
         exception = _EXCEPTION.match(line)
         if exception is None or parsed.events:
             return self._private.clean(line)
@@ -293,11 +285,8 @@ class LogRedactor:
     def _long_literal(self, found: re.Match[str]) -> str:
         return self._private.remove("prompts", found[0]) if len(found[0]) >= _MIN_LITERAL else found[0]
 
-    def _dropped(self, text: bytes, parsed: LogLine) -> bytes:
-        removed = self._private.remove("prompts", _decoded(text))
-        if removed != REMOVED:
-            return text
-        return _FORGED_LINE.encode() if parsed.is_rejected else REMOVED.encode()
+    def _dropped(self, text: bytes) -> bytes:
+        return _encoded(self._private.remove("prompts", _decoded(text)))
 
 
 def _json_fields(text: bytes) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ import re
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 
@@ -25,7 +24,6 @@ _HARMLESS = re.compile(
     r"""None|null|True|False|true|false|["']?\*+["']?|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|["']{2}|\[\]|\{\}|\(\)|\[removed\]"""
 )
 """Values that tell nothing, and are left as they are."""
-
 
 _HARMLESS_WORD = re.compile(rf"(?:{_HARMLESS.pattern})(?=[\s,;)\]}}]|\Z)")
 
@@ -76,14 +74,6 @@ _ID_FORMS = re.compile(
 )
 _AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
 
-
-# What is in each text that these patterns find something in: most texts have none of it, which is seen at once.
-_KEY_MARKS = (
-    *("sk-", "pk-", "rk-", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "AKIA", "xox", "glpat-"),
-    *("nvapi-", "AIza", "eyJ", "://"),
-)
-_ID_MARK = re.compile(r"[0-9a-f]{8}|cmpl-")
-_BEFORE_SIGN = re.compile(r"""(?<![\w-])(?:[\w-]+ )?[\w-]+(?=\\*['"]?(?:\s?:|=(?![=\s])))""")
 
 _HEADER_OPTIONS = frozenset({"H", "header", "headers", "extra_headers"})
 _HEADER = re.compile(r"[\w-]+(?:: ?|=)(?:(?:Bearer|Basic|Digest) )?", re.IGNORECASE)
@@ -169,33 +159,16 @@ class PrivateText:
             if known in text:
                 text = text.replace(known, self.remove("keys", known))
         if "keys" in self.removes:
-            text = self._without_keys(text)
+            text = self._replaced(text, "keys", _OPTION, _OPTION_VALUES)
+            text = self._replaced(text, "keys", _NAMES["keys"], _BARE["keys"])
+            text = _SCHEME.sub(lambda found: found[1] + self.remove("keys", found[2]), text)
+            text = _KEY_FORMS.sub(lambda found: self.remove("keys", found[0]), text)
         for kind in ("prompts", "addresses", "request-ids"):
             if kind in self.removes:
-                text = self._without_named(text, kind)
+                text = self._replaced(text, kind, _NAMES[kind], _BARE[kind])
         if "request-ids" in self.removes:
-            if _ID_MARK.search(text):
-                text = _ID_FORMS.sub(lambda found: self.remove("request-ids", found[0]), text)
-            if "equest" in text:
-                text = _AFTER_REQUEST.sub(lambda found: found[1] + self.remove("request-ids", found[2]), text)
-        return text
-
-    def _without_keys(self, text: str) -> str:
-        if "--" in text:
-            text = self._replaced(text, "keys", _OPTION, _OPTION_VALUES)
-        text = self._without_named(text, "keys")
-        folded = text.casefold()
-        if "bearer" in folded or "basic" in folded or "digest" in folded:
-            text = _SCHEME.sub(lambda found: found[1] + self.remove("keys", found[2]), text)
-        for mark in _KEY_MARKS:
-            if mark in text:
-                return _KEY_FORMS.sub(lambda found: self.remove("keys", found[0]), text)
-        return text
-
-    def _without_named(self, text: str, kind: Kind) -> str:
-        # Most names announce nothing, and are the same in line after line: one look for all kinds is quicker.
-        if (":" in text or "=" in text) and kind in _announced_kinds(text):
-            return self._replaced(text, kind, _NAMES[kind], _BARE[kind])
+            text = _ID_FORMS.sub(lambda found: self.remove("request-ids", found[0]), text)
+            text = _AFTER_REQUEST.sub(lambda found: found[1] + self.remove("request-ids", found[2]), text)
         return text
 
     def _replaced(self, text: str, kind: Kind, names: re.Pattern[str], bare: re.Pattern[str]) -> str:
@@ -215,17 +188,6 @@ class PrivateText:
                 parts += [text[at:start], self.remove(kind, text[start:end])]
                 at = end
         return "".join([*parts, text[at:]]) if parts else text
-
-
-@lru_cache(maxsize=1)
-def _announced_kinds(text: str) -> frozenset[Kind]:
-    return frozenset().union(*map(_kinds_of_name, _BEFORE_SIGN.findall(text)))
-
-
-@lru_cache(maxsize=4096)
-def _kinds_of_name(words: str) -> frozenset[Kind]:
-    """Return the kinds that the last one or two words before a sign announce."""
-    return frozenset(kind for kind in KINDS if _NAMES[kind].search(f"{words}:"))
 
 
 def _option_name(argument: str) -> str:

@@ -103,15 +103,11 @@ class RecordingSession:
         self._file, self._clock, self._stop = file, clock, stop
         self._lock = threading.Lock()
         self._started = self._written_at = clock.now()
-        self._header = Header(
-            FORMAT,
-            clock.wall(self._started),
-            servers,
-            __version__,
-            {kind: kind in removed_kinds for kind in KINDS},
-        )
+        removed: dict[str, bool] = {kind: kind in removed_kinds for kind in KINDS}
         try:
-            self._writer = RecordingWriter(file, self._header)
+            self._writer = RecordingWriter(
+                file, Header(FORMAT, clock.wall(self._started), servers, __version__, removed)
+            )
         except OSError as error:
             raise _cannot_write(self.path, error) from error
 
@@ -123,70 +119,45 @@ class RecordingSession:
     def add_log(self, server: str, kept: KeptLines, *, is_after_gap: bool) -> None:
         """Add complete lines of a log that were just read."""
         data = b"".join(line + b"\n" for line in kept.lines)
-
-        def add(writer: RecordingWriter) -> None:
-            writer.add(log_line(self.seconds, server, data, is_after_gap=is_after_gap))
+        if data and self._add(log_line(self.seconds, server, data, is_after_gap=is_after_gap)):
             self.counts.servers[server].lines += len(kept.lines)
-            self.counts.removed.update(kept.removed)
-
-        if data:
-            self._write(add)
+            self.count_removed(kept.removed)
 
     def add_gap(self, server: str, unread: int) -> None:
         """Add that a log held so many bytes more."""
-
-        def add(writer: RecordingWriter) -> None:
-            writer.add(log_line(self.seconds, server, b"", is_after_gap=True))
+        if self._add(log_line(self.seconds, server, b"", is_after_gap=True)):
             self.counts.servers[server].unread = unread
-
-        self._write(add)
 
     def add_history(self, server: str, at: float, data: bytes) -> None:
         """Add lines that were written before; `at` is when, by the clock."""
-        self._write(lambda writer: writer.add(history_line(at - self._started, server, data)))
+        self._add(history_line(at - self._started, server, data))
 
     def add_scrape(self, server: str, duration: float, body: bytes, reason: str) -> None:
         """Add a scrape that ended just now: its body, or the reason why it has none."""
         counts = self.counts.servers[server]
-
-        def add(writer: RecordingWriter) -> None:
-            writer.add(scrape_line(self.seconds, server, duration, body, reason))
+        if self._add(scrape_line(self.seconds, server, duration, body, reason)):
             if reason == "ok":
                 counts.scrapes += 1
             else:
                 counts.failed_scrapes += 1
                 counts.scrape_reason = reason
 
-        self._write(add)
-
     def add_gpus(self, server: str, use: GpuUse) -> None:
         """Add what a reading says of a server's GPUs, or why there is none."""
         counts = self.counts.servers[server]
-
-        def add(writer: RecordingWriter) -> None:
-            writer.add(Line(t=self.seconds, server=server, gpus=recorded_gpus(use, self._started)))
+        if self._add(Line(t=self.seconds, server=server, gpus=recorded_gpus(use, self._started))):
             counts.gpu_readings += use.reason == "ok"
             counts.gpu_reason = use.reason
 
-        self._write(add)
-
-    def note_log_reason(self, server: str, reason: str) -> None:
-        """Note how reading a log goes."""
-        self.counts.servers[server].log_reason = reason
-
     def add_command(self, argv: Sequence[str], exit_status: int, started: float) -> None:
         """Add a command that has just ended; `started` is of `seconds`."""
-        command = Command(tuple(argv), exit_status, started, self.seconds)
-        self._write(lambda writer: writer.add(Line(t=self.seconds, command=command)))
+        now = self.seconds
+        self._add(Line(t=now, command=Command(tuple(argv), exit_status, started, now)))
 
     def add_benchmark(self, name: str, content: str) -> None:
         """Add a result that a benchmark left."""
-
-        def add(writer: RecordingWriter) -> None:
-            writer.add(Line(t=self.seconds, benchmark=Benchmark(name, content)))
+        if self._add(Line(t=self.seconds, benchmark=Benchmark(name, content))):
             self.counts.benchmarks.append(name)
-
-        self._write(add)
 
     def count_removed(self, removed: Mapping[str, int]) -> None:
         """Count what was removed from anything but the logs."""
@@ -210,12 +181,16 @@ class RecordingSession:
         with self._lock:
             self._file.close()
 
-    def _write(self, add: Callable[[RecordingWriter], None]) -> None:
+    def _add(self, line: Line) -> bool:
+        """Add a line; return whether the file was open, and still is."""
+        return self._write(lambda writer: writer.add(line))
+
+    def _write(self, write: Callable[[RecordingWriter], None]) -> bool:
         with self._lock:
             if self._file.closed:
-                return
+                return False
             try:
-                add(self._writer)
+                write(self._writer)
             except OSError as error:
                 self.fail(_cannot_write(self.path, error))
                 with contextlib.suppress(OSError):
@@ -223,6 +198,7 @@ class RecordingSession:
                 with contextlib.suppress(OSError):  # What is complete stays, and nothing after it.
                     os.truncate(self.path, self._writer.size)
             self.counts.size = self._writer.size
+            return not self._file.closed
 
 
 def _cannot_write(path: Path, error: OSError) -> FileError:

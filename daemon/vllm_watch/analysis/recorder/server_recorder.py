@@ -129,20 +129,16 @@ class GpuRecorder:
     """Records the GPUs of a server: each reading once, and why there is none once."""
 
     def __init__(self, name: str, session: RecordingSession) -> None:
-        self._name, self._session = name, session
+        self.name = name
+        self._session = session
         self._last: GpuUse | None = None
-
-    @property
-    def name(self) -> str:
-        """The server's name."""
-        return self._name
 
     def apply_gpus(self, use: GpuUse, _interval: float) -> None:
         """Record what is new; of a server without GPUs only what is wrong."""
         said = use if use.reason == "ok" else use._replace(at=0.0)
         is_wrong = use.reason is not None and GPU[use.reason].kind != "quiet"
         if said != self._last and (use.gpus or is_wrong):
-            self._session.add_gpus(self._name, use)
+            self._session.add_gpus(self.name, use)
         self._last = said
 
 
@@ -152,16 +148,16 @@ class LogRecorder:
     def __init__(
         self, server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind] = ()
     ) -> None:
-        private = PrivateText(kept)
-        before = Loaded(Positions(), "absent")
+        private, before = PrivateText(kept), Loaded(Positions(), "absent")
         self._tailer = tailer_of(server, before, clock, lambda: RedactingReader(private), max_reads=MAX_READS)
         self._server, self._session, self._clock = server.name, session, clock
+        self._counts = session.counts.servers[server.name]
 
     def poll(self) -> bool:
         """Record what is new, or a part of it; return whether there is more."""
         for batch in self._tailer.poll(self._clock.now()):
             self._take(batch)
-        self._session.note_log_reason(self._server, self._tailer.status().reason)
+        self._counts.log_reason = self._tailer.status().reason
         return self._tailer.has_more and self._session.problem is None
 
     def finish(self) -> None:
@@ -178,7 +174,7 @@ class LogRecorder:
 
     def note_hanging(self) -> None:
         """Note that the log does not end to be read."""
-        self._session.note_log_reason(self._server, "hangs")
+        self._counts.log_reason = "hangs"
 
     def _take(self, batch: LogBatch) -> None:
         if batch.kept is None:

@@ -10,19 +10,9 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
+from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.run_facts import short_names
-from vllm_watch.analysis.rendering.svg import STYLES, drawing, label, mark
-from vllm_watch.analysis.rendering.svg_plot import (
-    AXIS_HEIGHT,
-    Plot,
-    joined,
-    level_axis,
-    linear,
-    logarithmic,
-    polyline,
-    upright_axis,
-)
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, significant
 
@@ -54,7 +44,7 @@ _ABOVE = 9
 _MOST_POINTS = 40
 """More runs of a line are drawn as the means of their loads, and of so many loads at most."""
 
-_MOST_LINES = len(STYLES)
+_MOST_LINES = len(svg.STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
@@ -87,19 +77,19 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
         return []
     known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
     drawn = [(line, _few(each)) for line, each in _fastest(known)]
-    x = linear((point.throughput for _, each in drawn for point in each), ticks=5)
-    y = logarithmic(point.latency for _, each in drawn for point in each)
-    plot = Plot(x, y, _TOP, _HEIGHT)
-    parts = [upright_axis(plot, milliseconds), level_axis(plot, "Output, tokens/s", has_grid=False)]
+    x = svg.linear((point.throughput for _, each in drawn for point in each), ticks=5)
+    y = svg.logarithmic(point.latency for _, each in drawn for point in each)
+    plot = svg.Plot(x, y, _TOP, _HEIGHT)
+    parts = [svg.upright_axis(plot, milliseconds), svg.level_axis(plot, "Output, tokens/s", has_grid=False)]
     # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
     for at, (_, each) in enumerate(drawn):
         parts.append(_line(at, each, plot))
         parts += [] if is_one_side and at < len(drawn) - 1 else [_labels(each, plot)]
     description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
-    svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, title, description, _TOP + _HEIGHT + svg.AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
     notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.", *_left_out(known, drawn))
-    return [Figure(key, title, svg, entries, _table(drawn), notes)]
+    return [Figure(key, title, picture, entries, _table(drawn), notes)]
 
 
 def _points(line: Line) -> list[_Point]:
@@ -177,18 +167,19 @@ def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
     return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
 
 
-def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
+def _line(style: int, points: Sequence[_Point], plot: svg.Plot) -> str:
+    marks = [svg.mark(style, *plot.place(point.throughput, point.latency)) for point in points]
     means = [_mean(group) for group in _by_load(points)]
-    return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
+    path = svg.joined([(each.throughput, each.latency) for each in means], plot)
+    return svg.polyline(style, plot, path) + "".join(marks)
 
 
-def _labels(points: Sequence[_Point], plot: Plot) -> str:
+def _labels(points: Sequence[_Point], plot: svg.Plot) -> str:
     parts = []
     for group in _by_load(points):
         highest = max(group, key=lambda point: point.latency)
         share, top = plot.place(fmean(point.throughput for point in group), highest.latency)
-        parts.append(label(_short(highest.run.load), share, top - _ABOVE))
+        parts.append(svg.label(_short(highest.run.load), share, top - _ABOVE))
     return "".join(parts)
 
 

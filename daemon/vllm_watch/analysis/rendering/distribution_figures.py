@@ -8,24 +8,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.load_test import Bounds, Distribution, Latency, Objective, Quantile, Result, Run
+from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
 from vllm_watch.analysis.rendering.run_facts import run_objective
-from vllm_watch.analysis.rendering.svg import bar, drawing, label, mark, upright
-from vllm_watch.analysis.rendering.svg_plot import (
-    AXIS_HEIGHT,
-    TABLE_ROWS,
-    Plot,
-    Scale,
-    band,
-    base,
-    joined,
-    level_axis,
-    linear,
-    logarithmic,
-    polyline,
-    upright_axis,
-)
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, LatencyName
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, percent, significant, spread
 
@@ -102,23 +88,23 @@ def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
     if distribution is None or not is_known(distribution):
         return None
     buckets = _filled(distribution)
-    y = linear((share * 100 for _, _, share in buckets), ticks=3)
+    y = svg.linear((share * 100 for _, _, share in buckets), ticks=3)
     width = 1 / len(buckets)
-    plot = Plot(Scale(0.0, 1.0, ()), y, _BATCH_TOP, _BATCH_HEIGHT)
-    parts = [upright_axis(plot)]
+    plot = svg.Plot(svg.Scale(0.0, 1.0, ()), y, _BATCH_TOP, _BATCH_HEIGHT)
+    parts = [svg.upright_axis(plot)]
     for at, (low, high, share) in enumerate(buckets):
         _, top = plot.place(0, share * 100)
-        parts.append(bar(0, (at + _GAP) * width, (at + 1 - _GAP) * width, top, plot.bottom - top))
+        parts.append(svg.bar(0, (at + _GAP) * width, (at + 1 - _GAP) * width, top, plot.bottom - top))
         style = "tick minor" if at % 2 and len(buckets) > 6 else "tick"
         text = f"≤ {limit(high)}" if high is not None else f"> {limit(low or 0)}"
-        parts.append(label(text, (at + 0.5) * width, plot.bottom + 15, style))
-    parts.append(base(plot.bottom, "Tokens in a step"))
+        parts.append(svg.label(text, (at + 0.5) * width, plot.bottom + 15, style))
+    parts.append(svg.base(plot.bottom, "Tokens in a step"))
     most = max(buckets, key=lambda bucket: bucket[2])
     description = f"Most steps, {percent(most[2])} %, had {spread(most[0], most[1])} tokens."
-    svg = drawing(key, _BATCH_TITLE, description, _BATCH_TOP + _BATCH_HEIGHT + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, _BATCH_TITLE, description, _BATCH_TOP + _BATCH_HEIGHT + svg.AXIS_HEIGHT, *parts)
     rows = tuple((spread(low, high), significant(share * 100)) for low, high, share in buckets)
     table = plain_table("Shares of the steps", (Column("Tokens"), Column("Steps", "%")), rows)
-    return Figure(key, _BATCH_TITLE, svg, table=table)
+    return Figure(key, _BATCH_TITLE, picture, table=table)
 
 
 def _filled(distribution: Distribution) -> list[tuple[float | None, float | None, float]]:
@@ -155,17 +141,17 @@ def latency_figure(
     if not known:
         return None
     curves = [shares_below(each.distribution) for each in known]
-    x = logarithmic(_values(known, curves))
-    y = linear((0, 100))
+    x = svg.logarithmic(_values(known, curves))
+    y = svg.linear((0, 100))
     title = f"{LATENCY_NAMES[name]}: share of the values at or below"
-    plot = Plot(x, y, _TOP if len(known) == 1 else _TOP_WITHOUT_LABELS, _HEIGHT)
-    parts = [upright_axis(plot), level_axis(plot, "Latency", milliseconds)]
+    plot = svg.Plot(x, y, _TOP if len(known) == 1 else _TOP_WITHOUT_LABELS, _HEIGHT)
+    parts = [svg.upright_axis(plot), svg.level_axis(plot, "Latency", milliseconds)]
     parts += [_percentiles(each, plot) for each in known if each.latency is not None and len(known) == 1]
     parts += [_objective(objective, name, plot)] if objective is not None else []
     parts += [_line(at, curve, plot) for at, curve in enumerate(curves)]
-    svg = drawing(key, title, _description(known), plot.bottom + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, title, _description(known), plot.bottom + svg.AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, each.label, is_marked=True) for at, each in enumerate(known)) if len(known) > 1 else ()
-    return Figure(key, title, svg, entries, _table(known, curves), _notes(known))
+    return Figure(key, title, picture, entries, _table(known, curves), _notes(known))
 
 
 def _latency(run: Run, name: LatencyName) -> Latency | None:
@@ -194,39 +180,39 @@ def _place(latency: Latency | None, quantile: Quantile) -> tuple[float, ...]:
     return () if value is None else (value,)
 
 
-def _percentiles(spread: Spread, plot: Plot) -> str:
+def _percentiles(spread: Spread, plot: svg.Plot) -> str:
     parts = []
     for row, quantile in enumerate(_DRAWN):
         place = _place(spread.latency, quantile)
         if not place:
             continue
         left, right = plot.x.share(place[0]), plot.x.share(place[-1])
-        parts.append(band(left, right, plot.top, plot.height, "between") if len(place) > 1 else "")
+        parts.append(svg.band(left, right, plot.top, plot.height, "between") if len(place) > 1 else "")
         middle = (left + right) / 2
-        parts.append(upright(middle, row * _ROW + 14, plot.bottom, "percentile") if len(place) == 1 else "")
+        parts.append(svg.upright(middle, row * _ROW + 14, plot.bottom, "percentile") if len(place) == 1 else "")
         text = f"{STATISTIC_LABELS[quantile]} {percentile(quantile, spread.latency)} ms"
-        parts.append(label(text, middle, row * _ROW + 12, anchor="end" if middle > _RIGHT else "start"))
+        parts.append(svg.label(text, middle, row * _ROW + 12, anchor="end" if middle > _RIGHT else "start"))
     return "".join(parts)
 
 
-def _objective(objective: Objective, name: LatencyName, plot: Plot) -> str:
+def _objective(objective: Objective, name: LatencyName, plot: svg.Plot) -> str:
     most = objective.limits.get(name)
     if most is None or not plot.x.low <= most <= plot.x.high:
         return ""
     share = plot.x.share(most)
     anchor = "end" if share > _RIGHT else "start"
-    text = label(f"objective {milliseconds(most)}", share, plot.bottom - 6, anchor=anchor)
-    return upright(share, plot.top, plot.bottom, "objective") + text
+    text = svg.label(f"objective {milliseconds(most)}", share, plot.bottom - 6, anchor=anchor)
+    return svg.upright(share, plot.top, plot.bottom, "objective") + text
 
 
-def _line(style: int, curve: Sequence[tuple[float, float]], plot: Plot) -> str:
+def _line(style: int, curve: Sequence[tuple[float, float]], plot: svg.Plot) -> str:
     """Return the line through the shares at the bounds; marks where the bounds are few enough to matter."""
     points = [(bound, share * 100) for bound, share in curve]
     marks = points if len(points) <= _MARKED else ()
     # Where many values are below the first bound, the line comes from the axis's end: nothing is known of them.
     start = [(plot.x.low, 0.0)] if curve[0][1] > _MUCH_BELOW else []
-    return polyline(style, plot, joined([*start, *points], plot)) + "".join(
-        mark(style, *plot.place(*point)) for point in marks
+    return svg.polyline(style, plot, svg.joined([*start, *points], plot)) + "".join(
+        svg.mark(style, *plot.place(*point)) for point in marks
     )
 
 
@@ -242,7 +228,7 @@ def _description(known: Sequence[Spread]) -> str:
 def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> Table:
     groups = []
     for each, curve in zip(known, curves, strict=True):
-        size = max(1, -(-len(curve) // TABLE_ROWS))
+        size = max(1, -(-len(curve) // svg.TABLE_ROWS))
         rows = tuple((limit(bound), percent(share)) for bound, share in curve[::size])
         groups.append(Group(each.label if len(known) > 1 else "", rows))
     return Table("Shares at or below", (Column("Latency", "ms"), Column("At or below", "%")), tuple(groups))

@@ -6,23 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.loadtest.load_test import Phase, Run, Timeline
+from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.run_facts import run_start
-from vllm_watch.analysis.rendering.svg import drawing, label, upright
-from vllm_watch.analysis.rendering.svg_plot import (
-    AXIS_HEIGHT,
-    TABLE_ROWS,
-    Plot,
-    Scale,
-    band,
-    clock,
-    level_axis,
-    linear,
-    polyline,
-    series_path,
-    since_start,
-    upright_axis,
-)
 from vllm_watch.daemon.catalog.number_texts import duration, moment, significant
 
 
@@ -66,7 +52,7 @@ def timeline_figure(run: Run, key: str) -> Figure | None:
         return None
     start = run_start(run)
     xs = [at - start for at in run.timeline.times]
-    x = clock(xs[0], xs[-1])
+    x = svg.clock(xs[0], xs[-1])
     bottom = _panels_bottom(len(panels))
     parts = [_phases(run.phases, start, x, bottom)]
     for at, (title, names) in enumerate(panels.items()):
@@ -75,12 +61,12 @@ def timeline_figure(run: Run, key: str) -> Figure | None:
     shown = [name for names in panels.values() for name in names]
     labels = "; ".join(_LABELS[name] for name in shown)
     description = f"{labels} over {duration(x.high - x.low)}. {_phases_in_words(run.phases, start)}"
-    svg = drawing(key, "The run over time", description, bottom + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, "The run over time", description, bottom + svg.AXIS_HEIGHT, *parts)
     several = [names for names in panels.values() if len(names) > 1]
     legend = tuple(Entry(at, _LABELS[name]) for names in several for at, name in enumerate(names))
     notes = (f"The load starts at {moment(start)} UTC.", *((_EVENTS_NOTE,) if run.events else ()))
     bands = tuple(dict.fromkeys(each.phase for each in run.phases))
-    return Figure(key, "The run over time", svg, legend, _table(run.timeline, shown, start), notes, bands)
+    return Figure(key, "The run over time", picture, legend, _table(run.timeline, shown, start), notes, bands)
 
 
 def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
@@ -89,7 +75,7 @@ def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
     if not names:
         return None
     loads = {side: _during_load(run) for side, run in runs.items()}
-    x = clock(0.0, max(at for each in loads.values() for at in each.times))
+    x = svg.clock(0.0, max(at for each in loads.values() for at in each.times))
     bottom = _panels_bottom(len(names))
     parts: list[str] = []
     for at, name in enumerate(names):
@@ -98,9 +84,9 @@ def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
     labels = ", ".join(f"{side} ({run.name})" for side, run in runs.items())
     shown = "; ".join(_LABELS[name] for name in names)
     description = f"{shown} of {labels}, over {duration(x.high - x.low)}."
-    svg = drawing(key, _OVERLAY, description, bottom + AXIS_HEIGHT, *parts)
+    picture = svg.drawing(key, _OVERLAY, description, bottom + svg.AXIS_HEIGHT, *parts)
     legend = tuple(Entry(at, f"{side}: {run.name}") for at, (side, run) in enumerate(runs.items()))
-    return Figure(key, _OVERLAY, svg, legend, _overlay_table(loads, names), ("0 is the start of each load.",))
+    return Figure(key, _OVERLAY, picture, legend, _overlay_table(loads, names), ("0 is the start of each load.",))
 
 
 def _during_load(run: Run) -> Timeline:
@@ -124,14 +110,14 @@ def _scaled(timeline: Timeline, name: str) -> list[float | None]:
     return [None if value is None else value * scale for value in timeline.values.get(name, ())]
 
 
-def _panel(title: str, lines: Sequence[_Line], x: Scale, number: int) -> Iterator[str]:
+def _panel(title: str, lines: Sequence[_Line], x: svg.Scale, number: int) -> Iterator[str]:
     """Yield the elements of one panel, of which the first has the number 0."""
-    y = linear((value for _, ys in lines for value in ys if value is not None), ticks=3)
-    plot = Plot(x, y, _TOP + number * _PANEL_PITCH, _PANEL_HEIGHT)
-    yield label(title, 0, plot.top - 8, "panel-title", "start")
-    yield upright_axis(plot)
+    y = svg.linear((value for _, ys in lines for value in ys if value is not None), ticks=3)
+    plot = svg.Plot(x, y, _TOP + number * _PANEL_PITCH, _PANEL_HEIGHT)
+    yield svg.label(title, 0, plot.top - 8, "panel-title", "start")
+    yield svg.upright_axis(plot)
     for at, (xs, ys) in enumerate(lines):
-        yield polyline(at, plot, series_path(xs, ys, plot))
+        yield svg.polyline(at, plot, svg.series_path(xs, ys, plot))
 
 
 def _panels_bottom(panels: int) -> float:
@@ -139,24 +125,26 @@ def _panels_bottom(panels: int) -> float:
     return _TOP + (panels - 1) * _PANEL_PITCH + _PANEL_HEIGHT
 
 
-def _time_axis(x: Scale, bottom: float) -> str:
-    return level_axis(Plot(x, x, bottom, 0), "Time since the start of the load", since_start, has_grid=False)
+def _time_axis(x: svg.Scale, bottom: float) -> str:
+    return svg.level_axis(
+        svg.Plot(x, x, bottom, 0), "Time since the start of the load", svg.since_start, has_grid=False
+    )
 
 
-def _phases(phases: Sequence[Phase], start: float, x: Scale, bottom: float) -> str:
+def _phases(phases: Sequence[Phase], start: float, x: svg.Scale, bottom: float) -> str:
     parts = []
     for each in phases:
         left, right = x.share(each.start - start), x.share(each.end - start)
         if right > left:
-            parts.append(band(left, right, _BANDS_TOP, bottom - _BANDS_TOP, f"phase {each.phase}"))
-            parts.append(band(left, right, _STRIP_TOP, _STRIP_HEIGHT, f"strip {each.phase}"))
+            parts.append(svg.band(left, right, _BANDS_TOP, bottom - _BANDS_TOP, f"phase {each.phase}"))
+            parts.append(svg.band(left, right, _STRIP_TOP, _STRIP_HEIGHT, f"strip {each.phase}"))
         if right - left >= _NAMED_SHARE:
             style = "phase-name" if right - left >= _WIDE_SHARE else "phase-name minor"
-            parts.append(label(each.phase, (left + right) / 2, _STRIP_TOP + 12, style))
+            parts.append(svg.label(each.phase, (left + right) / 2, _STRIP_TOP + 12, style))
     return "".join(parts)
 
 
-def _events(run: Run, start: float, x: Scale, bottom: float) -> str:
+def _events(run: Run, start: float, x: svg.Scale, bottom: float) -> str:
     """Return a line for each event, with its number in the table of events; numbers that would touch are left out."""
     parts = []
     last = -1.0
@@ -164,23 +152,22 @@ def _events(run: Run, start: float, x: Scale, bottom: float) -> str:
         share = x.share(event.at - start)
         if not x.low <= event.at - start <= x.high:
             continue
-        parts.append(upright(share, _STRIP_TOP, bottom, "event"))
+        parts.append(svg.upright(share, _STRIP_TOP, bottom, "event"))
         if share - last >= _NUMBER_DISTANCE:
-            parts.append(label(str(at), share, 12, "event-number"))
+            parts.append(svg.label(str(at), share, 12, "event-number"))
             last = share
     return "".join(parts)
 
 
 def _phases_in_words(phases: Sequence[Phase], start: float) -> str:
-    shown = [
-        f"{each.phase} from {since_start(each.start - start)} to {duration(each.end - start)}" for each in phases[:20]
-    ]
+    times = [(each.phase, svg.since_start(each.start - start), duration(each.end - start)) for each in phases[:20]]
+    shown = [f"{phase} from {since} to {until}" for phase, since, until in times]
     return f"Phases: {', '.join(shown)}." if shown else ""
 
 
 def _table(timeline: Timeline, names: Sequence[str], start: float) -> Table:
     columns = (Column("After"), *(Column(_LABELS[name]) for name in names))
-    size = max(1, -(-len(timeline.times) // TABLE_ROWS))
+    size = max(1, -(-len(timeline.times) // svg.TABLE_ROWS))
     values = [_scaled(timeline, name) for name in names]
     rows = tuple(
         (duration(timeline.times[at] - start), *(significant(_mean(each[at : at + size])) for each in values))

@@ -19,8 +19,15 @@ from typing import IO, cast
 
 from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
-from vllm_watch.daemon.reading.times import LineTimes, PrintedTimes, local_seconds
+from vllm_watch.daemon.reading.times import (
+    LineTimes,
+    PrintedTimes,
+    count_new_years,
+    first_printed_time,
+    last_printed,
+    local_seconds,
+    parts_to_read,
+)
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
@@ -104,7 +111,7 @@ class FinishedLog:
         self._read = 0
         self._modified = _status(path).st_mtime
         first, last = _ends(path)
-        self._last_printed = last_printed_time(last)
+        self._last_printed = last_printed(last).time
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
     def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:

@@ -35,7 +35,7 @@ from vllm_watch.daemon.catalog.gpu_texts import (
 from vllm_watch.daemon.catalog.reasons import STALL_REASONS
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
-from vllm_watch_parsers.lora import LORA_UNKNOWN, MAX_LORA_BYTES
+from vllm_watch_parsers.lora import LORA_UNKNOWN
 
 
 PREFIX = "vllm_watch_"
@@ -124,7 +124,6 @@ _LISTS = {
     "gpu_throttling": ", ".join(GPU_THROTTLING),
     "lora_unknown": ", ".join(LORA_UNKNOWN),
     "max_hanging_processes": MAX_HANGING_PROCESSES,
-    "max_lora_mib": MAX_LORA_BYTES // 1024**2,
     "otlp_failures": ", ".join(outcome for outcome in OTLP_OUTCOMES if outcome != "ok"),
     "parts": ", ".join(PARTS),
     "pod_states": ", ".join(POD_STATES),

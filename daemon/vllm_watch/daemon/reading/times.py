@@ -18,7 +18,11 @@ import math
 import re
 import time
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
+
+from vllm_watch.daemon.reading.framing import Unwrapper
+from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
 _PRINTED = re.compile(r"(?:(\d{4})-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
@@ -29,10 +33,9 @@ _HOUR = 3600
 _DAY = 86_400
 _EARLIEST_YEAR = 1970
 
-NEW_YEAR_DAYS = 7
-"""Printed times that fall by more days are of the next year: clocks are corrected by less."""
+_NEW_YEAR = 7 * _DAY
+"""Printed times that fall by more are of the next year: clocks are corrected by less."""
 
-_NEW_YEAR = NEW_YEAR_DAYS * _DAY
 _AHEAD = 180 * _DAY
 """A time that is so far after the last one is of the year before."""
 
@@ -269,3 +272,79 @@ def local_seconds(printed: str, no_later_than: float) -> float | None:
     year = next((year for year in years if _local(year, parsed) <= no_later_than + tolerance), years[-1])
     here = _written_here(year, parsed, no_later_than)
     return math.floor(_passes(year, parsed)[0] if here is None else here)
+
+
+class LastPrinted(NamedTuple):
+    """The last time that some lines print, or nothing, and how many bytes of lines without one come after it."""
+
+    time: str
+    size_after: int
+
+
+def first_printed_time(block: bytes) -> str:
+    """Return the first time printed in a block that starts with a whole line, or nothing."""
+    return next(filter(None, map(_time_of, Unwrapper().feed(block.split(b"\n")))), "")
+
+
+def last_printed(block: bytes) -> LastPrinted:
+    """Return the last time printed in a block that may start inside a line, and what comes after it."""
+    first, *lines = block.split(b"\n")
+    size = 0
+    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([first])]:
+        if printed := _time_of(line):
+            return LastPrinted(printed, size)
+        size += len(line) + 1
+    return LastPrinted("", size)
+
+
+def _time_of(line: bytes) -> str:
+    return parse_head(strip_ansi(line)).time
+
+
+_WHOLE = 1024 * 1024
+_PART = 16 * 1024
+_PARTS = 64
+_LEAP_YEAR = 2000
+
+
+def parts_to_read(start: int, end: int) -> list[tuple[int, int]]:
+    """
+    Return the parts of a file, as offsets and sizes, whose times show how often a year ends in it.
+
+    A small file is read whole. Of a large one some parts are enough: a year ends between two of them where the
+    later one's times are earlier in the year, unless there is more than a year between the two.
+    """
+    if end - start <= _WHOLE:
+        return [(start, max(end - start, 0))]
+    step = (end - start - _PART) / (_PARTS - 1)
+    return [(start + int(step * number), _PART) for number in range(_PARTS)]
+
+
+def count_new_years(parts: Iterable[bytes]) -> int:
+    """
+    Count how often a year ends in a log: where the times that its records print fall by more than a week.
+
+    Args:
+        parts: Parts of the log in order, the first from the start of a line, the others from anywhere.
+    """
+    last, count = "", 0
+    for number, part in enumerate(parts):
+        for printed in _record_times(part.split(b"\n")[bool(number) :]):
+            # Texts of one length: if the day is not before the last one's, the year stays.
+            count += bool(last) and printed[:5] < last[:5] and _falls(last, printed)
+            last = printed
+    return count
+
+
+def _falls(last: str, printed: str) -> bool:
+    before, after = printed_seconds(last, _LEAP_YEAR), printed_seconds(printed, _LEAP_YEAR)
+    return before is not None and after is not None and before - after > _NEW_YEAR
+
+
+def _record_times(lines: list[bytes]) -> Iterator[str]:
+    """Yield the times without a year of records: what continues one after a carriage return may have any text."""
+    is_continued = False
+    for line in Unwrapper().feed(lines):
+        if not is_continued and _SHORT.match(printed := _time_of(line)):
+            yield printed
+        is_continued = line.endswith(b"\r")

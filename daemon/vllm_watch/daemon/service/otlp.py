@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import time
 
 from collections.abc import Callable
-from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from http.client import HTTPResponse
 from typing import Final, NamedTuple, get_args
 
-import requests
 import structlog
-
-from urllib3.exceptions import InvalidHeader
-from urllib3.util import Retry
 
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
@@ -102,16 +100,16 @@ class OtlpPush:
                 answer = _body(response)
         except RequestError as error:
             return Sent(_outcome(error.reason))
-        status = response.status_code
+        status = response.status
         if 200 <= status < 300:
             rejected, remark = partial_success(answer)
             return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
         outcome = _OF_STATUS.get(status, _outcome_of_class(status))
-        wait = _seconds(response.headers.get("Retry-After", ""))
+        wait = _seconds(response.getheader("Retry-After", ""))
         return Sent(outcome, min(wait, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
 
 
-def _body(response: requests.Response) -> bytes:
+def _body(response: HTTPResponse) -> bytes:
     try:
         return b"".join(body_pieces(response, _PIECE, MAX_ANSWER))
     except RequestError as error:
@@ -122,9 +120,12 @@ def _body(response: requests.Response) -> bytes:
 
 def _seconds(retry_after: str) -> float:
     """Return the seconds until the time of a header, which is a number or a date; 0 for any other text."""
-    with suppress(InvalidHeader):
-        return Retry().parse_retry_after(retry_after)
-    return 0.0
+    try:
+        if retry_after.isascii() and retry_after.isdigit():
+            return float(retry_after)
+        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _outcome_of_class(status: int) -> OtlpOutcome:

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlencode
-
-import requests
 
 from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.sources.http_reader import LIMITS, HttpLimits, HttpReader
@@ -73,12 +72,12 @@ class DaemonClient:
             status, body = self._http.get(path + query)
         except ValueError as error:
             raise DaemonError(str(error)) from None
-        if status != requests.codes.ok:
+        if status != HTTPStatus.OK:
             raise self._error(status, path)
         return body
 
     def _error(self, status: int, path: str) -> DaemonError:
-        if status == requests.codes.unauthorized:
+        if status == HTTPStatus.UNAUTHORIZED:
             asks = f"it asks for a user name and a password: {self._target.if_unauthorized}"
             return WrongDaemonError(asks if self._target.authorization is None else _DENIED)
         if status in _PERMANENT:

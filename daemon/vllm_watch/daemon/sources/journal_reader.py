@@ -16,7 +16,7 @@ import itertools
 import math
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -34,62 +34,58 @@ KERNEL_FIELDS = "MESSAGE,_TRANSPORT,SYSLOG_FACILITY"
 MAX_CUT_STREAMS = 64
 MAX_SURE_STREAMS = 1024
 
-_END_OF_STREAM = "eof"
-_OF_KERNEL = ("kernel", "0")
 
+class JournalEntry(msgspec.Struct, frozen=True):
+    """
+    An entry as ``journalctl -o json`` prints it.
 
-class _RawEntry(msgspec.Struct, frozen=True):
-    """An entry as ``journalctl -o json`` prints it: a message that is not printable UTF-8 is a list of numbers."""
+    Attributes:
+        cursor: Its place in the journal; it becomes an argument.
+        microseconds: When it was written, since the epoch.
+        printed: The message; one that is not printable UTF-8 is a list of numbers.
+        line_break: Why the journal ended the message inside a line, if it did.
+        stream: Which of the service's streams printed it; empty if the journal did not get it from a stream.
+    """
 
-    cursor: str = msgspec.field(name="__CURSOR")
-    written: str = msgspec.field(name="__REALTIME_TIMESTAMP")
-    message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
+    cursor: Annotated[str, msgspec.Meta(pattern=r"\A[^\0]+\Z")] = msgspec.field(name="__CURSOR")
+    microseconds: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,18}\Z")] = msgspec.field(name="__REALTIME_TIMESTAMP")
+    printed: str | list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = msgspec.field(default=None, name="MESSAGE")
     line_break: str | None = msgspec.field(default=None, name="_LINE_BREAK")
     stream: str = msgspec.field(default="", name="_STREAM_ID")
     transport: str = msgspec.field(default="", name="_TRANSPORT")
     facility: str = msgspec.field(default="", name="SYSLOG_FACILITY")
 
+    @property
+    def written(self) -> float:
+        """When it was written, in seconds since the epoch."""
+        return int(self.microseconds) / 1e6
 
-_decode = msgspec.json.Decoder(_RawEntry).decode
+    @property
+    def message(self) -> bytes:
+        """What the service printed."""
+        if isinstance(self.printed, str):
+            return self.printed.encode("utf-8", "backslashreplace")
+        return bytes(self.printed or ())
+
+    @property
+    def is_kernel(self) -> bool:
+        """
+        Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`.
+
+        Programs that may write to /dev/kmsg have another facility, all others another transport.
+        """
+        return (self.transport, self.facility) == ("kernel", "0")
 
 
-class JournalEntry(NamedTuple):
-    """
-    An entry.
-
-    Attributes:
-        cursor: Its place in the journal.
-        written: When, in seconds since the epoch.
-        message: What the service printed.
-        is_cut: Whether the message ends inside a line.
-        is_last: Whether the stream ended there.
-        stream: Which of the service's streams printed it; empty if the journal did not get it from a stream.
-        is_kernel: Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`. Programs that may write
-            to /dev/kmsg have another facility, all others another transport.
-    """
-
-    cursor: str
-    written: float
-    message: bytes
-    is_cut: bool
-    is_last: bool
-    stream: str
-    is_kernel: bool = False
+_decode = msgspec.json.Decoder(JournalEntry).decode
 
 
 def parse_entry(line: bytes) -> JournalEntry | None:
     """Read a line of journalctl's output, or return `None` if it is no entry."""
     try:
-        raw = _decode(line)
-        message = _message(raw.message)
-        written = int(raw.written) / 1e6
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, OverflowError, RecursionError):
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not raw.cursor or "\0" in raw.cursor:  # It becomes an argument.
-        return None
-    is_cut, is_last = raw.line_break is not None, raw.line_break == _END_OF_STREAM
-    is_kernel = (raw.transport, raw.facility) == _OF_KERNEL
-    return JournalEntry(raw.cursor, written, message, is_cut, is_last, raw.stream, is_kernel)
 
 
 class CutLines:
@@ -129,18 +125,19 @@ class CutLines:
 
     def line(self, entry: JournalEntry) -> bytes | None:
         """Return the line that an entry holds or completes, `shortened` if it was cut; of a piece of one nothing."""
+        message, is_cut = entry.message, entry.line_break is not None
         first_bytes = self._cut_streams.pop(entry.stream, None)
         if first_bytes is None and not self._starts_line(entry.stream):
             first_bytes = b""
-        if first_bytes is None and not entry.is_cut and len(entry.message) <= MAX_LINE:
-            return self._first_line(entry.message)
-        self.skipped_bytes += len(entry.message)
+        if first_bytes is None and not is_cut and len(message) <= MAX_LINE:
+            return self._first_line(message)
+        self.skipped_bytes += len(message)
         self.long_lines += first_bytes is None
         if first_bytes is None:
-            first_bytes = entry.message[:KEPT].replace(b"\0", b"")
-        if not entry.is_cut:
-            return shortened(first_bytes, ends_open=entry.message.endswith(b"\r"))
-        if not entry.is_last:
+            first_bytes = message[:KEPT].replace(b"\0", b"")
+        if not is_cut:
+            return shortened(first_bytes, ends_open=message.endswith(b"\r"))
+        if entry.line_break != "eof":  # The end of the stream.
             self._cut_streams[entry.stream] = first_bytes
             while len(self._cut_streams) > MAX_CUT_STREAMS:
                 del self._cut_streams[next(iter(self._cut_streams))]  # The oldest has ended.
@@ -161,12 +158,6 @@ class CutLines:
         line, end, rest = message.replace(b"\0", b"").partition(b"\n")
         self.skipped_bytes += len(rest)
         return line.removesuffix(b"\r") if end else line
-
-
-def _message(message: str | list[int] | None) -> bytes:
-    if isinstance(message, str):
-        return message.encode("utf-8", "backslashreplace")
-    return bytes(message or ())
 
 
 MAX_REPEATED = 1000

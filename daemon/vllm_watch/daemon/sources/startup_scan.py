@@ -16,8 +16,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
-from vllm_watch.daemon.reading.printed import count_new_years, last_printed, parts_to_read
-from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes, PrintedTimes
+from vllm_watch.daemon.reading.times import (
+    ArrivalTimes,
+    LineTimes,
+    PrintedTimes,
+    count_new_years,
+    last_printed,
+    parts_to_read,
+)
 from vllm_watch.daemon.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
 

@@ -194,6 +194,8 @@ class ServerState:
         """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
+        # A failure that no shutdown has explained in time ends the server: it is counted before the state is asked for.
+        counts = log.counts(math.inf if settings.keeps_stale else now) if log else None
         keys = self._names.last = self._names.current(now)
         is_sleeping = is_any_sleeping(sources, keys, now)
         return ServerSnapshot(
@@ -216,7 +218,7 @@ class ServerState:
             values_out_of_range=values_out_of_range(sources),
             label_values_dropped=label_values_dropped(sources),
             scrape_long_lines=scrape.long_lines if scrape else None,
-            log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
+            log=counts,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
             probe=None if is_sleeping else _probe(self._sources, now),
