@@ -273,8 +273,8 @@ def test_a_flag_that_was_not_given_is_not_unknown():
     rule, history = "num-gpu-blocks-override-off", server(full())
 
     assert silence(history, rule).unknown == ("num-gpu-blocks-override",)
-    assert silence(history._replace(is_given=True), rule).unknown == ()
-    assert silence(history._replace(is_given=True), rule).reason.endswith("override is not set")
+    assert silence(history._replace(are_all_flags_known=True), rule).unknown == ()
+    assert silence(history._replace(are_all_flags_known=True), rule).reason.endswith("override is not set")
 
 
 def test_the_budget_is_that_of_v1():

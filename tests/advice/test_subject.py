@@ -78,7 +78,7 @@ def test_a_precision_that_was_not_set_is_the_model_s():
     part = Part(60, load(), TOKENS)
 
     assert "kv-cache-dtype" not in subjects([server(part)])[0].flags
-    assert subjects([server(part, is_resolved=True)])[0].flags["kv-cache-dtype"] == "auto"
+    assert subjects([server(part, are_all_flags_known=True)])[0].flags["kv-cache-dtype"] == "auto"
 
 
 def test_a_copy_of_a_recording_counts_once():

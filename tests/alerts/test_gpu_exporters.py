@@ -235,10 +235,17 @@ def asked(expression: str, at: str, *wanted: tuple[str, float]) -> dict:
 
 def assert_true(folder: Path, exporter: str, series: list[dict[str, str]], *queries: dict, beside: str = "") -> None:
     """Have promtool evaluate an exporter's rules over some series; `beside` is a file of the others that it loads."""
+    assert_all_true(folder, exporter, [(series, queries)], beside)
+
+
+def assert_all_true(folder: Path, exporter: str, cases: list[tuple], beside: str = "") -> None:
+    """Have promtool evaluate an exporter's rules over the series of each case, and its queries."""
     document = {
         "rule_files": [str(path) for path in (RULES[exporter], ALERTS / "rules" / beside) if path.is_file()],
         "evaluation_interval": "15s",
-        "tests": [{"interval": "15s", "input_series": series, "promql_expr_test": list(queries)}],
+        "tests": [
+            {"interval": "15s", "input_series": series, "promql_expr_test": list(queries)} for series, queries in cases
+        ],
     }
     (folder / "test.yml").write_text(yaml.safe_dump(document))
     well, said = promtool("test", "rules", folder / "test.yml")
@@ -524,7 +531,8 @@ def test_xids_that_the_daemon_counts_are_not_recorded(exporter, count, tmp_path)
     series = [{"series": count, "values": "1+1x100"}, used("chat", "GPU-0a")]
     recorded_xids = 'count(vllm_watch_gpu_xid_events_total{pci_bus_id=""})'
 
-    for known in ([up, driver], [up, driver, named], [up, named]):
-        assert_true(tmp_path, exporter, [*series, *known], asked(recorded_xids, "5m"), asked(LAST, "5m"))
-    for known in ([], [up, unnamed], [down, named], [down, driver, named]):
-        assert_true(tmp_path, exporter, [*series, *known], asked(recorded_xids, "5m", ("{}", 1)))
+    told = ([up, driver], [up, driver, named], [up, named])
+    untold = ([], [up, unnamed], [down, named], [down, driver, named])
+    cases = [([*series, *known], [asked(recorded_xids, "5m"), asked(LAST, "5m")]) for known in told]
+    cases += [([*series, *known], [asked(recorded_xids, "5m", ("{}", 1))]) for known in untold]
+    assert_all_true(tmp_path, exporter, cases)

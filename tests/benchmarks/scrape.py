@@ -20,7 +20,8 @@ from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import bodies_of
 
-from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.daemon.config.server_config import MetricsConfig
+from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -113,7 +114,7 @@ def _await(port: int) -> None:
 def _fetch_cost(url: str) -> float:
     """Return the least of some scrapes: what else the machine does makes none of them cheaper."""
     state = ServerState(ServerSettings("bench", has_log=False, metrics_interval=5.0))
-    scraper = Scraper(ScrapeTarget(url, timeout=20.0), SystemClock())
+    scraper = Scraper(MetricsConfig(url=url, timeout=20.0), SystemClock())
     try:
         return min(_cost(lambda: state.apply_scrape(scraper.scrape())) for _ in range(REPEATS))
     finally:
@@ -122,7 +123,7 @@ def _fetch_cost(url: str) -> float:
 
 def _receiving_cost(url: str) -> float:
     """Return what it costs to receive a body and do nothing with it."""
-    scraper = Scraper(ScrapeTarget(url, timeout=20.0), SystemClock())
+    scraper = Scraper(MetricsConfig(url=url, timeout=20.0), SystemClock())
     try:
         return min(_cost(lambda: scraper.fetch(len)) for _ in range(REPEATS))
     finally:

@@ -59,8 +59,9 @@ class Started(NamedTuple):
         return status
 
     def left(self) -> list[str]:
-        """Return its processes and files that are there."""
-        return [*map(str, marked(self.mark, MARK)), *map(str, self.temporary.iterdir())]
+        """Return its processes that are there, and its files, which stay only if it was killed."""
+        files = [] if self.process.returncode == -signal.SIGKILL else self.temporary.iterdir()
+        return [*map(str, marked(self.mark, MARK)), *map(str, files)]
 
     def pids(self, argument: str) -> list[int]:
         """Return its processes that were started with an argument."""
@@ -189,7 +190,7 @@ def test_a_port_that_is_given_and_taken_is_a_sentence(start):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_whatever_ends_it_nothing_is_left(start, number):
-    """Neither a process nor a file nor a listening port: also after a kill, which it cannot see."""
+    """Neither a process nor a listening port: also after a kill, which it cannot see and which leaves its files."""
     given = free_port()
     stack = start("--port", str(given), GF_SERVER_HTTP_PORT="1")
     stack.wait_for("Ctrl-C ends everything.")

@@ -13,8 +13,8 @@ from tests.support.gpus import gpu, uuid
 
 from vllm_watch.cli.commands.discover import lines_of, view_of
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.config_writer import configuration_of
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
@@ -98,7 +98,10 @@ def test_any_path_and_any_text(accepted, name, advice):
 def test_a_report_for_people():
     """People read a block for each server, with what to change marked; without any, what was looked at."""
     found = Discovery((), (ReportLine("An engine is left over.", is_wrong=True),), 12)
-    command = ServeCommand(model="m", max_num_seqs=24, max_model_len=32768, num_speculative_tokens=4)
+    command = ServeCommand(
+        model="m",
+        flags=(("max-model-len", "32768"), ("max-num-seqs", "24"), ("speculative-config.num_speculative_tokens", "4")),
+    )
     server = named(
         log="/v.log", command=command, findings=(ReportLine("Change it.", is_wrong=True), ReportLine("By the way."))
     )

@@ -12,7 +12,7 @@ from tests.support.proc_tree import ProcTree
 from vllm_watch.daemon.discovery.network import listeners
 from vllm_watch.daemon.discovery.open_files import OpenFiles
 from vllm_watch.daemon.discovery.proc import Owner, owner_of
-from vllm_watch.daemon.discovery.proc_files import ProcFiles
+from vllm_watch.daemon.discovery.processes import ProcFiles
 
 
 CONTAINER = "0123456789abcdef" * 4

@@ -35,7 +35,6 @@ class Family:
         type: ``counter``, ``gauge``, ``histogram``, ``summary`` or ``info``.
         labels: Their names; an expression begins with ``*`` if it stands for several.
         buckets: Their bounds; an expression where they depend on the server; empty for the client's own.
-        help: The help text.
         is_hidden: Whether it is there only with --show-hidden-metrics-for-version.
         place: Where it is constructed.
     """
@@ -45,7 +44,6 @@ class Family:
     type: str
     labels: tuple[str, ...]
     buckets: tuple[float, ...] | str
-    help: str
     is_hidden: bool
     place: str
 
@@ -124,7 +122,6 @@ def _families(
     own = _labels(given.get("labelnames"), module, evaluator)
     labels = _with_shared((_SHARED, *own) if is_metadata else own, shared)
     buckets = _buckets(given.get("buckets"), module, evaluator)
-    help_text = _help(given.get("documentation"), module, evaluator)
     for text in _names(name, module, evaluator):
         family = Family(
             name=text,
@@ -132,7 +129,6 @@ def _families(
             type=kind,
             labels=labels,
             buckets=buckets if kind == "histogram" else (),
-            help=help_text,
             is_hidden=_is_hidden(call, module),
             place=f"{module.path}:{call.lineno}",
         )
@@ -211,12 +207,6 @@ def _buckets(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tup
 def _most_telling(expressions: list[Any]) -> Any:
     """Return the expression that says how buckets are made, and not only what they are called."""
     return next((each for each in expressions if "(" in each), expressions[0])
-
-
-def _help(node: ast.expr | None, module: Module, evaluator: Evaluator) -> str:
-    if node is None:
-        return ""
-    return next((named(value) for value in evaluator.values(node, module) if isinstance(value, str)), "")
 
 
 def _is_hidden(call: ast.Call, module: Module) -> bool:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.drift.changes import Change, are_alike, changes_between, closest
+from tests.drift.changes import Change, are_alike, closest, family_changes
 from tests.drift.families import Family
-from tests.drift.inventory import Inventory, KnownMessage
+from tests.drift.inventory import Inventory
 from tests.drift.knowledge import NEEDED, QUANTITIES, is_known, is_read, shown_name, why_line_left_out
+from tests.drift.messages import Message
+from tests.drift.reading import understand
 
 from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, VLLM_NAMES
 
@@ -87,7 +89,7 @@ def _unknown_rust(inventory: Inventory) -> Iterator[Finding]:
     shown = {shown_name(family).removesuffix("_total") for family in inventory.families if is_known(family)}
     for name in inventory.rust or ():
         sample_names = {name, f"{name}_total", *(name + part for part in HISTOGRAM_PARTS)}
-        as_family = Family(name, "V1", "gauge", (), (), "", False, "")
+        as_family = Family(name, "V1", "gauge", (), (), False, "")
         if VLLM_NAMES.isdisjoint(sample_names) and name not in shown and not is_known(as_family):
             yield Finding("unknown family", name, ("registered by the Rust front end alone",), "rust/")
 
@@ -108,7 +110,7 @@ def _names(inventory: Inventory) -> set[str]:
 
 def _changed_families(baseline: Inventory, inventory: Inventory) -> Iterator[Finding]:
     read = {f"{shown_name(family)} ({family.engine})" for family in inventory.families if is_read(family)}
-    for change in changes_between(baseline, inventory):
+    for change in family_changes(baseline.families, inventory.families):
         if change.kind in _CHANGED and change.subject in read:
             yield Finding("family changed", f"{change.subject}: {change.kind}", _sides(change, baseline.version))
 
@@ -117,28 +119,28 @@ def _sides(change: Change, version: str) -> tuple[str, ...]:
     return (f"{version or 'before'}: {change.before or 'none'}", f"now: {change.after or 'none'}")
 
 
-def _misread_statistics(messages: Iterable[KnownMessage]) -> Iterator[Finding]:
+def _misread_statistics(messages: Iterable[Message]) -> Iterator[Finding]:
     for each in messages:
-        if not each.message.is_periodic or why_line_left_out(each.message.format) is not None:
+        if not each.is_periodic or why_line_left_out(each.format) is not None:
             continue
-        understood = each.understood
+        understood = understand(each)
         details = [f"not found again: {part}" for part in understood.missing if why_line_left_out(part) is None]
         details += [f"the parser says: {complaint}" for complaint in understood.complaints]
         if not understood.meanings:
             details = ["no parser reads it", *details]
         if details:
-            yield Finding("statistics not understood", each.message.format, tuple(details), each.message.place)
+            yield Finding("statistics not understood", each.format, tuple(details), each.place)
 
 
 def _gone_messages(baseline: Inventory, inventory: Inventory) -> Iterator[Finding]:
-    formats = {each.message.format for each in inventory.messages}
-    meanings = {meaning for each in inventory.messages for meaning in each.understood.meanings}
+    formats = {each.format for each in inventory.messages}
+    meanings = {meaning for each in inventory.messages for meaning in understand(each).meanings}
     for each in baseline.messages:
-        lost = [meaning for meaning in each.understood.meanings if meaning not in meanings]
-        if each.message.format in formats:
+        lost = [meaning for meaning in understand(each).meanings if meaning not in meanings]
+        if each.format in formats:
             continue
-        now = closest(each.message.format, inventory.other_formats, _ALIKE if lost else _NEARLY_THE_SAME)
-        if each.understood.meanings and (lost or now is not None):
+        now = closest(each.format, inventory.other_formats, _ALIKE if lost else _NEARLY_THE_SAME)
+        if understand(each).meanings and (lost or now is not None):
             details = [f"nothing else says {meaning}" for meaning in lost]
             details += [f"perhaps it is now: {now}"] if now is not None else []
-            yield Finding("message is gone", each.message.format, tuple(details))
+            yield Finding("message is gone", each.format, tuple(details))

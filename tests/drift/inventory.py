@@ -7,7 +7,6 @@ An inventory is small and sorted, and has no line numbers: a moved line is no ch
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 
@@ -18,24 +17,12 @@ from typing import Any
 from tests.drift.families import Family, extract_families, ray_facts, registered_names
 from tests.drift.messages import Message, extract_messages
 from tests.drift.modules import Project
-from tests.drift.reading import Understood, understand
-from tests.drift.source_tree import DriftError, SourceTree, open_tree
+from tests.drift.reading import understand
+from tests.drift.source_tree import DriftError, SourceTree
 
 
 FOLDER = Path(__file__).parent / "inventories"
 """One inventory for each release of the corpus, and for each that was looked at since."""
-
-
-@dataclass(frozen=True)
-class KnownMessage:
-    """A message with what the parsers make of it, which is found out when somebody asks."""
-
-    message: Message
-
-    @property
-    def understood(self) -> Understood:
-        """What the parsers make of it."""
-        return understand(self.message)
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ class Inventory:
 
     version: str
     families: tuple[Family, ...]
-    messages: tuple[KnownMessage, ...]
+    messages: tuple[Message, ...]
     ray: tuple[str, ...]
     rust: tuple[str, ...] | None
     other_formats: tuple[str, ...] = ()
@@ -66,9 +53,8 @@ def take_inventory(tree: SourceTree) -> Inventory:
     project = Project(tree.python)
     known, others = [], []
     for message in extract_messages(project):
-        each = KnownMessage(message)
-        if message.is_periodic or each.understood.meanings:
-            known.append(each)
+        if message.is_periodic or understand(message).meanings:
+            known.append(message)
         else:
             others.append(message.format)
     families = tuple(extract_families(project))
@@ -76,21 +62,6 @@ def take_inventory(tree: SourceTree) -> Inventory:
         raise DriftError(f"{tree.place} constructs no metric and prints no statistics: it is no whole vLLM.")
     rust = registered_names(tree.rust) if tree.rust else None
     return Inventory(tree.version, families, tuple(known), ray_facts(project), rust, tuple(others))
-
-
-def open_inventory(place: str) -> tuple[Inventory, SourceTree | None]:
-    """
-    Return the inventory of sources, of a file that has one, or of a release of which one is kept: ``0.33.0``.
-
-    Raises:
-        DriftError: There is none.
-    """
-    kept = FOLDER / f"{place}.json"
-    file = kept if re.fullmatch(r"[\w.+-]+", place) and kept.is_file() else Path(place)
-    if file.suffix == ".json" and file.is_file():
-        return read_inventory(file), None
-    tree = open_tree(place)
-    return take_inventory(tree), tree
 
 
 def kept_versions() -> list[str]:
@@ -111,23 +82,15 @@ def baseline_for(version: str) -> str | None:
 
 
 def read_inventory(file: Path) -> Inventory:
-    """
-    Read an inventory's file.
-
-    Raises:
-        DriftError: It is none.
-    """
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        return Inventory(
-            document["version"],
-            tuple(_family(each) for each in document["families"]),
-            tuple(_message(each) for each in document["messages"]),
-            tuple(document["ray"]),
-            None if document["rust"] is None else tuple(document["rust"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DriftError(f"{file} is no inventory: {error}.") from None
+    """Read a kept inventory's file."""
+    document = json.loads(file.read_text(encoding="utf-8"))
+    return Inventory(
+        document["version"],
+        tuple(_family(each) for each in document["families"]),
+        tuple(_message(each) for each in document["messages"]),
+        tuple(document["ray"]),
+        None if document["rust"] is None else tuple(document["rust"]),
+    )
 
 
 def written(inventory: Inventory) -> str:
@@ -154,7 +117,7 @@ def _family_row(family: Family) -> dict[str, Any]:
         row["buckets"] = family.buckets if isinstance(family.buckets, str) else list(family.buckets)
     if family.is_hidden:
         row["hidden"] = True
-    return row | {"help": digest(family.help), "file": family.place.rpartition(":")[0]}
+    return row | {"file": family.place.rpartition(":")[0]}
 
 
 def _family(row: dict[str, Any]) -> Family:
@@ -165,24 +128,17 @@ def _family(row: dict[str, Any]) -> Family:
         row["type"],
         tuple(row["labels"]),
         buckets if isinstance(buckets, str) else tuple(buckets),
-        row["help"],
         bool(row.get("hidden", False)),
         row["file"] + ":0",
     )
 
 
-def digest(text: str) -> str:
-    """Return what stands for a help text: that it changed is a fact, its words are vLLM's."""
-    return text if re.fullmatch(r"#[0-9a-f]{8}", text) else "#" + hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _message_row(each: KnownMessage) -> dict[str, Any]:
-    row: dict[str, Any] = {"format": each.message.format, "level": each.message.level, "site": each.message.site}
-    if each.message.is_periodic:
+def _message_row(message: Message) -> dict[str, Any]:
+    row: dict[str, Any] = {"format": message.format, "level": message.level, "site": message.site}
+    if message.is_periodic:
         row["periodic"] = True
     return row
 
 
-def _message(row: dict[str, Any]) -> KnownMessage:
-    message = Message(row["format"], row["level"], bool(row.get("periodic", False)), row["site"] + ":0")
-    return KnownMessage(message)
+def _message(row: dict[str, Any]) -> Message:
+    return Message(row["format"], row["level"], bool(row.get("periodic", False)), row["site"] + ":0")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 
@@ -148,53 +147,6 @@ def facts(capsys, path, files, version):
 
 
 @pytest.mark.usefixtures("kept")
-def test_json_has_the_findings(tmp_path, capsys):
-    """With --format json a program gets each finding with its kind and place."""
-    status, out, _ = run(capsys, folder(tmp_path / "new", sources(running="running")), "--format", "json")
-    document = json.loads(out)
-
-    assert status == 1
-    assert document["version"] == "0.40.0"
-    assert {(each["kind"], each["subject"]) for each in document["findings"]} == {
-        ("unknown family", "vllm:running"),
-        ("needed quantity is gone", "requests_running"),
-    }
-    assert document["findings"][0]["place"] == "vllm/v1/metrics/loggers.py:9"
-
-
-def test_two_trees_are_compared(tmp_path, capsys):
-    """With --against the differences are listed, whether or not the parsers care for them."""
-    old, new = tmp_path / "old", tmp_path / "new"
-    arguments = folder(new, sources(running="requests_running"), "0.41.0"), "--against", folder(old, sources())
-    status, out, _ = run(capsys, *arguments)
-    same, text, _ = run(capsys, arguments[0], "--against", arguments[0])
-
-    assert status == 1
-    assert "family renamed: 1" in out
-    assert "now:    vllm:requests_running" in out
-    assert (same, "Nothing differs." in text) == (0, True)
-
-
-@pytest.mark.parametrize(("more", "key"), [((), "findings"), (("--against", "0.33.0"), "changes")])
-def test_an_empty_list_in_json_has_the_name_of_a_full_one(more, key, capsys):
-    """A program finds what was asked for under one key, whether or not there is any of it."""
-    status, out, _ = run(capsys, "0.33.0", *more, "--format", "json")
-
-    assert status == 0
-    assert json.loads(out)[key] == []
-
-
-def test_two_kept_releases_are_compared(capsys):
-    """A release of which an inventory is kept is named by its number."""
-    status, out, _ = run(capsys, "0.12.0", "--against", "0.10.2", "--format", "json")
-    changes = {(each["kind"], each["subject"]) for each in json.loads(out)["changes"]}
-
-    assert status == 1
-    assert ("family removed", "vllm:gpu_cache_usage_perc (V1)") in changes
-    assert ("hidden", "vllm:time_per_output_token_seconds (V1)") in changes
-
-
-@pytest.mark.usefixtures("kept")
 def test_the_rust_front_end_is_read_in_a_checkout(tmp_path, capsys):
     """A family that the Rust front end alone registers is a finding; a checkout without rust/ is told."""
     path = tmp_path / "vllm"
@@ -214,7 +166,6 @@ def test_the_rust_front_end_is_read_in_a_checkout(tmp_path, capsys):
         (lambda path: wheel(path, {"other/__init__.py": ""}), r"has no package vllm with Python files in it\.$"),
         (lambda path: folder(path, {"vllm/__init__.py": ""}), r"it is no whole vLLM\.$"),
         (lambda path: folder(path, {"vllm/v1/a.py": "logger.info(\n"}), r"a\.py line 1 is in no syntax that Python"),
-        (lambda path: written_file(path / "a.json", "[1]"), r"a\.json is no inventory: "),
         (cut_wheel, r"vllm-0\.40\.0-py3-none-any\.whl is a broken zip file: "),
     ],
 )

@@ -18,7 +18,7 @@ from tests.support.exposition import Collected, LibraryFamilies, collected, expo
 from tests.support.pages import ScrapedServer, page
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 from vllm_watch.daemon.exposition.samples import HistogramSample, PlainSample
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings

@@ -15,7 +15,7 @@ from tests.support.recordings import RECORDINGS, log_file, snapshots
 from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
-from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
+from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_logs
 from vllm_watch.daemon.exposition import time_series_file
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
@@ -144,7 +144,7 @@ def silent_log(tmp_path):
 def moments(log):
     """Return the moments of a log's snapshots."""
     state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
-    return [snapshot.at for snapshot in run_log(str(log), state, STEP)]
+    return [snapshot.at for snapshot in run_logs([str(log)], state, STEP)]
 
 
 def test_silence_takes_few_snapshots(silent_log):
@@ -162,7 +162,7 @@ def test_values_settle_before_snapshots_get_fewer(silent_log):
     """Where snapshots are far apart nothing changes between them: a longer look at each moment says the same."""
     state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
     said = {}
-    for snapshot in run_log(str(silent_log), state, STEP):
+    for snapshot in run_logs([str(silent_log)], state, STEP):
         engine = snapshot.engines[0]
         since = snapshot.at - utc(2025, 10, 1, 12) - 120
         if SETTLED_SECONDS <= since < 2 * DAY:
@@ -176,7 +176,7 @@ def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
     of_the_file = {"log_lines_total", "log_bytes_total"}
     log = str(log_file("day"))
     replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
-    *_, last = run_log(log, replayed, STEP)
+    *_, last = run_logs([log], replayed, STEP)
     now = read_to_end(FinishedLog(log), read).end
 
     totals, expected = (
@@ -198,7 +198,7 @@ def test_promtool_loads_a_log_with_silence(silent_log, tmp_path):
     with tempfile.TemporaryFile() as spool:
         file = TimeSeriesFile(spool)
         state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
-        for snapshot in run_log(str(silent_log), state, STEP):
+        for snapshot in run_logs([str(silent_log)], state, STEP):
             file.add(snapshot)
         out.write_text("".join(file.texts()))
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", out, tmp_path / "data"]

@@ -7,8 +7,7 @@ import contextlib
 
 from tests.support.waiting import until
 
-from vllm_watch.daemon.gpu.messages import FailureMessage, decode
-from vllm_watch.daemon.gpu.reader import ReaderProcess
+from vllm_watch.daemon.gpu.reader import FailureMessage, ReaderProcess, decode
 
 
 class Child:

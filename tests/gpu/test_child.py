@@ -38,9 +38,9 @@ from tests.support.waiting import SECONDS
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS
 from vllm_watch.daemon.catalog.series import GPUS
 from vllm_watch.daemon.gpu.child import RENEW_SECONDS
-from vllm_watch.daemon.gpu.messages import FailureMessage
 from vllm_watch.daemon.gpu.quantities import EACH_TIME, OF_LINKS, SELDOM, SELDOM_SECONDS
 from vllm_watch.daemon.gpu.quantities import Field as TableField
+from vllm_watch.daemon.gpu.reader import FailureMessage
 
 
 OTHERS = {

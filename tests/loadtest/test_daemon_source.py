@@ -119,7 +119,7 @@ class TestWatching:
         assert history.config["max-num-seqs"] == "4"
         assert history.config["enforce-eager"] == "True"
         assert history.version == "0.32.0"
-        assert history.is_resolved
+        assert history.are_all_flags_known
 
     def test_it_is_enough_for_advice(self, history):
         """Two minutes and the time before them show that the batch is too small."""

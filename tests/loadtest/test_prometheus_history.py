@@ -248,16 +248,16 @@ def test_the_interval_is_the_usual_one():
 
 def test_the_queries_ask_for_one_server_and_for_what_is_there():
     """A server's name is quoted; values are those within one scrape interval, and never rates."""
-    every = queries('a"b\\', 15.0)
+    _, every, *_ = queries('a"b\\', 15.0)
 
     assert sampled_at('a"b') == 'max without (server, source) (timestamp(vllm_watch_source_up{server="a\\"b"}))'
-    for query in every.series:
+    for query in every:
         assert query.endswith(',server="a\\"b\\\\"}[15000ms])')
         assert query.startswith('last_over_time({__name__=~"vllm_watch_(')
         assert "rate" not in query.partition("(")[0]
-    assert "requests_running|" in every.series[0]
-    assert "generation_tokens_total|" in every.series[1]
-    assert len(every.series) > 7
+    assert "requests_running|" in every[0]
+    assert "generation_tokens_total|" in every[1]
+    assert len(every) > 7
 
 
 def test_answers_are_read_and_what_is_none_is_rejected():

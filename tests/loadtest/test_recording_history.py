@@ -6,15 +6,25 @@ from __future__ import annotations
 import json
 import lzma
 
+import msgspec
 import pytest
 
 from tests.loadtest.histories import recorded
-from tests.loadtest.load_tests import FOLDER
+from tests.loadtest.load_tests import FOLDER, report_of
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.comparison.pair import result_in
+from vllm_watch.analysis.loadtest.client_runs import read_client_runs
+from vllm_watch.analysis.loadtest.energy_and_cost import priced
+from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.replayed_history import read_recording
 from vllm_watch.analysis.loadtest.report_sources import read_report
-from vllm_watch.analysis.replay.recording import MetricsRead
+from vllm_watch.analysis.replay.recording import GpusRead, MetricsRead, Recording
+from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
+from vllm_watch.daemon.state.gpu_use import GpuUse
+
+
+LONG = FOLDER / "long-open.jsonl.xz"
 
 
 def test_each_scrape_is_a_point_at_its_own_time():
@@ -35,15 +45,6 @@ def test_counters_are_those_of_the_page():
         count for name, count in last.items() if name.startswith("spec_decode_accepted_tokens_total.")
     )
     assert last["prefix_cache_queries"] == last["prompt_tokens_total"]
-
-
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("stall", "stalled"), ("queue", "saturated"), ("deadkill", "down"), ("sleep", "sleeping"), ("busy", "serving")],
-)
-def test_the_states_are_those_of_the_daemon(name, state):
-    """A history has the state that each recording is known for."""
-    assert state in {point.state for point in recorded(name).points}
 
 
 def test_engines_are_added_up():
@@ -104,30 +105,28 @@ def test_a_recorded_log_counts_what_the_log_in_a_file_counts(tmp_path):
     assert results[0].total_output_tokens == pytest.approx(results[1].total_output_tokens, rel=0.01)
 
 
-def with_gpus(name, folder, watts=650.0, every=5.0):
-    """Write a recording again as if its server had one GPU, read at moments of its own, and a price."""
-    lines = [json.loads(line) for line in lzma.decompress((FOLDER / f"{name}.jsonl.xz").read_bytes()).splitlines()]
-    (server,) = lines[0]["servers"]
-    lines[0]["servers"][server] |= {"gpu_interval": every, "cost_per_hour": 3.6}
-    known = {"number": 0, "name": "H", "pci_bus_id": "0000:01:00", "driver_version": "570", "vendor": "nvidia",
-             "mig": "0", "state": "ok"}  # fmt: skip
-    made, due = lines[:1], 0.0
-    for line in lines[1:]:
-        while due < line["t"]:
-            reading = {**known, "values": {"gpu_energy_joules_total": 9e6 + watts * (due - 1.0)}}
-            gpu = {"gpu": "GPU-1", "how": "pid", "reading": reading}
-            made.append({"t": due, "server": server, "gpus": {"at": due - 1.0, "reason": "ok", "gpus": [gpu]}})
+def with_gpu(played, watts=650.0, every=5.0):
+    """Let a recorded server have one GPU, read every few seconds, one second before it is told."""
+    known, events, due = GpuReading("GPU-1", 0, "H", "0", "570", "nvidia", "0", "ok", {}, None), [], 0.0
+    for event in played.events():
+        while due < event.at:
+            reading = known._replace(values={("gpu_energy_joules_total",): 9e6 + watts * (due - 1.0)})
+            gpus = (ServerGpu("GPU-1", "pid", False, None, reading),)
+            events.append(GpusRead(due, GpuUse(played.started + due - 1.0, "ok", gpus), every))
             due += every
-        made.append(line)
-    path = folder / f"{name}.jsonl.xz"
-    path.write_bytes(lzma.compress("".join(f"{json.dumps(line)}\n" for line in made).encode(), preset=0))
-    return str(path)
+        events.append(event)
+    played.events = lambda _server: iter(events)
+    played.sources = {name: msgspec.structs.replace(each, cost_per_hour=3.6) for name, each in played.sources.items()}
+    return played
 
 
-def test_the_energy_of_a_recording_is_that_of_its_steady_window(tmp_path):
+def test_the_energy_of_a_recording_is_that_of_its_steady_window():
     """Both views have the server's energy in a comparison, and its price; without GPU lines there is neither."""
-    (run,) = read_report([with_gpus("long-open", tmp_path)]).runs
-    (plain,) = read_report([str(FOLDER / "long-open.jsonl.xz")]).runs
+    played = with_gpu(Recording(LONG))
+    history = read_recording(played, str(LONG), played.servers[0])
+    clients = read_client_runs(played.benchmarks[0].content, f"{LONG}: result")
+    run = priced(join(clients, [history]).runs[0])
+    (plain,) = report_of(LONG).runs
     steady = run.steady.result
 
     assert steady.mean_watts == pytest.approx(650)

@@ -16,7 +16,6 @@ import pytest
 from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
-from tests.support.recordings import recording
 
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
@@ -182,13 +181,6 @@ def test_a_folder_without_a_recording_is_said(tmp_path):
     """A folder is a recording or an error."""
     with pytest.raises(FileError, match="is a folder: give the logs, recordings"):
         read_report([str(tmp_path)])
-
-
-def test_a_recording_without_a_result_is_read():
-    """What the server shows is enough for a run."""
-    (run,) = read_report([str(recording("queue").path)]).runs
-
-    assert run.capacity.basis == "saturated"
 
 
 def test_distinct_names_are_as_short_as_they_can_be():

@@ -8,6 +8,9 @@ import tracemalloc
 
 import pytest
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from vllm_watch_parsers.exposition import (
     MAX_CACHED,
     MAX_LABELS,
@@ -244,3 +247,26 @@ def test_a_name_that_is_only_a_suffix_hides_no_other_line(name):
     page = parse_exposition(f"{name} 1\nwanted 2\n".encode(), {"wanted"})
 
     assert page.series == {"wanted": {(): 2.0}}
+
+
+label_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def escaped(value: str) -> str:
+    """Return a label's value as a page writes it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    labels=st.dictionaries(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True), label_text, max_size=5),
+    value=st.floats(allow_nan=False),
+)
+def test_what_is_written_is_read(labels, value):
+    """Any labels and any number come back as they were written."""
+    written = ",".join(f'{name}="{escaped(text)}"' for name, text in labels.items())
+    number = str(value).replace("inf", "Inf")
+    found = parse_exposition(f"a{{{written}}} {number}\n".encode(), {"a"})
+
+    assert found.problem is None
+    assert [(dict(names), number) for names, number in found.series["a"].items()] == [(labels, value)]

@@ -14,7 +14,7 @@ import pytest
 from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixture.
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
-from vllm_watch.analysis.replay.replay import run_log
+from vllm_watch.analysis.replay.replay import run_logs
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.times import PrintedTimes, count_new_years, parts_to_read
 from vllm_watch.daemon.service.monitor import ServerMonitor
@@ -65,7 +65,7 @@ def written(path, moments, make=line):
 def times_of_snapshots(path, step):
     """Return the moments of the snapshots that a log gives."""
     state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
-    return [snapshot.at for snapshot in run_log(str(path), state, step)]
+    return [snapshot.at for snapshot in run_logs([str(path)], state, step)]
 
 
 def docker(text):

@@ -24,20 +24,14 @@ from tests.recorder.places import (
     TOKENS,
     record,
 )
-from tests.support.recordings import NAMES, ROOT, log_of, recording
+from tests.support.recordings import NAMES, ROOT, log_of
 from tests.support.samples import sample
 
 from vllm_watch.analysis.recorder.log_redaction import LogRedactor
 from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
 from vllm_watch.analysis.recorder.recorded_command import redact_benchmark
-from vllm_watch.analysis.replay.finished_log import LogBytes
-from vllm_watch.analysis.replay.recording import MetricsRead
-from vllm_watch.analysis.replay.replay import recorded_scrape
-from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.server import ServerState
-from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.benchmark import read_benchmarks
 from vllm_watch_parsers.benchmark_result import BenchmarkError
 
@@ -108,27 +102,6 @@ def test_the_same_is_read_of_what_is_left(name):
     assert private.counts["addresses"] or name == "loadkill"
     assert read(lines) == read(left)
     assert b"127.0.0.1:" not in b"\n".join(line for line in left if b' - "' in line)
-
-
-@pytest.mark.parametrize("name", ["stall", "vl", *sample([], ["day"])])
-def test_the_same_is_shown_of_what_is_left(name):
-    """A recorded server has the same snapshot at each second, but for the bytes of its log."""
-
-    def shown(redactor):
-        state, log = ServerState(ServerSettings(name, has_log=True, metrics_interval=5.0)), LogBytes()
-        framer = LineReader()
-        snapshots = []
-        for event in recording(name).events():
-            if isinstance(event, MetricsRead):
-                state.apply_scrape(recorded_scrape(event, event.at))
-            else:
-                lines = framer.feed(event.data)
-                left = lines if redactor is None else [redactor.redact(line) for line in lines]
-                state.apply_log(log.read(b"".join(line + b"\n" for line in left), ArrivalTimes(event.at)))
-            snapshots.append(state.snapshot(event.at))
-        return snapshots
-
-    assert shown(None) == shown(LogRedactor(PrivateText()))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.support.recordings import RECORDINGS, log_of
 
 from vllm_watch.analysis.replay import finished_log
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
-from vllm_watch.analysis.replay.replay import run_log
+from vllm_watch.analysis.replay.replay import run_logs
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.times import PrintedTimes, first_printed_time, last_printed
 from vllm_watch.daemon.state.server import ServerState
@@ -142,14 +142,14 @@ def test_the_samples_of_a_log_are_those_of_its_lines(lines, size):
         os.utime(path, (END, END))
         patch.setattr(finished_log, "READ_SIZE", size)
         in_blocks = samples(path)
-        patch.setattr(FinishedLog, "read_apart", lambda log: log.read(finished_log.LINE))
+        patch.setattr(FinishedLog, "read_apart", lambda log: log.read(by_line=True))
 
         assert in_blocks == samples(path)
 
 
 def samples(path: Path) -> list:
     """Return the snapshots of an old log."""
-    return list(run_log(str(path), ServerState(ServerSettings("vllm", has_log=True, metrics_interval=None)), 5.0))
+    return list(run_logs([str(path)], ServerState(ServerSettings("vllm", has_log=True, metrics_interval=None)), 5.0))
 
 
 def test_a_log_that_is_rotated_meanwhile_is_read_to_its_end(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     log_line,
     scrape_line,
 )
-from vllm_watch.daemon.discovery.command_line import arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import CommandLine
@@ -379,20 +379,20 @@ def test_a_recording_is_known_by_its_content(tmp_path):
 
 @pytest.mark.slow
 def test_reading_takes_bounded_memory(tmp_path):
-    """A recording of 100 MB is read in a fifth of that."""
+    """A recording of 40 MB is read in a third of that."""
     path = tmp_path / "r"
     body = BODY * 50
     with path.open("wb") as file:
         writer = RecordingWriter(file, header("a"))
-        for second in range(100_000_000 // len(body)):
+        for second in range(40_000_000 // len(body)):
             writer.add(scrape_line(float(second), "a", 0.0, body))
         writer.end(1e6, "interrupted", {})
 
     tracemalloc.start()
     try:
-        assert 100_000_000 // len(body) == sum(1 for _ in Recording(path).events())
+        assert 40_000_000 // len(body) == sum(1 for _ in Recording(path).events())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert peak < 20_000_000
+    assert peak < 13_000_000

@@ -306,7 +306,7 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     watch.service.reload()
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
     pages = watch.service.endpoints
-    shown = pages.metrics("", "").body + pages.snapshot().body
+    shown = pages.metrics("").body + pages.snapshot().body
 
     assert SECRET in "".join(vllm.stand_in.requests)
     assert SECRET.encode() not in shown

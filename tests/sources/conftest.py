@@ -3,9 +3,25 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.support.logs import Log
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def small_rights():
+    """Take root's rights away until the test ends; others have no more than theirs anyway."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    yield
+    if is_root:
+        os.seteuid(0)
 
 
 @pytest.fixture

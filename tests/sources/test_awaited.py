@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
 import tempfile
+import threading
+
+from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOBODY, Log, run_child, stats_line
+from tests.support.logs import Log, stats_line
+from tests.support.waiting import SECONDS
 
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
@@ -89,83 +92,56 @@ def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(follo
     assert 0 == followed.counts.files_lost
 
 
-PERMISSIONS = """
-    import json
-    from pathlib import Path
-    from tests.support.logs import Log
-    folder, way, wait = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    logs = folder / "logs"
-    logs.mkdir()
-    log = Log(logs / "vllm.log")
-    found, said = [], []
-
-    def poll(*running):
-        found.append(log.poll(*running))
-        said.append(log.status)
-
-    log.write(1)
-    if way == "at start":
-        log.path.chmod(0)
-        poll()
-        log.path.chmod(0o600)
-        poll()
-        log.write(2)
-        poll()
-        print(json.dumps([found, log.history, said, log.counts.read_errors > 0]))
-        sys.exit()
-    log.poll()
-    log.write(2)
-    poll()
-    if way == "open file":
-        log.path.chmod(0)
-    if way == "folder":
-        logs.chmod(0)
-    if way == "new file":
-        log.path.rename(log.named(".1"))
-        log.write(3)
-        log.path.chmod(0)
-    poll(wait)
-    poll(wait)
-    poll(wait)
-    errors = log.counts.read_errors
-    logs.chmod(0o700)
-    log.path.chmod(0o600)
-    log.write(4)
-    poll()
-    print(json.dumps([found, log.history, said, errors > 0]))
-"""
-
-
-def without_permission(way, wait=1.0):
-    """Return what a child that loses permission finds, its history, what it says, and whether it counts an error."""
+@pytest.fixture
+def private():
+    """A log in a folder of its own that belongs to who this process is."""
     with tempfile.TemporaryDirectory() as folder:  # Those of pytest are in one that belongs to root alone.
-        os.chmod(folder, 0o777)
-        found, history, said, has_errors = json.loads(run_child(PERMISSIONS, folder, way, wait, user=NOBODY))
-    return [number for poll in found for number in poll], history, [tuple(status) for status in said], has_errors
+        made = Log(Path(folder) / "vllm.log")
+        yield made
+        made.tail.close()
+        made.path.parent.chmod(0o700)
 
 
-@pytest.mark.needs_root
-def test_permission_that_is_missing_at_the_start():
+@pytest.mark.usefixtures("small_rights")
+def test_permission_that_is_missing_at_the_start(private):
     """T16: a log without permission says so and is counted; what it held when it is permitted is history."""
-    found, history, said, has_errors = without_permission("at start")
+    private.write(1)
+    private.path.chmod(0)
+    private.poll()
+    said = private.status
+    private.path.chmod(0o600)
+    private.poll()
 
-    assert [(False, "permission_denied"), (True, "ok"), (True, "ok")] == said
-    assert ([1], [2], True) == (history, found, has_errors)
+    assert ((False, "permission_denied"), (True, "ok")) == (said, private.status)
+    assert ([1], [2]) == (private.history, private.grow(2))
+    assert private.counts.read_errors > 0
 
 
-@pytest.mark.needs_root
+@pytest.mark.usefixtures("small_rights")
 @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
 @pytest.mark.parametrize(
     ("way", "numbers", "is_an_error"),
     [("open file", [2, 4], False), ("folder", [2, 4], True), ("new file", [2, 3, 4], True)],
 )
-def test_permission_that_is_lost_and_given_back(way, numbers, is_an_error, wait):
+def test_permission_that_is_lost_and_given_back(private, way, numbers, is_an_error, wait):
     """T16: an open file is read on; of a folder or a new file nothing is lost or read twice, and it is said in time."""
-    found, _, said, has_errors = without_permission(way, wait)
+    private.grow(1)
+    found, said = private.grow(2), []
+    if way == "new file":
+        private.path.rename(private.named(".1"))
+        private.write(3)
+    (private.path.parent if way == "folder" else private.path).chmod(0)
+    for _ in range(3):
+        found += private.poll(wait)
+        said.append(private.status)
+    errors = private.counts.read_errors
+    private.path.parent.chmod(0o700)
+    private.path.chmod(0o600)
+    found += private.grow(4)
 
-    assert (numbers, is_an_error) == (found, has_errors)
+    assert (numbers, is_an_error) == (found, errors > 0)
     assert ((False, "permission_denied") in said) == (is_an_error and wait > ROTATE_WAIT)
-    assert (True, "ok") == said[-1]
+    assert (True, "ok") == private.status
 
 
 def test_a_symlink_is_followed_to_its_new_target(tmp_path):
@@ -224,35 +200,26 @@ def test_a_loop_of_symlinks_is_said_and_counted(followed):
 
 
 NO_FILES = {
-    "folder": ("os.mkdir(path)", "not_regular"),
-    "fifo": ("os.mkfifo(path)", "not_regular"),
-    "socket": ("import socket; socket.socket(socket.AF_UNIX).bind(path)", "not_regular"),
-    "zero": ("os.symlink('/dev/zero', path)", "not_regular"),
-    "terminal": ("os.symlink('/dev/tty', path)", "not_regular"),
-    "loop": ("os.symlink(path, path)", "symlink_loop"),
+    "folder": (os.mkdir, "not_regular"),
+    "fifo": (os.mkfifo, "not_regular"),
+    "socket": (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "not_regular"),
+    "zero": (lambda path: path.symlink_to("/dev/zero"), "not_regular"),
+    "terminal": (lambda path: path.symlink_to("/dev/tty"), "not_regular"),
+    "loop": (lambda path: path.symlink_to(path), "symlink_loop"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize(("make", "reason"), NO_FILES.values(), ids=NO_FILES)
-def test_what_is_no_file_is_refused_without_waiting(tmp_path, make, reason):
-    """T18: a folder, pipe, socket or device is said to be what it is within two seconds, and counted."""
-    printed = run_child(
-        f"""
-        import signal
-        from tests.support.logs import Log
-        path = sys.argv[1]
-        {make}
-        log = Log(path)
-        signal.alarm(2)
-        log.poll()
-        log.poll()
-        signal.alarm(0)
-        print(*log.status, log.counts.read_errors)
-        """,
-        tmp_path / "s",
-    )
+def test_what_is_no_file_is_refused_without_waiting(log, make, reason):
+    """T18: a folder, pipe, socket or device is said to be what it is, in time, and counted."""
+    make(log.path)
+    polls = threading.Thread(target=lambda: (log.poll(), log.poll()), daemon=True)
+    polls.start()
+    polls.join(SECONDS)
 
-    assert f"False {reason} 2" == printed
+    assert not polls.is_alive()
+    assert (False, reason, 2) == (*log.status, log.counts.read_errors)
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "socket"])

@@ -17,12 +17,14 @@ import pytest
 
 from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
+from tests.support.samples import sample
 from tests.support.waiting import until
 
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
 from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
+from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.clock import SystemClock
@@ -30,6 +32,9 @@ from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow
+
+
+SCRAPES = sample(2_000, whole=10_000)
 
 
 def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
@@ -107,13 +112,15 @@ def test_history_ends_when_its_last_line_was_printed(log, copied_after):
 
 def test_a_backlog_is_read_in_pieces(followed):
     """T21: one poll reads a limited part of a backlog and says that there is more."""
-    followed.write(*[1] * 60_000)
+    followed.tail = LogTailer(followed.pattern, max_reads=2)
+    followed.poll()
+    followed.write(*[1] * 5_000)
     first = len(followed.poll())
     has_more = followed.tail.has_more
-    rest = sum(len(followed.poll()) for _ in range(20))
+    rest = sum(len(followed.poll()) for _ in range(4))
 
     assert has_more
-    assert first < 60_000 == first + rest
+    assert first < 5_000 == first + rest
 
 
 def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
@@ -242,8 +249,8 @@ class Scraped:
         self.scrapes += 1
 
 
-def test_ten_thousand_scrapes_leave_no_thread():
-    """T32: 10,000 scrapes are done by the threads that were there after the first."""
+def test_scrapes_leave_no_thread():
+    """T32: thousands of scrapes are done by the threads that were there after the first."""
     of_other_tests, files = set(threading.enumerate()), open_files()
 
     def threads():
@@ -254,7 +261,7 @@ def test_ten_thousand_scrapes_leave_no_thread():
     loop.follow([server])
     until(lambda: server.scrapes >= 1)
     during = threads()
-    until(lambda: server.scrapes >= 10_000)
+    until(lambda: server.scrapes >= SCRAPES)
     after = threads()
     loop.request_stop()
     loop.join()

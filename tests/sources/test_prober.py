@@ -17,8 +17,9 @@ from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models
 from tests.support.http_servers import StandIn, answer, chunk
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.daemon.config.server_config import ProbeConfig
 from vllm_watch.daemon.sources import prober
-from vllm_watch.daemon.sources.prober import MAX_MODELS, MAX_STREAM, Prober, ProbeTarget
+from vllm_watch.daemon.sources.prober import MAX_MODELS, MAX_STREAM, Prober
 from vllm_watch.daemon.support.clock import SystemClock
 
 
@@ -32,7 +33,7 @@ MIB = 1024 * 1024
 
 def probe(server, timeout=SECONDS, known_model="m", **options):
     """Return the result of one probe."""
-    prober = Prober(ProbeTarget(url_of(server), timeout, **options), SystemClock())
+    prober = Prober(url_of(server), ProbeConfig(timeout=timeout, **options), SystemClock())
     try:
         return prober.probe(known_model)
     finally:
@@ -131,7 +132,7 @@ class TestGoodServers:
             return [models("base")] if head.startswith("GET") else _for_base(server)
 
         with StandIn(pieces) as server:
-            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(), SystemClock())
             told = [prober.probe("other").reason for _ in range(2)]
             prober.close()
             configured = [probe(server, model="other").reason for _ in range(2)]
@@ -143,7 +144,7 @@ class TestGoodServers:
         """The key in the file at the time of the probe is the one that is sent, for the models too."""
         file = tmp_path / "key"
         with StandIn(lambda head: [models("m")] if head.startswith("GET") else GOOD) as server:
-            prober = Prober(ProbeTarget(url_of(server), api_key_file=str(file)), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(api_key_file=str(file)), SystemClock())
             for key in ("first", "second"):
                 file.write_text(f" {key}\n")
                 assert prober.probe().reason == "ok"
@@ -191,7 +192,7 @@ class TestBadServers:
             return []
 
         with StandIn(pieces) as server:
-            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(timeout=10 * SECONDS), SystemClock())
             deadline = prober._client._deadline
             start = deadline.start
             monkeypatch.setattr(deadline, "start", lambda seconds: (starts.append(seconds), start(seconds)))
@@ -307,7 +308,7 @@ class TestBadServers:
         """After each failure the next probe is for the same model, on a connection of its own, and is read."""
         answers = iter([GOOD, [answer(b"", "503 Busy")], GOOD, [HEAD, chunk(token())], GOOD])
         with StandIn(lambda _: next(answers)) as server:
-            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(), SystemClock())
             reasons = []
             for seconds in (SECONDS, SECONDS, SECONDS, TIMEOUT, SECONDS):
                 prober._client._timeout = seconds
@@ -320,7 +321,7 @@ class TestBadServers:
     def test_closing_ends_a_probe(self):
         """Closing ends a probe under way at once."""
         with served() as server:
-            prober = Prober(ProbeTarget(url_of(server), 10 * SECONDS), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(timeout=10 * SECONDS), SystemClock())
             results = []
             thread = threading.Thread(target=lambda: results.append(prober.probe("m")))
             thread.start()
@@ -336,7 +337,7 @@ class TestBadServers:
         answers = itertools.cycle([GOOD, [answer(b"", "404 Not Found")], stream(END)])
         with StandIn(lambda _: next(answers)) as server:
             before = len(os.listdir("/proc/self/fd")), threading.active_count()
-            prober = Prober(ProbeTarget(url_of(server)), SystemClock())
+            prober = Prober(url_of(server), ProbeConfig(), SystemClock())
             for _ in range(30):
                 prober.probe("m")
             prober.close()

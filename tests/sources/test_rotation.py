@@ -17,7 +17,7 @@ from vllm_watch.daemon.sources.draining import MAX_DRAINING
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
-ROTATIONS = sample(1_000, whole=10_000)
+ROTATIONS = sample(200, whole=10_000)
 
 
 def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
@@ -274,8 +274,8 @@ def test_a_line_that_is_never_finished_is_dropped_and_counted(followed):
 
 
 @pytest.mark.slow
-def test_thousands_of_rotations_leave_nothing_open(followed):
-    """T32: descriptors and threads are as many after thousands of rotations as before, and no line is lost."""
+def test_many_rotations_leave_nothing_open(followed):
+    """T32: descriptors and threads are as many after many rotations as before, and no line is lost."""
     before = open_files(), threading.active_count()
     most, read = 0, 0
     for number in range(ROTATIONS):

@@ -16,12 +16,14 @@ import zlib
 from pathlib import Path
 
 import pytest
+import requests.adapters
+import urllib3
 
 from tests.support.http_servers import StandIn, Talker, answer, chunk, self_signed
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.sources.http_client import TlsOptions
-from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.daemon.config.server_config import MetricsConfig, TlsConfig
+from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -43,7 +45,7 @@ MIB = 1024 * 1024
 
 def scrape(url, timeout=SECONDS, **options):
     """Return the result of one scrape."""
-    scraper = Scraper(ScrapeTarget(url, timeout, **options), SystemClock())
+    scraper = Scraper(MetricsConfig(url=url, timeout=timeout, **options), SystemClock())
     try:
         return scraper.scrape()
     finally:
@@ -61,7 +63,7 @@ def make_scraper():
     scrapers = []
 
     def make(url, timeout=SECONDS, **options):
-        scrapers.append(Scraper(ScrapeTarget(url, timeout, **options), SystemClock()))
+        scrapers.append(Scraper(MetricsConfig(url=url, timeout=timeout, **options), SystemClock()))
         return scrapers[-1]
 
     yield make
@@ -383,6 +385,14 @@ def test_redirect_to_no_other_server(tmp_path, place):
     assert (result.reason, result.reading, len(server.requests)) == ("redirect", None, 1)
 
 
+def test_no_adapter_beneath(monkeypatch):
+    """D8: whichever urllib3 is there (grafana-client brings another one), no scrape is sent by it."""
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", None)
+    monkeypatch.setattr(urllib3.connectionpool.HTTPConnectionPool, "urlopen", None)
+    with served(answer(PAGE)) as server:
+        assert scrape(server.url).reason == "ok"
+
+
 def test_environment_is_ignored(monkeypatch, tmp_path):
     """S6: proxies and passwords of the environment do not touch a scrape."""
     (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
@@ -446,7 +456,7 @@ def test_tls_with_wrong_authority(certificates):
     """A certificate that another authority vouches for is refused before a request is sent."""
     mine, other = certificates
     with served(answer(PAGE), tls=mine.server_context()) as server:
-        assert scrape(server.url, tls=TlsOptions(ca_file=other.cert_file)).reason == "tls_error"
+        assert scrape(server.url, tls=TlsConfig(ca_file=other.cert_file)).reason == "tls_error"
     assert server.requests == []
 
 
@@ -465,7 +475,7 @@ def test_tls_with_client_certificate(certificates):
     context = mine.server_context()
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(other.cert_file)
-    options = TlsOptions(mine.cert_file, other.cert_file, other.key_file)
+    options = TlsConfig(mine.cert_file, other.cert_file, other.key_file)
     with served(answer(PAGE), tls=context) as server:
         assert scrape(server.url, tls=options).reason == "ok"
 
@@ -474,8 +484,8 @@ def test_tls_file_missing(certificates, tmp_path):
     """A file for TLS that is not there is an error of TLS."""
     mine, _ = certificates
     with served(answer(PAGE), tls=mine.server_context()) as server:
-        assert scrape(server.url, tls=TlsOptions(str(tmp_path / "none.pem"))).reason == "tls_error"
-        assert scrape(server.url, tls=TlsOptions(mine.cert_file, mine.cert_file)).reason == "tls_error"
+        assert scrape(server.url, tls=TlsConfig(str(tmp_path / "none.pem"))).reason == "tls_error"
+        assert scrape(server.url, tls=TlsConfig(mine.cert_file, mine.cert_file)).reason == "tls_error"
 
 
 def test_tls_to_plain_server():
@@ -488,7 +498,7 @@ def test_tls_body_drip(certificates):
     """S2: the deadline ends a page that drips over TLS."""
     mine, _ = certificates
     with served(answer(PAGE, length=10 * MIB), *[b"#"] * 100, pause=0.1, tls=mine.server_context()) as server:
-        result = scrape(server.url, TIMEOUT, tls=TlsOptions(ca_file=mine.cert_file))
+        result = scrape(server.url, TIMEOUT, tls=TlsConfig(ca_file=mine.cert_file))
     assert (result.reason, result.reading) == ("timeout", None)
     assert TIMEOUT <= result.duration < SECONDS
 
@@ -498,7 +508,7 @@ def test_one_connection(certificates, make_scraper, is_tls):
     """A healthy connection, plain or to a server that is vouched for, serves one scrape after the other."""
     mine, _ = certificates
     with served(answer(PAGE), tls=mine.server_context() if is_tls else None) as server:
-        scraper = make_scraper(server.url, tls=TlsOptions(ca_file=mine.cert_file))
+        scraper = make_scraper(server.url, tls=TlsConfig(ca_file=mine.cert_file))
         assert [scraper.scrape().reason for _ in range(3)] == ["ok"] * 3
     assert server.connections == 1
 
@@ -566,7 +576,7 @@ def test_nothing_leaks(free_port):
     answers = iter(pieces * 3)
     with StandIn(lambda _: next(answers)) as server:
         for url in (server.url, f"http://127.0.0.1:{free_port}/metrics"):
-            scraper = Scraper(ScrapeTarget(url), SystemClock())
+            scraper = Scraper(MetricsConfig(url=url), SystemClock())
             for _ in range(len(pieces) * 3):
                 scraper.scrape()
             scraper.close()

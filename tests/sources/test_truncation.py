@@ -254,7 +254,6 @@ def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
         path,
         size,
         is_sparse,
-        user=None,
     )
 
     assert int(took) < 16 * 1024

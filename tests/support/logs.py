@@ -20,7 +20,6 @@ from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 
-NOBODY = 65534
 _PRINTED = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d")
 _PRINTED_BYTES = re.compile(_PRINTED.pattern.encode())
 
@@ -138,14 +137,13 @@ def open_files():
     return len(os.listdir("/proc/self/fd"))
 
 
-def run_child(script, *arguments, user=None, before=(), timeout=60):
+def run_child(script, *arguments, before=(), timeout=60):
     """
     Run a Python script in a process of its own and return what it printed.
 
     Args:
         script: The script; it may import this module.
         arguments: Its arguments.
-        user: The user and group to become first.
         before: A command that runs Python.
         timeout: Seconds after which it is ended.
     """
@@ -154,13 +152,8 @@ def run_child(script, *arguments, user=None, before=(), timeout=60):
         Path(vllm_watch.__file__).parents[1],
         Path(vllm_watch_parsers.__file__).parents[1],
     ]
-    become = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n"
-    # What only root may read is read before.
-    become += "import tests.support.logs, watchdog.observers\n"
-    become += "import vllm_watch.daemon.service.threads, vllm_watch.daemon.service.monitor\n"
-    if user is not None:
-        become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
-    command = [*before, sys.executable, "-c", become + textwrap.dedent(script), *map(str, arguments)]
+    program = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n{textwrap.dedent(script)}"
+    command = [*before, sys.executable, "-c", program, *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
     assert result.returncode == 0, result.stderr.decode()
     return result.stdout.decode().strip()

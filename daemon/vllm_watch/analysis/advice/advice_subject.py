@@ -235,7 +235,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         work=joined(_work(each) for each in _once(histories)),
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
-        is_given=first.is_resolved or first.is_given,
+        is_given=first.are_all_flags_known,
     )
 
 
@@ -250,7 +250,7 @@ def _once(histories: Sequence[ServerHistory]) -> list[ServerHistory]:
 
 def _flags(history: ServerHistory) -> Mapping[str, str]:
     """Return the flags; the precision of the KV cache is the model's where all is known and none was set."""
-    return {_KV_DTYPE: "auto", **history.config} if history.is_resolved or history.is_given else history.config
+    return {_KV_DTYPE: "auto", **history.config} if history.are_all_flags_known else history.config
 
 
 def _era(history: ServerHistory) -> Era | None:

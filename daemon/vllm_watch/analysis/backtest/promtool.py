@@ -25,7 +25,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.analysis.backtest.expressions import duration_seconds
+from vllm_watch.analysis.backtest.expressions import ANY_NAME, duration_seconds, selected_names
 from vllm_watch.analysis.backtest.rule_set import Group, RuleSet
 from vllm_watch.daemon.support.errors import ConfigError, ToolError
 from vllm_watch.daemon.support.printable import printable
@@ -233,13 +233,23 @@ def evaluate_all(
 
 
 def _write(folder: Path, evaluation: Evaluation) -> Path:
-    """Write the files of an evaluation; return the one that is given to promtool."""
+    """
+    Write the files of an evaluation; return the one that is given to promtool.
+
+    Series that nothing selects are most of a server's, and would cost promtool most of its time.
+    """
     folder.mkdir(exist_ok=True)
+    expressions = [*evaluation.queries, *(rule["expr"] for group in evaluation.groups for rule in group["rules"])]
+    selected = {name for expression in expressions for name in selected_names(expression)}
     groups = [{"name": str(number), "rules": group["rules"]} for number, group in enumerate(evaluation.groups)]
     (folder / "rules.json").write_text(json.dumps({"groups": groups}))  # JSON is YAML, and written sooner.
     test = {
         "interval": f"{round(evaluation.step * 1000)}ms",
-        "input_series": [{"series": name, "values": values_text(each)} for name, each in evaluation.series.items()],
+        "input_series": [
+            {"series": name, "values": values_text(each)}
+            for name, each in evaluation.series.items()
+            if ANY_NAME in selected or name.partition("{")[0] in selected
+        ],
         "promql_expr_test": [
             {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
             for query in evaluation.queries

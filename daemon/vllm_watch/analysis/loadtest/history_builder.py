@@ -165,8 +165,7 @@ class HistoryBuilder:
             has_metrics=has_metrics,
             warnings=(*warnings, thinned) if self._added > MAX_POINTS else tuple(warnings),
             engine_generation=facts.engine_generation,
-            is_resolved=facts.is_resolved,
-            is_given=facts.is_given,
+            are_all_flags_known=facts.are_all_flags_known,
             config_since=self._config_since(),
         )
 
@@ -181,7 +180,7 @@ class StartedWith:
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._flags: Mapping[str, str] = {}
-        self.is_resolved = self.is_given = False
+        self.are_all_flags_known = False
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
         self.revision = 0
@@ -201,8 +200,9 @@ class StartedWith:
         """Take in the server's names, flags and facts."""
         flags = snapshot.configuration.flags
         self.note_flags({name: flag.value for name, flag in flags.items()})
-        self.is_resolved = are_all_known(snapshot.configuration.labels)
-        self.is_given = any(flag.source == "command line" for flag in flags.values())
+        self.are_all_flags_known = are_all_known(snapshot.configuration.labels) or any(
+            flag.source == "command line" for flag in flags.values()
+        )
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
         self.engine_generation = snapshot.engine_generation or self.engine_generation

@@ -208,7 +208,7 @@ class PrometheusHistory:
             server.engine_generation = labels.get("engine_generation") or server.engine_generation
         for labels, _ in row[CONFIG]:
             server.note_flags(flags_of_labels(labels))
-            server.is_resolved = are_all_known(labels)
+            server.are_all_flags_known = are_all_known(labels)
         for name in FACT_GAUGES:
             for _, value in row[name]:
                 server.revision += server.facts.get(name) != value

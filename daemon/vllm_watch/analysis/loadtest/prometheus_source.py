@@ -39,16 +39,6 @@ from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.support.errors import PrometheusError
 
 
-class Queries(NamedTuple):
-    """The expressions of one server: `series` has one for each family of histograms, whose answers are large."""
-
-    sampled: str
-    series: tuple[str, ...]
-    energy: str
-    energy_read: str
-    divided: str
-
-
 def sampled_at(server: str | None) -> str:
     """Return the expression for when a server's values were scraped, by the labels that Prometheus added; or any's."""
     wanted = "" if server is None else _server(server)
@@ -66,17 +56,21 @@ def servers_within(seconds: float) -> str:
     return f"group by (server) (present_over_time({PREFIX}{PRESENCE}[{_window(seconds)}]))"
 
 
-def queries(server: str, interval: float) -> Queries:
-    """Return the expressions for a server whose values were scraped every `interval` seconds."""
+def queries(server: str, interval: float) -> tuple[tuple[str, ...], ...]:
+    """
+    Return the expressions for each field of `Answers` about a server that was scraped every `interval` seconds.
+
+    The answers on histograms are large: each family has an expression of its own.
+    """
     plain = (*PLAIN, SERVER_GPU, PRICE)
     families = ("|".join(plain), "|".join(COUNTERS), *(f"{name}_(bucket|sum)" for name in HISTOGRAMS))
     energy = PREFIX + ENERGY
-    return Queries(
-        sampled_at(server),
+    return (
+        (sampled_at(server),),
         tuple(_last(names, server, interval) for names in families),
-        _of_gpus(f"max by (gpu) ({energy})", server),
-        _of_gpus(f"max by (gpu) (timestamp({energy}))", server),
-        _of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),
+        (_of_gpus(f"max by (gpu) ({energy})", server),),
+        (_of_gpus(f"max by (gpu) (timestamp({energy}))", server),),
+        (_of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),),
     )
 
 
@@ -136,7 +130,7 @@ def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: 
 def _read(api: PrometheusApi, query: PrometheusQuery, sampling: Sampling, progress: Progress) -> ServerHistory:
     _, server, times = query
     interval = max(sampling.interval, 1.0)
-    step = max(math.ceil((times.end - times.start) / (MAX_POINTS - 1)), round(interval), 1)
+    step = max(_finest(times), round(interval))
     history = PrometheusHistory(interval)
     every = queries(server, interval)
     # Half an interval after a scrape, small delays of scrapes change nothing.
@@ -144,7 +138,8 @@ def _read(api: PrometheusApi, query: PrometheusQuery, sampling: Sampling, progre
     last = min(sampling.last, times.end) + step
     parts = list(_parts(first, last, step))
     for number, part in enumerate(parts, 1):
-        history.add(_answers(api, every, part, step))
+        answers = (tuple(found for query in field for found in api.range(query, part, step)) for field in every)
+        history.add(Answers(*answers))
         progress(number / len(parts))
     warnings = []
     if step > 1.5 * interval:
@@ -158,14 +153,6 @@ def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
     for done in range(0, moments, _PART):
         count = min(_PART, moments - done)
         yield TimeRange(first + done * step, first + (done + count - 1) * step)
-
-
-def _answers(api: PrometheusApi, every: Queries, part: TimeRange, step: float) -> Answers:
-    return Answers(
-        api.range(every.sampled, part, step),
-        tuple(series for query in every.series for series in api.range(query, part, step)),
-        *(tuple(api.range(query, part, step)) for query in (every.energy, every.energy_read, every.divided)),
-    )
 
 
 def _finest(times: TimeRange) -> float:

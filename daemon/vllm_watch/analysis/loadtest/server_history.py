@@ -75,10 +75,8 @@ class ServerHistory(NamedTuple):
     """The label `server` of its series, if it was read from a Prometheus."""
     engine_generation: str | None = None
     """``V0`` or ``V1``, if that is known."""
-    is_resolved: bool = False
-    """Whether what vLLM made of all its flags is known: a flag that is not there is then not set."""
-    is_given: bool = False
-    """Whether its command line is known: a flag that is not there was not given."""
+    are_all_flags_known: bool = False
+    """Whether a flag that is not there is not set: its command line is known, or what vLLM made of all its flags."""
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
     config_since: float = 0.0

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vllm_watch.analysis.recorder.log_redaction import LITERAL
 from vllm_watch.analysis.recorder.private_text import PrivateText, redact_json
@@ -141,13 +141,6 @@ PRINTED = "printed.txt"
 _BLANKS = " \t\r\n"
 
 
-class Written(NamedTuple):
-    """What tells a file that was written again from one that was not."""
-
-    modified_ns: int
-    size: int
-
-
 class ResultFiles:
     """Finds the result files that a command writes, which runs in a folder."""
 
@@ -161,7 +154,7 @@ class ResultFiles:
     def new(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the text of each result that was written since."""
         for path, written in sorted(self._files().items()):
-            if self._before.get(path) == written or written.size > MAX_FILE:
+            if self._before.get(path) == written or written[1] > MAX_FILE:
                 continue
             try:
                 text = path.read_text(encoding="utf-8")
@@ -170,20 +163,16 @@ class ResultFiles:
             if what_is(text) is not None:
                 yield path.name, text
 
-    def _files(self) -> dict[Path, Written]:
+    def _files(self) -> dict[Path, tuple[int, int]]:
+        """Return when each file was written last, and how many bytes it has."""
         found = {}
         for path in [*self._named, *(path for folder in self._folders for path in _json_files(folder))]:
             try:
                 status = path.stat()
             except OSError:
                 continue
-            found[path.resolve()] = Written(status.st_mtime_ns, status.st_size)
+            found[path.resolve()] = status.st_mtime_ns, status.st_size
         return found
-
-
-def printed_result(text: str) -> str | None:
-    """Return what was printed, if a benchmark's result is in it."""
-    return text if what_is(text) is not None else None
 
 
 def _json_files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
 from vllm_watch.daemon.sources.log_tailer import tailer_of
-from vllm_watch.daemon.sources.scraper import Scraper, scrape_target
+from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.clock import Clock
 
@@ -111,7 +111,7 @@ def recorder_threads(
             )
         )
     if server.metrics is not None:
-        scraper = Scraper(scrape_target(server.metrics), clock)
+        scraper = Scraper(server.metrics, clock)
 
         def scrape() -> bool:
             pieces: list[bytes] = []

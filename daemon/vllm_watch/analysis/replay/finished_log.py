@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, cast
 
@@ -36,9 +36,6 @@ from vllm_watch_parsers.prefix import ACCESS_HEAD
 
 
 READ_SIZE = 1024 * 1024
-LINE = re.compile(rb"\n")
-"""With this as the end of batches a log is read line by line."""
-
 _END_SIZE = 256 * 1024
 _CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
@@ -114,14 +111,11 @@ class FinishedLog:
         self._last_printed = last_printed(last).time
         self._times = _printed_times(path, self._modified, first, self._last_printed)
 
-    def read(self, until: re.Pattern[bytes] | None = None) -> Iterator[LogBatch]:
-        """Yield what the lines report, in batches that end at least every megabyte, and where `until` does."""
+    def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
+        """Yield what the lines report, in batches of a megabyte or of a line."""
         for block in self._blocks():
-            start = 0
-            for found in until.finditer(block) if until is not None else ():
-                yield self._bytes.read(block[start : found.end()], self._times)
-                start = found.end()
-            yield self._bytes.read(block[start:], self._times)
+            for part in BytesIO(block) if by_line else (block,):
+                yield self._bytes.read(part, self._times)
 
     def read_apart(self) -> Iterator[LogBatch]:
         """Yield the same, but each line with an event, and each call that pauses, is a batch of its own."""

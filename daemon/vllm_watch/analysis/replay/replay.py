@@ -144,13 +144,6 @@ def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnap
     return last._replace(engines=engines, sources=later.sources)
 
 
-def run_log(
-    path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
-) -> Iterator[ServerSnapshot]:
-    """Yield a snapshot every `step` seconds of a finished log, as `run_logs` does."""
-    yield from run_logs([path], state, step, progress)
-
-
 def run_logs(
     paths: Sequence[str], state: ServerState, step: float, progress: Progress = lambda _share: None
 ) -> Iterator[ServerSnapshot]:

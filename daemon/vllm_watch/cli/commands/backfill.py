@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from vllm_watch.analysis.replay.recording import is_recording
-from vllm_watch.analysis.replay.replay import Progress, run_log, run_recording
+from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
@@ -105,7 +105,7 @@ def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[S
     state = ServerState(ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None))
     last = 0.0
     for path in logs:
-        for snapshot in run_log(path, state, step, progress):
+        for snapshot in run_logs([path], state, step, progress):
             if snapshot.at <= last:
                 continue  # Logs that overlap: Prometheus accepts one sample for a moment.
             last = snapshot.at

@@ -16,9 +16,9 @@ from vllm_watch.cli.commands.options import file_option, plain_format_option, sa
 from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.config_writer import configuration_of, is_writable, write_configuration
 from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
 from vllm_watch.daemon.exposition.json_view import gpu_views
 from vllm_watch.daemon.service.gpus import read_once
@@ -31,14 +31,15 @@ from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.printable import ReportLine, print_report
 
 
-_OPTIONS = {
-    "max_num_seqs": "at most {:d} running requests",
-    "max_model_len": "at most {:,d} tokens a request",
-    "num_speculative_tokens": "{:d} tokens a draft",
-    "tensor_parallel_size": "tensor parallel over {:d}",
-    "data_parallel_size": "data parallel over {:d}",
-    "api_server_count": "{:d} API servers",
+_STARTED_WITH = {
+    "max_num_seqs": ("max-num-seqs", "at most {:d} running requests"),
+    "max_model_len": ("max-model-len", "at most {:,d} tokens a request"),
+    "num_speculative_tokens": ("speculative-config.num_speculative_tokens", "{:d} tokens a draft"),
+    "tensor_parallel_size": ("tensor-parallel-size", "tensor parallel over {:d}"),
+    "data_parallel_size": ("data-parallel-size", "data parallel over {:d}"),
+    "api_server_count": ("api-server-count", "{:d} API servers"),
 }
+"""By the key in JSON, the flag and what is said of it."""
 
 
 @click.command("discover")
@@ -109,9 +110,10 @@ def _lines_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> Iterator[
     yield ReportLine(f"  log: {_log(server)}")
     if gpus is not None and gpus.reason is not None:
         yield ReportLine(f"  GPUs: {_gpus(gpus, gpus.reason)}")
-    options = _options(server.command)
+    options = _started_with(server.command)
     if options:
-        yield ReportLine(f"  started with: {', '.join(options)}")
+        texts = (_STARTED_WITH[name][1].format(value) for name, value in options.items())
+        yield ReportLine(f"  started with: {', '.join(texts)}")
     for finding in server.findings:
         mark = "TO CHANGE" if finding.is_wrong else "note"
         yield ReportLine(f"  {mark}: {finding.text}", finding.is_wrong)
@@ -130,9 +132,10 @@ def _gpus(use: GpuUse, reason: GpuReason) -> str:
     return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
 
 
-def _options(command: ServeCommand) -> list[str]:
-    values = command._asdict()
-    return [form.format(values[name]) for name, form in _OPTIONS.items() if values[name] is not None]
+def _started_with(command: ServeCommand) -> dict[str, int]:
+    flags = {**dict(command.flags or ()), "api-server-count": str(command.api_server_count or "")}
+    values = ((name, flags.get(flag, "")) for name, (flag, _) in _STARTED_WITH.items())
+    return {name: int(value) for name, value in values if value.isdecimal()}
 
 
 def view_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:
@@ -158,7 +161,7 @@ def _view_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, 
         "metrics": server.url,
         "log": server.log,
         "journal": server.journal,
-        "started_with": {name: value for name, value in server.command._asdict().items() if name in _OPTIONS and value},
+        "started_with": _started_with(server.command),
         "gpus": gpu_views(gpus.gpus) if gpus is not None and gpus.gpus else None,
         "findings": _views_of(server.findings),
     }

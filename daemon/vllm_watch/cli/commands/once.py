@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 import msgspec
 
-from vllm_watch.analysis.replay.finished_log import LINE, FinishedLog
+from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
@@ -193,7 +193,7 @@ def as_json(found: OnceResult) -> bytes:
 def log_records(path: str) -> Iterator[bytes]:
     """Yield the events of a log, each as one line of JSON, but for details of the start that few servers print."""
     number = 0
-    for batch in FinishedLog(path).read(LINE):
+    for batch in FinishedLog(path).read(by_line=True):
         number += batch.lines
         requests = [TimedEvent(batch.end, request) for request in batch.requests]
         for at, event in (*batch.events, *requests):
@@ -233,9 +233,9 @@ def _url(text: str) -> str:
 
 
 def _scrape(url: str) -> ScrapeResult:
-    from vllm_watch.daemon.sources.scraper import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
+    from vllm_watch.daemon.sources.scraper import Scraper  # noqa: PLC0415  # Loads an HTTP client: not for files.
 
-    scraper = Scraper(ScrapeTarget(url), SystemClock())
+    scraper = Scraper(MetricsConfig(url=url), SystemClock())
     try:
         return scraper.scrape()
     finally:

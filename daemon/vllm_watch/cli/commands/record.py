@@ -26,7 +26,6 @@ from vllm_watch.analysis.recorder.recorded_command import (
     ResultFiles,
     RunningCommand,
     check_command,
-    printed_result,
     redact_benchmark,
 )
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
@@ -57,6 +56,7 @@ from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.own_health import InternalErrors
+from vllm_watch_parsers.benchmark import what_is
 
 
 FIRST_SECONDS = 10.0
@@ -267,8 +267,8 @@ def _run_command(
     session.add_command(private.clean_arguments(options.argv), status, started)  # First: it learns the keys.
     for name, text in files.new():
         session.add_benchmark(name, redact_benchmark(text, private))
-    printed = printed_result(command.printed)
-    if printed is not None:
+    printed = command.printed
+    if what_is(printed) is not None:
         session.add_benchmark(PRINTED, redact_benchmark(printed, private))
     session.count_removed(private.counted)
     return status

@@ -20,9 +20,9 @@ from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import as_one, file_option, parsed
 from vllm_watch.daemon.config.moments import parse_time_range
+from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.config.texts import parse_url, quote
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
-from vllm_watch.daemon.sources.http_client import TlsOptions
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -161,4 +161,4 @@ def _target(options: PrometheusOptions) -> PrometheusTarget | None:
         url = parse_url(options.url, path="", instead="--bearer-token-file")
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
-    return PrometheusTarget(url, options.token_file, TlsOptions(options.ca_file))
+    return PrometheusTarget(url, options.token_file, TlsConfig(ca_file=options.ca_file))

@@ -21,6 +21,7 @@ from vllm_watch.daemon.config.texts import (
     parse_prometheus_url,
     parse_url,
     quote,
+    unique_name,
 )
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -77,9 +78,6 @@ def _absolute(text: str) -> str:
 def _with_unique_names(servers: Iterable[ServerConfig]) -> Iterable[ServerConfig]:
     taken: set[str] = set()
     for server in servers:
-        name, number = server.name, 1
-        while name in taken:
-            number += 1
-            name = f"{server.name}-{number}"
+        name = unique_name(server.name, taken)
         taken.add(name)
         yield msgspec.structs.replace(server, name=name)

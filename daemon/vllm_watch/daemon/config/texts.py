@@ -11,8 +11,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from decimal import Decimal
+from itertools import chain, count
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -87,6 +88,20 @@ class ListenAddress(NamedTuple):
 def as_name(text: str) -> str:
     """Return a text as a server's name: without characters that a name may not have."""
     return _NO_NAME.sub("-", text).strip("-")[:120] or DEFAULT_NAME
+
+
+def unique_name(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: itself, or with the first number behind it from 2 on that is free."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each not in taken)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of a URL, without brackets, is this machine whatever its addresses are."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def parse_listen(text: str) -> ListenAddress:

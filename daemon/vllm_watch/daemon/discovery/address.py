@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.config.texts import parse_url
-from vllm_watch.daemon.discovery.command_line import ServeCommand
+from vllm_watch.daemon.config.texts import is_loopback, parse_url
 from vllm_watch.daemon.discovery.network import Network, PublishedPort
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.support.printable import ReportLine
 
 
@@ -88,7 +86,7 @@ def _outside(
     for each in published:
         if each.container_host in network.addresses and each.container_port == port:
             return _unless_any(each.host) or LOOPBACK, each.port, None
-    if host is not None and _is_loopback(host):
+    if host is not None and is_loopback(host):
         text = f"It listens on {host} inside its container only: start it with --host 0.0.0.0 and publish the port."
         return host, port, ReportLine(text, is_wrong=True)
     if not network.addresses:
@@ -104,7 +102,7 @@ def _here(host: str | None, port: int, network: Network, sockets: frozenset[int]
     Any user can start a process with any address on its command line: only addresses of this machine are trusted, and
     those that the process itself listens on.
     """
-    if host is None or _is_loopback(host) or host.strip("[]") in network.addresses:
+    if host is None or is_loopback(host) or host.strip("[]") in network.addresses:
         return host or LOOPBACK
     own = [each for each in network.listeners if each.port == port and (sockets is None or each.inode in sockets)]
     return next((_unless_any(each.host) or LOOPBACK for each in own), None)
@@ -123,13 +121,6 @@ def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[Rep
 def _unless_any(host: str | None) -> str | None:
     """Return a host, `None` for one that means all interfaces."""
     return None if host in {None, "", "0.0.0.0", "::", "[::]", "*"} else host  # noqa: S104 - Nothing is bound here.
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _in_url(host: str) -> str:

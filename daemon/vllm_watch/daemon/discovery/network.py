@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.proc_files import OWN, ProcFiles
-from vllm_watch.daemon.discovery.processes import Process
+from vllm_watch.daemon.discovery.processes import OWN, Process, ProcFiles
 
 
 _LISTENS = "0A"

@@ -11,8 +11,7 @@ import stat
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.discovery.proc_files import ProcFiles, is_readable, user_name
-from vllm_watch.daemon.discovery.processes import Process
+from vllm_watch.daemon.discovery.processes import Process, ProcFiles, is_readable, user_name
 
 
 OutputKind = Literal["file", "pipe", "socket", "terminal", "null", "other", "closed", "denied"]

@@ -12,11 +12,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.command_line import ServeCommand, arguments_of, parse_arguments
 from vllm_watch.daemon.discovery.network import Networks
 from vllm_watch.daemon.discovery.open_files import OpenFiles
-from vllm_watch.daemon.discovery.proc_files import OWN, ProcFiles
-from vllm_watch.daemon.discovery.processes import ProcessTable
+from vllm_watch.daemon.discovery.processes import OWN, ProcessTable, ProcFiles
+from vllm_watch.daemon.discovery.serve_command import ServeCommand, arguments_of, parse_arguments
 
 
 _CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|\Z)")

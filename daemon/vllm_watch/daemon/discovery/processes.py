@@ -1,25 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of processes: which run, what started them, and which of them look like a vLLM server."""
+"""
+The process table: its files and links, which processes run, and which of them look like a vLLM server.
+
+A process may end at any moment, and another user's shows little: unless a function says otherwise, what cannot be read
+is empty.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.discovery.command_line import ServeCommand, arguments_of, parse_arguments
-from vllm_watch.daemon.discovery.proc_files import OWN, ProcFiles, split_arguments
+from vllm_watch.daemon.discovery.serve_command import ServeCommand, arguments_of, parse_arguments
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.hang_guard import HangGuard, Result
 
+
+MAX_TEXT = 4 * 1024 * 1024
+"""The most bytes that are read of one file: a table of connections, or a server's own configuration."""
+
+OWN = "self"
+"""This process, in place of a number."""
 
 _TITLE = re.compile(rb"VLLM::([A-Za-z]+)")
 _ENDED = frozenset("ZX")
 """The states of a process that has ended, and that its parent has not asked for yet."""
 _HIDEPID = re.compile(r"(?:^|,)hidepid=(\w+)")
+
+
+class ProcFiles:
+    """The files of ``/proc``, wherever it is mounted."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self.root = str(root)
+
+    def path(self, pid: int | str, name: str = "") -> str:
+        """Return the path of a process's file."""
+        return f"{self.root}/{pid}/{name}" if name else f"{self.root}/{pid}"
+
+    def names(self, pid: int | str, folder: str) -> list[str]:
+        """
+        Return what is in one of a process's folders.
+
+        Raises:
+            OSError: It cannot be listed.
+        """
+        return os.listdir(self.path(pid, folder))
+
+    def link(self, pid: int | str, name: str) -> str:
+        """Return what a link points to, empty if it cannot be read."""
+        try:
+            return os.readlink(self.path(pid, name))
+        except OSError:
+            return ""
+
+    def read(self, pid: int | str, name: str) -> bytes:
+        """
+        Return a file's content, up to `MAX_TEXT`.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        # O_NONBLOCK: a path that another process names may be a pipe.
+        descriptor = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(descriptor, "rb") as file:
+            return file.read(MAX_TEXT)
+
+    def content(self, pid: int | str, name: str) -> bytes:
+        """Return a file's content, empty if it cannot be read."""
+        try:
+            return self.read(pid, name)
+        except OSError:
+            return b""
+
+    def text(self, pid: int | str, name: str) -> str:
+        """Return a file's content as text, empty if it cannot be read."""
+        return self.content(pid, name).decode(errors="replace")
+
+    def arguments(self, pid: int) -> list[str]:
+        """Return a process's command line, empty if it cannot be read."""
+        return _split_arguments(self.content(pid, "cmdline"))
+
+    def user(self, pid: int) -> int | None:
+        """Return the number of the user that a process runs as."""
+        try:
+            return os.stat(self.path(pid)).st_uid
+        except OSError:
+            return None
+
+
+def is_readable(path: str) -> bool:
+    """Whether a file can be opened; `os.access` would leave out what capabilities allow."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def user_name(number: int) -> str:
+    """Return a user's name, or the number of one who has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _split_arguments(line: bytes) -> list[str]:
+    return os.fsdecode(line).rstrip("\0").split("\0")
 
 
 class Process(NamedTuple):
@@ -107,7 +201,7 @@ class ProcessTable:
         parent, started = int(fields[1]), int(fields[19])
         line = self._files.read(pid, "cmdline")
         title = _TITLE.match(line)
-        arguments = arguments_of(split_arguments(line)) if b"vllm" in line else None
+        arguments = arguments_of(_split_arguments(line)) if b"vllm" in line else None
         command = None if arguments is None else parse_arguments(arguments)
         return Process(pid, parent, started, name, title[1].decode() if title else "", command)
 

@@ -14,14 +14,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name
+from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name, unique_name
 from vllm_watch.daemon.discovery.address import address_of
-from vllm_watch.daemon.discovery.command_line import ServeCommand
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
 from vllm_watch.daemon.discovery.network import PublishedPort
 from vllm_watch.daemon.discovery.proc import Environment, Proc
-from vllm_watch.daemon.discovery.proc_files import user_name
-from vllm_watch.daemon.discovery.processes import Process, ProcessList
+from vllm_watch.daemon.discovery.processes import Process, ProcessList, user_name
+from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.support.printable import ReportLine
 
 
@@ -168,10 +167,7 @@ def with_names(servers: Iterable[DiscoveredServer]) -> list[DiscoveredServer]:
     """
     named: dict[str, DiscoveredServer] = {}
     for server in sorted(servers, key=lambda each: (each.url is None, each.started, each.pid)):
-        name, number = server.name, 1
-        while name in named:
-            number += 1
-            name = f"{server.name}-{number}"
+        name = unique_name(server.name, named)
         named[name] = server._replace(name=name)
     return list(named.values())
 

@@ -7,7 +7,6 @@ A number alone does not tell whose process it is: it may be another one's by now
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import threading
 
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.config.texts import host_and_port
+from vllm_watch.daemon.config.texts import host_and_port, is_loopback
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.processes import Process, ProcessList
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, process_tree, server_processes
@@ -46,7 +45,7 @@ class Here(NamedTuple):
 
     def has(self, host: str) -> bool:
         """Whether a host of a URL is this machine."""
-        return host in {"localhost", self.hostname, *self.addresses} or _is_loopback(host)
+        return host in {self.hostname, *self.addresses} or is_loopback(host)
 
     def runs(self, server: ServerConfig) -> bool:
         """Whether a server seems to run here: by its unit, its address, or else its log."""
@@ -89,13 +88,6 @@ def _place(url: str, here: Here) -> tuple[str, str]:
     """Return host and port of a URL; all names and addresses of this machine are the same host."""
     host, _, port = host_and_port(url).rpartition(":")
     return ("" if here.has(host) else host), port
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Found(NamedTuple):

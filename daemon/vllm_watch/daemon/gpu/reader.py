@@ -8,6 +8,7 @@ takes, and meanwhile none is started beside it.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -21,11 +22,11 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason, explain
 from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
-from vllm_watch.daemon.gpu.messages import FailureMessage, ReadingMessage, decode
 from vllm_watch.daemon.reading.framing import LineFramer
-from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instance
+from vllm_watch.daemon.state.gpu_report import GpuKey, GpuProcess, GpuReading, GpuReport, is_instance
 from vllm_watch.daemon.support.clock import Clock, RestartDelay
 
 
@@ -62,6 +63,75 @@ _READ_SIZE = 64 * 1024
 def has_module() -> bool:
     """Whether nvidia-ml-py is there, which the extra `gpu` brings; it is not imported."""
     return importlib.util.find_spec("pynvml") is not None
+
+
+class GpuMessage(msgspec.Struct):
+    """One GPU; `values` are by series and labels, with spaces between."""
+
+    gpu: str
+    number: int
+    name: str
+    pci_bus_id: str
+    mig: bool
+    state: GpuState
+    values: dict[str, float]
+    processes: tuple[tuple[int, float | None], ...] | None
+
+    def reading(self, driver_version: str) -> GpuReading:
+        """Return it as the daemon has it."""
+        mig = "1" if self.mig else "0"
+        values = {_key(name): value for name, value in self.values.items()}
+        processes = None if self.processes is None else tuple(GpuProcess(*each) for each in self.processes)
+        return GpuReading(
+            self.gpu,
+            self.number,
+            self.name,
+            self.pci_bus_id,
+            driver_version,
+            "nvidia",
+            mig,
+            self.state,
+            values,
+            processes,
+        )
+
+
+class ReadingMessage(msgspec.Struct):
+    """
+    All GPUs; `unopened` has the codes of those that could not be opened, by index, and `listed_at` is when the
+    processes on them were listed.
+    """
+
+    driver_version: str
+    gpus: list[GpuMessage]
+    unopened: dict[int, int]
+    listed_at: float
+    seconds: float
+
+    def readings(self) -> tuple[GpuReading, ...]:
+        """Return the readings of all GPUs."""
+        return tuple(each.reading(self.driver_version) for each in self.gpus)
+
+
+class FailureMessage(msgspec.Struct):
+    """Why the GPUs cannot be read: the code that a call returned, and a sentence."""
+
+    code: int
+    what: str
+
+
+_READING = msgspec.json.Decoder(ReadingMessage)
+_FAILURE = msgspec.json.Decoder(FailureMessage)
+
+
+def decode(line: bytes) -> ReadingMessage | FailureMessage:
+    """Return the message of a line. Raises `msgspec.MsgspecError` if it is none, e.g. a Python error."""
+    return (_FAILURE if line.startswith(b'{"code"') else _READING).decode(line)
+
+
+@functools.lru_cache(maxsize=512)
+def _key(name: str) -> GpuKey:
+    return tuple(name.split(" "))
 
 
 class Said(NamedTuple):

@@ -25,7 +25,6 @@ from vllm_watch.daemon.prometheus.answers import PromAlert
 from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_reader import HttpLimits
-from vllm_watch.daemon.sources.scraper import tls_options
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import PrometheusError
 from vllm_watch.daemon.support.own_health import InternalErrors
@@ -81,7 +80,7 @@ class Alerts(NamedTuple):
 
 def ask(config: PrometheusConfig, at: float) -> Alerts:
     """Return the alerts of vllm-watch's rules in a Prometheus, or why they are not known; `at` is the time."""
-    target = PrometheusTarget(config.url, config.bearer_token_file, tls_options(config.tls), "bearer_token_file")
+    target = PrometheusTarget(config.url, config.bearer_token_file, config.tls, "bearer_token_file")
     try:
         with closing(PrometheusApi(target, HttpLimits(config.timeout, MAX_MEBIBYTES, _TOO_MANY))) as api:
             return our_alerts(api.alerts(), at) or Alerts(at, None, problem=f"{api.url}: {_NO_RULES}")

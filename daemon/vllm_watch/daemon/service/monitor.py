@@ -18,8 +18,8 @@ from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.snapshot_document import ChartHistory
 from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
-from vllm_watch.daemon.sources.prober import Prober, ProbeTarget
-from vllm_watch.daemon.sources.scraper import Scraper, scrape_target, tls_options
+from vllm_watch.daemon.sources.prober import Prober
+from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.kept_facts import KeptFacts, RunningServer
@@ -253,12 +253,11 @@ def _settings(config: ServerConfig) -> ServerSettings:
 
 
 def _scraper(config: ServerConfig, clock: Clock) -> Scraper | None:
-    return None if config.metrics is None else Scraper(scrape_target(config.metrics), clock)
+    return None if config.metrics is None else Scraper(config.metrics, clock)
 
 
 def _prober(config: ServerConfig, clock: Clock) -> Prober | None:
     probe, url = config.probe, config.probe_url
     if probe is None or url is None:
         return None
-    tls = tls_options(config.metrics.tls if config.metrics else None)
-    return Prober(ProbeTarget(url, probe.timeout, probe.api_key_file, probe.model, tls), clock)
+    return Prober(url, probe, clock, config.metrics.tls if config.metrics else None)

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import time
 
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
-from http.client import HTTPResponse
+from contextlib import suppress
 from typing import Final, NamedTuple, get_args
 
+import requests
 import structlog
+
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
 
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
 from vllm_watch.daemon.exposition.self_metrics import OtlpStatus
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_client import HttpClient, RequestError, body_pieces
-from vllm_watch.daemon.sources.scraper import tls_options
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.support.printable import printable
@@ -78,7 +79,7 @@ class OtlpPush:
     def __init__(self, config: OtlpConfig) -> None:
         self._headers_file = config.headers_file
         self._endpoint = config.endpoint
-        self._client = HttpClient(config.timeout, tls_options(config.tls))
+        self._client = HttpClient(config.timeout, config.tls)
 
     def close(self) -> None:
         """End an export that is running."""
@@ -100,16 +101,16 @@ class OtlpPush:
                 answer = _body(response)
         except RequestError as error:
             return Sent(_outcome(error.reason))
-        status = response.status
+        status = response.status_code
         if 200 <= status < 300:
             rejected, remark = partial_success(answer)
             return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
         outcome = _OF_STATUS.get(status, _outcome_of_class(status))
-        wait = _seconds(response.getheader("Retry-After", ""))
+        wait = _seconds(response.headers.get("Retry-After", ""))
         return Sent(outcome, min(wait, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
 
 
-def _body(response: HTTPResponse) -> bytes:
+def _body(response: requests.Response) -> bytes:
     try:
         return b"".join(body_pieces(response, _PIECE, MAX_ANSWER))
     except RequestError as error:
@@ -120,12 +121,9 @@ def _body(response: HTTPResponse) -> bytes:
 
 def _seconds(retry_after: str) -> float:
     """Return the seconds until the time of a header, which is a number or a date; 0 for any other text."""
-    try:
-        if retry_after.isascii() and retry_after.isdigit():
-            return float(retry_after)
-        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return 0.0
+    with suppress(InvalidHeader):
+        return Retry().parse_retry_after(retry_after)
+    return 0.0
 
 
 def _outcome_of_class(status: int) -> OtlpOutcome:

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
     HttpClient,
     RequestError,
-    TlsOptions,
     body_pieces,
     refuse_encoded,
 )
+
+
+if TYPE_CHECKING:
+    from vllm_watch.daemon.config.server_config import TlsConfig
 
 
 _PIECE = 256 * 1024
@@ -50,12 +53,12 @@ class HttpReader:
         self,
         url: str,
         authorization: str | None = None,
-        tls: TlsOptions | None = None,
+        tls: TlsConfig | None = None,
         limits: HttpLimits = LIMITS,
     ) -> None:
         self.url = url.rstrip("/")
         self._limits = limits
-        self._client = HttpClient(limits.timeout, tls or TlsOptions())
+        self._client = HttpClient(limits.timeout, tls)
         self._headers = {"Accept": "application/json, text/plain", "Authorization": authorization}
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class HttpReader:
             with self._client.within_time(), self._client.send("GET", self.url + path, self._headers) as response:
                 refuse_encoded(response)
                 body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
-                return response.status, body
+                return response.status_code, body
         except RequestError as error:
             sentence = _SENTENCES.get(error.reason, error.reason)
             raise ValueError(sentence.format_map(self._limits._asdict())) from None

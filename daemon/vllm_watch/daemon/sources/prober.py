@@ -11,18 +11,18 @@ from __future__ import annotations
 import time
 
 from collections.abc import Iterator
-from http.client import HTTPResponse
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
+import requests
 
 from vllm_watch.daemon.catalog.reasons import ProbeReason
+from vllm_watch.daemon.config.server_config import ProbeConfig, TlsConfig
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
     HttpClient,
     RequestError,
-    TlsOptions,
     body_pieces,
     check_answer,
 )
@@ -55,20 +55,6 @@ _END = b"[DONE]"
 _EVENT_STREAM = "text/event-stream"
 
 
-class ProbeTarget(NamedTuple):
-    """
-    Where to ask for a completion, and how: within `timeout` seconds for all, with a key that is read for every probe.
-
-    Without a `model` it is the one that the caller knows, else the first that the server lists.
-    """
-
-    url: str
-    timeout: float = 20.0
-    api_key_file: str | None = None
-    model: str | None = None
-    tls: TlsOptions = TlsOptions()
-
-
 class _Choice(msgspec.Struct):
     text: str = ""
     finish_reason: str | None = None
@@ -89,12 +75,18 @@ class _Models(msgspec.Struct):
 
 
 class Prober:
-    """Probes one server; `probe` is for one thread at a time, `close` for any."""
+    """
+    Probes one server, with a key that is read every time; `probe` is for one thread at a time, `close` for any.
 
-    def __init__(self, target: ProbeTarget, clock: Clock) -> None:
-        self._target = target
+    `url` is where completions are; without a model in `config` it is the one that the caller knows, else the first that
+    the server lists.
+    """
+
+    def __init__(self, url: str, config: ProbeConfig, clock: Clock, tls: TlsConfig | None = None) -> None:
+        self._url = url
+        self._config = config
         self._clock = clock
-        self._client = HttpClient(target.timeout, target.tls)
+        self._client = HttpClient(config.timeout, tls)
         self._is_name_doubted = False
 
     def probe(self, known_model: str = "") -> ProbeResult:
@@ -102,7 +94,7 @@ class Prober:
         headers = self._headers()
         if headers is None:
             return ProbeResult(self._clock.now(), "key_unreadable")
-        name = self._target.model or ("" if self._is_name_doubted else known_model)
+        name = self._config.model or ("" if self._is_name_doubted else known_model)
         try:
             with self._client.within_time():
                 seconds = self._ask(headers, name)
@@ -119,9 +111,9 @@ class Prober:
 
     def _headers(self) -> dict[str, str] | None:
         headers = {"Accept-Encoding": "identity", "Connection": "close"}
-        if self._target.api_key_file is None:
+        if self._config.api_key_file is None:
             return headers
-        key = read_token(self._target.api_key_file)
+        key = read_token(self._config.api_key_file)
         return None if key is None else {**headers, "Authorization": f"Bearer {key}"}
 
     def _ask(self, headers: dict[str, str], name: str) -> float:
@@ -130,15 +122,15 @@ class Prober:
         wanted = {"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0, "stream": True}
         headers = {**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM}
         start = time.monotonic()
-        with self._client.send("POST", self._target.url, headers, msgspec.json.encode(wanted)) as response:
+        with self._client.send("POST", self._url, headers, msgspec.json.encode(wanted)) as response:
             check_answer(response, _STATUS_REASONS)
-            if not response.getheader("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
+            if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
             return _first_token_at(response) - start
 
     def _first_model(self, headers: dict[str, str]) -> str:
         """Return the first name that the server lists."""
-        url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
+        url = urlsplit(self._url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
         with self._client.send("GET", url, headers) as response:
             check_answer(response, _STATUS_REASONS)
             body = b"".join(body_pieces(response, _PIECE, MAX_MODELS))
@@ -151,7 +143,7 @@ class Prober:
         return models[0].id
 
 
-def _first_token_at(response: HTTPResponse) -> float:
+def _first_token_at(response: requests.Response) -> float:
     """Return when the first token came, by the monotonic clock; the stream must also be complete."""
     first: float | None = None
     for data in _events(response):
@@ -164,7 +156,7 @@ def _first_token_at(response: HTTPResponse) -> float:
     raise RequestError("incomplete")
 
 
-def _events(response: HTTPResponse) -> Iterator[bytes]:
+def _events(response: requests.Response) -> Iterator[bytes]:
     line = bytearray()
     # Byte by byte: a longer read would wait for bytes that come after the token.
     for byte in body_pieces(response, 1, MAX_STREAM):

@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 
 from collections.abc import Callable
-from http.client import HTTPResponse
-from typing import NamedTuple, cast
+from typing import cast
+
+import requests
 
 from vllm_watch.daemon.catalog.reasons import MetricsReason
-from vllm_watch.daemon.config.server_config import MetricsConfig, TlsConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig
 from vllm_watch.daemon.sources.http_client import (
     NO_HTTP,
     HttpClient,
     RequestError,
-    TlsOptions,
     body_pieces,
     check_answer,
 )
@@ -46,32 +46,13 @@ _CONTENT_TYPES = ("text/plain", "application/openmetrics-text")
 _HEADERS = {"Accept": "text/plain;version=0.0.4,*/*;q=0.1", "Accept-Encoding": "identity"}
 
 
-class ScrapeTarget(NamedTuple):
-    """Where /metrics is and how to ask: within `timeout` seconds for all, with a token that is read every time."""
-
-    url: str
-    timeout: float = 4.0
-    bearer_token_file: str | None = None
-    tls: TlsOptions = TlsOptions()
-
-
-def tls_options(tls: TlsConfig | None) -> TlsOptions:
-    """Return what a configuration says about TLS."""
-    return TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()
-
-
-def scrape_target(metrics: MetricsConfig) -> ScrapeTarget:
-    """Return where a configuration says that /metrics is."""
-    return ScrapeTarget(metrics.url, metrics.timeout, metrics.bearer_token_file, tls_options(metrics.tls))
-
-
 class Scraper:
-    """Scrapes one target; `scrape` is for one thread at a time, `close` for any."""
+    """Scrapes one /metrics; the token is read every time. `scrape` is for one thread at a time, `close` for any."""
 
-    def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
-        self._target = target
+    def __init__(self, config: MetricsConfig, clock: Clock) -> None:
+        self._config = config
         self._clock = clock
-        self._client = HttpClient(target.timeout, target.tls)
+        self._client = HttpClient(config.timeout, config.tls)
 
     def scrape(self) -> ScrapeResult:
         """Scrape once. Never raises: what goes wrong is the result's reason."""
@@ -92,13 +73,13 @@ class Scraper:
     def fetch(self, feed: Callable[[bytes], object]) -> MetricsReason:
         """Pass the body to `feed` in pieces, never held whole; return ``ok`` if it was complete, or why it was not."""
         headers = _HEADERS
-        if self._target.bearer_token_file is not None:
-            token = read_token(self._target.bearer_token_file)
+        if self._config.bearer_token_file is not None:
+            token = read_token(self._config.bearer_token_file)
             if token is None:
                 return "token_unreadable"
             headers = {**_HEADERS, "Authorization": f"Bearer {token}"}
         try:
-            with self._client.within_time(), self._client.send("GET", self._target.url, headers) as response:
+            with self._client.within_time(), self._client.send("GET", self._config.url, headers) as response:
                 _check(response)
                 for piece in body_pieces(response, PIECE, MAX_BODY):
                     feed(piece)
@@ -107,11 +88,12 @@ class Scraper:
         return "ok"
 
 
-def _check(response: HTTPResponse) -> None:
+def _check(response: requests.Response) -> None:
     """Raise `RequestError` if a body is not worth reading."""
     check_answer(response, _STATUS_REASONS)
-    if not response.getheader("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
+    headers = response.headers
+    if not headers.get("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
         raise RequestError("not_metrics")
     # A complete body must be told from one that broke off.
-    if not response.chunked and not response.getheader("Content-Length", "").strip().isdecimal():
+    if not response.raw.chunked and not headers.get("Content-Length", "").strip().isdecimal():
         raise RequestError("incomplete")

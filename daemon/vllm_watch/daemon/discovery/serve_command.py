@@ -8,7 +8,6 @@ Pure. Only the options of a closed list are kept, so that no key and no token le
 
 from __future__ import annotations
 
-import json
 import re
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +74,7 @@ _LARGEST_SIZE = 10**12
 
 class ServeCommand(NamedTuple):
     """
-    The options of a server that matter here; sizes in tokens, requests or processes.
+    The options of a server that matter here.
 
     `port` is 0 where the kernel chooses one. `config_file` is as it was given, perhaps relative.
     """
@@ -92,11 +91,6 @@ class ServeCommand(NamedTuple):
     has_port_per_rank: bool = False
     log_stats_disabled: bool = False
     api_server_count: int | None = None
-    max_num_seqs: int | None = None
-    max_model_len: int | None = None
-    num_speculative_tokens: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
     flags: Flags | None = None
     """Those of the list in `flags`, `None` where there is no command line."""
 
@@ -184,11 +178,6 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
         has_port_per_rank="data-parallel-multi-port-external-lb" in options,
         log_stats_disabled=options.get("disable-log-stats") == _TRUE,
         api_server_count=_size(options.get("api-server-count")),
-        max_num_seqs=_size(options.get("max-num-seqs")),
-        max_model_len=_size(options.get("max-model-len")),
-        num_speculative_tokens=_draft_tokens(options),
-        tensor_parallel_size=_size(options.get("tensor-parallel-size")),
-        data_parallel_size=_size(options.get("data-parallel-size")),
         flags=given_flags((name, _plain_number(value)) for name, value in options.items()),
     )
 
@@ -267,18 +256,6 @@ def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, st
             first = value[0] if isinstance(value, list) and value else value
             if isinstance(first, (str, int, float)):
                 yield name, str(first)
-
-
-def _draft_tokens(options: Mapping[str, str]) -> int | None:
-    """Return how many tokens a draft has, from any of the options that set it."""
-    for name in ("speculative-config.num-speculative-tokens", "spec-tokens", "num-speculative-tokens"):
-        if name in options:
-            return _size(options[name])
-    try:
-        config = json.loads(options.get("speculative-config", ""))
-    except (ValueError, RecursionError):
-        return None
-    return _size(str(config.get("num_speculative_tokens"))) if isinstance(config, dict) else None
 
 
 def _size(text: str | None) -> int | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_watch.daemon.discovery.command_line import Arguments, arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import Arguments, arguments_of, parse_arguments
 
 
 PYTHON = "/opt/venv/bin/python3.11"
@@ -76,25 +76,22 @@ class TestOptions:
         """Without options a server listens on port 8000, and says nothing of the rest."""
         command = parsed("vllm serve Qwen/Qwen3-8B")
 
-        assert ("Qwen/Qwen3-8B", 8000, None, False) == (
-            command.model_name,
-            command.port,
-            command.max_num_seqs,
-            command.needs_api_key,
-        )
+        assert ("Qwen/Qwen3-8B", 8000, ()) == (command.model_name, command.port, command.flags)
+        assert not command.needs_api_key
 
     @pytest.mark.parametrize(
         "option", ["--max-num-seqs 24", "--max-num-seqs=24", "--max_num_seqs 24", "--max_num_seqs=24"]
     )
     def test_dashes_underscores_and_equals_signs(self, option):
         """A name may have dashes or underscores, and its value may follow a blank or an equals sign."""
-        assert 24 == parsed(f"vllm serve m {option}").max_num_seqs
+        assert (("max-num-seqs", "24"),) == parsed(f"vllm serve m {option}").flags
 
     def test_short_forms(self):
         """-tp, -dp and -asc are what they are short for."""
         command = parsed("vllm serve m -tp 2 -dp=4 -asc 3")
 
-        assert (2, 4, 3) == (command.tensor_parallel_size, command.data_parallel_size, command.api_server_count)
+        flags = {"tensor-parallel-size": "2", "data-parallel-size": "4", "api-server-count": "3"}
+        assert (flags, 3) == (dict(command.flags), command.api_server_count)
 
     @pytest.mark.parametrize(
         ("words", "flags"),
@@ -136,11 +133,11 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("text", "size"),
-        [("16384", 16384), ("16k", 16000), ("16K", 16384), ("25.6k", 25600), ("auto", None), ("-1", None)],
+        [("16384", "16384"), ("16k", "16000"), ("16K", "16384"), ("25.6k", "25600"), ("auto", None), ("-1", None)],
     )
     def test_sizes_as_people_write_them(self, text, size):
         """16k is sixteen thousand, 16K is 16384, and auto is not known."""
-        assert size == parsed(f"vllm serve m --max-model-len {text}").max_model_len
+        assert size == dict(parsed(f"vllm serve m --max-model-len {text}").flags).get("max-model-len")
 
     @pytest.mark.parametrize(
         "words",
@@ -158,14 +155,14 @@ class TestOptions:
         """The tokens of a draft are read from JSON, from the dotted form and from the options of old and new."""
         arguments = arguments_of(["vllm", "serve", "m", *words])
 
-        assert 4 == parse_arguments(arguments).num_speculative_tokens
+        assert "4" == dict(parse_arguments(arguments).flags)["speculative-config.num_speculative_tokens"]
 
     @pytest.mark.parametrize("text", ["{", "[1]", "null", "[" * 5000])
     def test_json_that_is_none(self, text):
         """A speculative configuration that cannot be read says nothing, and breaks nothing."""
         arguments = arguments_of(["vllm", "serve", "m", "--speculative-config", text])
 
-        assert parse_arguments(arguments).num_speculative_tokens is None
+        assert parse_arguments(arguments).flags == ()
 
     @pytest.mark.parametrize(
         ("line", "model"),
@@ -213,13 +210,9 @@ class TestConfigFile:
         )
         command = parsed("vllm serve m --config c.yaml --max-num-seqs 8", config)
 
-        assert (8003, 8, True, "qwen", 3) == (
-            command.port,
-            command.max_num_seqs,
-            command.log_stats_disabled,
-            command.served_model_name,
-            command.num_speculative_tokens,
-        )
+        assert (8003, True, "qwen") == (command.port, command.log_stats_disabled, command.served_model_name)
+        draft = {"speculative-config.method": "mtp", "speculative-config.num_speculative_tokens": "3"}
+        assert {"max-num-seqs": "8", **draft} == dict(command.flags)
 
     def test_its_key(self):
         """A key in it is noticed and not kept."""
