@@ -44,11 +44,6 @@ VERDICTS: Mapping[Verdict, str] = {
     "too_few": "too few",
     "not_compared": MISSING,
 }
-_MEANINGS = {
-    "~": "“~”: no difference is shown.",
-    "~ small": "“~ small”: the difference is too small to matter.",
-    "too few": "“too few”: not enough runs or values for a verdict.",
-}
 _TONES: Mapping[Verdict, Tone] = {"better": "good", "worse": "warning"}
 _UNDECIDED: Mapping[Verdict, str] = {
     "no_difference_shown": "no difference is shown",
@@ -247,14 +242,14 @@ def _tenths(value: float) -> str:
 
 def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
     """Return what the signs mean, what would have been seen where nothing is shown, and the notes by their numbers."""
-    used = {VERDICTS[row.verdict] for row in pair.metrics}
+    used = {row.verdict for row in pair.metrics} - {"not_compared"}
     unseen = [
         f"{metric_title(row.metric).label} {significant(row.detectable_percent)} %"
         for row in pair.metrics
         if row.verdict == "no_difference_shown" and row.detectable_percent is not None and row.metric in FAMILY
     ]
     would = (f"A difference would have been shown from: {', '.join(unseen)}.",) if unseen else ()
-    meanings = tuple(text for sign, text in _MEANINGS.items() if sign in used)
+    meanings = tuple(f"“{VERDICTS[each]}”: {text}." for each, text in _UNDECIDED.items() if each in used)
     return (*meanings, *would, *(f"[{at}] {note}" for at, note in enumerate(notes, start=1)))
 
 

@@ -34,11 +34,10 @@ from vllm_watch.daemon.service.otlp import OtlpPush, is_installed
 from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
-from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import ReportLine, print_report
+from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
 from vllm_watch_parsers.kernel_messages import BY_CODE, XID_ACTIONS
 
 
