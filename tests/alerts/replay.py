@@ -101,7 +101,7 @@ def evaluated_together(
     """
     evaluation = Evaluation(series, steps, STEP, interval, needed(groups_at_worst(), queries), tuple(queries))
     with promtool() as tool:
-        return evaluate(tool, evaluation)
+        return evaluate(tool, [evaluation])[0]
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from vllm_watch.analysis.backtest.fired import (
     SourceResult,
     intervals,
 )
-from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate_all
+from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate
 from vllm_watch.analysis.backtest.rule_set import RuleSet, needed
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.daemon.catalog.alert_needs import AlertNeeds, Need, alert_needs
@@ -78,7 +78,7 @@ def backtest(
     ]
     results = tuple(
         _result(subject, rules, answers, are_shipped=are_shipped)
-        for rules, answers in zip(sets, evaluate_all(tool, evaluations, waiting), strict=True)
+        for rules, answers in zip(sets, evaluate(tool, evaluations, waiting), strict=True)
     )
     where = (subject.name, subject.start, subject.end, subject.step)
     return SourceResult(*where, fastest, slowest, subject.gaps, subject.warnings, results)

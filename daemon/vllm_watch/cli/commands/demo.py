@@ -36,10 +36,10 @@ from vllm_watch.cli.commands.options import (
     log_level_option,
     opened,
 )
+from vllm_watch.daemon.catalog.codes import LogFormat, LogLevel
 from vllm_watch.daemon.config.from_options import config_from_options, with_prometheus
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.service.supervisor import run_service
-from vllm_watch.daemon.support.choices import LogFormat, LogLevel
 from vllm_watch.daemon.support.clock import Clock, ScaledClock
 from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard_streams
 

@@ -24,11 +24,10 @@ from vllm_watch.daemon.exposition.json_view import gpu_views
 from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import ReportLine, print_report
+from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
 
 
 _STARTED_WITH = {

@@ -17,7 +17,7 @@ from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
-from vllm_watch.daemon.support.choices import ComparisonFormat, ReportFormat
+from vllm_watch.cli.commands.options import ComparisonFormat, ReportFormat
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole

@@ -51,11 +51,11 @@ from vllm_watch.daemon.catalog.reasons import GPU, LOG, METRICS, explain
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.gpus import GpuThread, wants_driver
-from vllm_watch.daemon.support.choices import PlainFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.own_health import InternalErrors
+from vllm_watch.daemon.support.printable import PlainFormat
 from vllm_watch_parsers.benchmark import what_is
 
 
@@ -129,7 +129,7 @@ def kinds_of(option: str, text: str) -> frozenset[Kind]:
         help="What not to remove: prompts,request-ids,keys,addresses.",
     ),
     plain_format_option,
-    click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names),
+    click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.Path(readable=False)),
 )
 def command(selection: Selection, options: RecordOptions) -> None:
     """

@@ -27,7 +27,7 @@ from textual.message import Message
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.types import AnimationLevel
 
-from vllm_watch.cli.terminal.abilities import ThemeName
+from vllm_watch.cli.terminal.cells import ThemeName
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
 from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, HomeScreen, Present, ServerScreen, TopScreen

@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
 from vllm_watch.cli.terminal.frames import Server
-from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, state_line, title_line
+from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, title_line
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, fitted, line, placed, rule, spread, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
@@ -158,8 +158,6 @@ class TopScreen(Screen[None]):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
     BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (40, "-wide")]  # noqa: RUF012  # As textual declares them.
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (10, "-high")]  # noqa: RUF012
 
     server: str | None = None
     """The name of the server that is shown in detail."""
@@ -170,7 +168,6 @@ class TopScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Return the widgets."""
-        yield Static(id="tiny")
         yield Static(id="title")
         yield Static(id="top")
         yield from self.middle()
@@ -196,7 +193,6 @@ class TopScreen(Screen[None]):
         width, moment, cells = self.size.width, self.present.moment, self.present.cells
         if not width or not self.is_mounted:
             return
-        self.query_one("#tiny", Static).update(self.styled([state_line(moment, width, cells)], width))
         self.query_one("#title", Static).update(self.styled([title_line(moment, width, cells)], width))
         top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
         self.query_one("#top", Static).update(top)
