@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.promtool import Answers, Labels
@@ -100,8 +100,8 @@ class Fired(NamedTuple):
     end: int | None
 
 
-def intervals(answers: Answers, left_out: Collection[str] = ALWAYS_FIRING) -> Iterator[Fired]:
-    """Yield the alerts in the order in which they begin."""
+def intervals(answers: Answers) -> Iterator[Fired]:
+    """Yield the alerts in the order in which they begin, without those that always fire."""
     since: dict[Labels, int] = {}
     spans: list[tuple[int, int | None, Labels]] = []
     for moment, now in answers.items():
@@ -111,7 +111,7 @@ def intervals(answers: Answers, left_out: Collection[str] = ALWAYS_FIRING) -> It
     spans += [(start, None, labels) for labels, start in since.items()]
     for start, end, pairs in sorted(spans, key=lambda span: (span[0], span[2])):
         alert = dict(pairs)
-        if alert["alertname"] not in left_out:
+        if alert["alertname"] not in ALWAYS_FIRING:
             others = {name: value for name, value in alert.items() if name not in _OF_THE_RULE}
             yield Fired(alert["alertname"], alert.get("severity", ""), others, start, end)
 

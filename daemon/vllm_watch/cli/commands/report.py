@@ -17,6 +17,7 @@ from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_y
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
+    ReportFormat,
     check_output,
     file_option,
     output_option,
@@ -32,7 +33,6 @@ from vllm_watch.cli.commands.source_options import (
     prometheus_range_options,
     zone_option,
 )
-from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.whole_file import write_whole
 
@@ -45,7 +45,7 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
 @output_option
 @report_format_option
 @file_option(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, get_args
 
@@ -18,7 +18,7 @@ from urllib3.util import Retry
 
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
-from vllm_watch.daemon.exposition.self_metrics import OtlpStatus
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_client import HttpClient, RequestError, body_pieces
 from vllm_watch.daemon.support.clock import Clock
@@ -154,8 +154,6 @@ class OtlpThread(ServiceThread):
     counted.
 
     Args:
-        clock: The time.
-        errors: Counts failures of the daemon itself.
         body: Returns the body of a request with what /metrics shows now.
     """
 
@@ -184,12 +182,17 @@ class OtlpThread(ServiceThread):
         if config is not None:
             self.start()
 
-    def status(self) -> OtlpStatus | None:
-        """Return how the exports went, `None` if no endpoint is configured; any thread may call it."""
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how the exports went, nothing if no endpoint is configured; any thread may call it."""
         if self._config is None:
-            return None
-        at = self._succeeded_at
-        return OtlpStatus(self._outcomes, None if at is None else self._clock.wall(at), self._seconds)
+            return
+        for outcome, count in self._outcomes.items():
+            yield PlainSample("otlp_exports_total", (outcome,), count, at)
+        if self._succeeded_at is not None:
+            succeeded_at = self._clock.wall(self._succeeded_at)
+            yield PlainSample("otlp_last_success_timestamp_seconds", (), succeeded_at, at)
+        if self._seconds is not None:
+            yield PlainSample("otlp_export_duration_seconds", (), self._seconds, at)
 
     def request_stop(self) -> None:
         """Make it end soon, also in the middle of an export."""
