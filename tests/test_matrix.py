@@ -80,6 +80,7 @@ CASES = {
     "D5": "bad configurations",
     "D6": "the unit file",
     "D7": "few rights: nobody, a read-only root, no HOME, no standard input",
+    "D8": "another urllib3 under requests",
 }
 
 _NAMED = re.compile(r"([TSEID]\d{1,2}(?:, [TSEID]\d{1,2})*): ")

@@ -9,9 +9,7 @@ import http.client
 import os
 import socket
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from vllm_watch.daemon.support.errors import UsageError
 
@@ -23,61 +21,33 @@ _NEAR = 100
 """How many ports after the usual one are tried before any other."""
 
 
-class Wanted(NamedTuple):
-    """Where a program listens: the port that was given, or the usual one or one after it."""
-
-    given: int | None
-    usual: int
-
-
-class ReservedPorts:
+def chosen_ports(wanted: Mapping[str, tuple[int | None, int]]) -> dict[str, int]:
     """
-    Ports that nobody else can get.
+    Return a free port for each program, no two of them the same.
 
     Args:
-        listeners: What listens on each meanwhile, by the program that it is for.
-    """
-
-    def __init__(self, listeners: Mapping[str, socket.socket]) -> None:
-        self._listeners = listeners
-        self.numbers = {name: _port(listener) for name, listener in listeners.items()}
-
-    def release(self, name: str) -> None:
-        """Let a program have its port, which is about to start."""
-        self._listeners[name].close()
-
-
-@contextmanager
-def reserved_ports(wanted: Mapping[str, Wanted]) -> Iterator[ReservedPorts]:
-    """
-    Reserve a port for each program until it is released.
-
-    Args:
-        wanted: By the program's name.
+        wanted: By the program's name the port that was given, or `None`, and the usual one, which may be one after it.
 
     Raises:
         UsageError: Something listens on a port that was given.
     """
+    in_order = sorted(wanted.items(), key=lambda item: item[1][0] is None)
     with contextlib.ExitStack() as held:
-        in_order = sorted(wanted.items(), key=lambda item: item[1].given is None)
-        yield ReservedPorts({name: held.enter_context(_listener(name, each)) for name, each in in_order})
+        listeners = {name: held.enter_context(_listener(name, given, usual)) for name, (given, usual) in in_order}
+        return {name: listener.getsockname()[1] for name, listener in listeners.items()}
 
 
-def _listener(name: str, wanted: Wanted) -> socket.socket:
-    if wanted.given is not None:
+def _listener(name: str, given: int | None, usual: int) -> socket.socket:
+    if given is not None:
         try:
-            return socket.create_server((HOST, wanted.given))
+            return socket.create_server((HOST, given))
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()  # Python's own text has more, and repeats the address.
-            raise UsageError(f"{name} cannot listen on {HOST}:{wanted.given}: {reason}: give another port") from error
-    for port in range(wanted.usual, min(wanted.usual + _NEAR, _LAST + 1)):
+            raise UsageError(f"{name} cannot listen on {HOST}:{given}: {reason}: give another port") from error
+    for port in range(usual, min(usual + _NEAR, _LAST + 1)):
         with contextlib.suppress(OSError):
             return socket.create_server((HOST, port))
     return socket.create_server((HOST, 0))
-
-
-def _port(listener: socket.socket) -> int:
-    return int(listener.getsockname()[1])
 
 
 def get(port: int, path: str) -> bytes | None:

@@ -16,12 +16,11 @@ from typing import Any
 
 import click
 
-from deploy.stack.loopback import ReservedPorts, Wanted, reserved_ports
+from deploy.stack.loopback import chosen_ports
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
 from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications, receiver
-from deploy.stack.processes import Processes, Program
+from deploy.stack.processes import EndedError, Processes, Program, pause
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
-from deploy.stack.signals import EndedError, pause
 from deploy.stack.watched import Options, watched
 
 from vllm_watch.daemon.support.errors import ToolError
@@ -46,7 +45,7 @@ Queue = queue.SimpleQueue[tuple[str, dict[str, Any]]]
 
 def run(options: Options, given: Mapping[str, int | None]) -> None:
     """
-    Run everything until a signal to end comes, which the caller has blocked (`signals.block`).
+    Run everything until a signal to end comes, which the caller has blocked (`block_signals`).
 
     Args:
         options: What is watched.
@@ -59,22 +58,20 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
     if found.missing:
         raise ToolError(f"missing: {' and '.join(found.missing)}: {how_to_install(*found.missing)}")
     started = [name for name in USUAL_PORTS if name != GRAFANA or found.grafana is not None]
-    wanted = {name: Wanted(given[name], USUAL_PORTS[name]) for name in started}
+    ports = chosen_ports({name: (given[name], USUAL_PORTS[name]) for name in started})
     messages: Queue = queue.SimpleQueue()
     with (
-        reserved_ports(wanted) as ports,
         tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
         receiver(lambda to, message: messages.put((to, message))) as url,
         _processes(Path(folder)) as processes,
     ):
         what = watched(options, Path(folder))
         click.echo(f"Watching {what.text}.")
-        setting = Setting(Path(folder), ports.numbers, what.speed, url)
-        port = ports.numbers[VLLM_WATCH]
-        command = what.command(port, f"http://{setting.address(PROMETHEUS)}")
-        all_programs = [*programs(found, setting), Program(VLLM_WATCH, command, port, "/-/healthy")]
+        setting = Setting(Path(folder), ports, what.speed, url)
+        command = what.command(ports[VLLM_WATCH], f"http://{setting.address(PROMETHEUS)}")
+        all_programs = [*programs(found, setting), Program(VLLM_WATCH, command, ports[VLLM_WATCH], "/-/healthy")]
         try:
-            _start(processes, ports, all_programs)
+            _start(processes, all_programs)
             click.echo("\n".join(_described(all_programs, setting)))
             _follow(processes, messages, what.speed)
         except EndedError:
@@ -108,7 +105,7 @@ def _follow(processes: Processes, messages: Queue, speed: float) -> None:
         pause(_LOOK_SECONDS)
 
 
-def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program]) -> None:
+def _start(processes: Processes, all_programs: Sequence[Program]) -> None:
     """
     Start all programs; the last one, vllm-watch, when the others look: a replay begins then.
 
@@ -119,13 +116,11 @@ def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Pr
     click.echo(f"Starting {', '.join(each.name for each in all_programs)} ...")
     *others, daemon = all_programs
     for program in others:
-        ports.release(program.name)
         processes.start(program)
     for program in others:
         _wait(processes, program, program.is_ready)
         if program.name == PROMETHEUS:
             _wait(processes, program, partial(knows_the_others, program.port))
-    ports.release(daemon.name)
     processes.start(daemon)
     _wait(processes, daemon, daemon.is_ready)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import re
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from vllm_watch_parsers.events import Event, KvTransfers, Notice
 from vllm_watch_parsers.fields import MAX_COUNT, UNNAMED
@@ -54,80 +54,88 @@ _LABEL = re.compile(r"'([^']{0,40})'", re.ASCII)
 Items = Mapping[str, float]
 
 
-class _Moved(NamedTuple):
-    """What a line has of a pair of servers: the connector, and which way its blocks go."""
-
-    connector: str
-    direction: str
-
-
-_NIXL = _Moved("nixl", "in")
-_MOONCAKE = _Moved("mooncake", "out")
-_ONLY_NIXL = "Avg post time (ms)"
-_PAIR_TRANSFERS = "Num successful transfers"
-_FIRST_TRANSFERS = "num_successful_transfers"
-_PAIR_TIME, _PAIR_SIZE = "Avg xfer time (ms)", "Avg MB per transfer"
-
-_PAIR_COUNTS = {
-    "Num failed transfers": (FAILURES, "transfer"),
-    "Num failed recvs": (FAILURES, "receive"),
-    "Num KV expired reqs": (EXPIRED,),
-    "Num notifs after expiry": (LATE,),
-}
-_PAIR_REST = frozenset(
-    {
-        _PAIR_TIME,
-        _PAIR_SIZE,
-        _ONLY_NIXL,
-        "P90 xfer time (ms)",
-        "P90 post time (ms)",
-        "Throughput (MB/s)",
-        "Avg number of descriptors",
-    }
-)
-
+_NIXL, _MOONCAKE = ("nixl", "in"), ("mooncake", "out")
+_ONLY_NIXL = frozenset({"Avg post time (ms)", "num_successful_transfers"})
+_STORE_IN, _STORE_OUT, _STORE_SYNC = (("mooncake_store", way) for way in ("in", "out", "sync"))
 _HOT_BUFFER = ("hisparse", "hot_buffer")
-_HISPARSE = {
+
+
+def _pair(*moved: str) -> dict[str, tuple[KvKey, ...]]:
+    """Return the counts of a pair of servers; before 0.11.1 NIXL's line was the number of transfers alone."""
+    return {
+        "Num successful transfers": (KvKey(TRANSFERS, moved),),
+        "num_successful_transfers": (KvKey(TRANSFERS, moved),),
+        "Num failed transfers": (KvKey(FAILURES, (moved[0], "transfer")),),
+        "Num failed recvs": (KvKey(FAILURES, (moved[0], "receive")),),
+        "Num KV expired reqs": (KvKey(EXPIRED, moved[:1]),),
+        "Num notifs after expiry": (KvKey(LATE, moved[:1]),),
+    }
+
+
+_COUNTS: dict[str, tuple[KvKey, ...]] = {
+    # The offloading connector from 0.16 to 0.23.
+    **{
+        f"{moved}_total_{what}": (KvKey(series, ("kv_offload", direction)),)
+        for moved, direction in (("CPU_to_GPU", "in"), ("GPU_to_CPU", "out"))
+        for what, series in (("bytes", BYTES), ("time", SECONDS))
+    },
+    # The Mooncake store; which of its failed operations were in part is not said.
+    "load_get_error_count": (KvKey(FAILURES, ("mooncake_store", "load")),),
+    "save_put_error_count": (KvKey(FAILURES, ("mooncake_store", "store")),),
+    "lookup_exists_error_count": (KvKey(FAILURES, ("mooncake_store", "lookup")),),
+    "save_exists_error_count": (KvKey(FAILURES, ("mooncake_store", "lookup")),),
+    "load_get_total_bytes": (KvKey(BYTES, _STORE_IN),),
+    "save_put_total_bytes": (KvKey(BYTES, _STORE_OUT),),
+    "load_get_count": (KvKey(TRANSFERS, _STORE_IN),),
+    "save_put_count": (KvKey(TRANSFERS, _STORE_OUT),),
+    "lookup_exists_count": (KvKey(LOOKUPS, _STORE_SYNC),),
+    "Num load task success": (KvKey(TRANSFERS, ("hf3fs", "in")),),
+    "Num save task success": (KvKey(TRANSFERS, ("hf3fs", "out")),),
+    "Num load task failed": (KvKey(FAILURES, ("hf3fs", "load")),),
+    "Num save task failed": (KvKey(FAILURES, ("hf3fs", "store")),),
+    **{
+        f"{name}_{what}": (KvKey(series, ("umbp", label)),)
+        for direction, name in UMBP_OPERATIONS.items()
+        for what, series, label in (
+            ("completed", TRANSFERS, direction),
+            ("failed", FAILURES, name),
+            ("num_bytes", BYTES, direction),
+        )
+    },
     "HiSparse hot-buffer hits": (KvKey(TIER_HITS, _HOT_BUFFER), KvKey(TIER_QUERIES, _HOT_BUFFER)),
     "HiSparse hot-buffer misses": (KvKey(TIER_QUERIES, _HOT_BUFFER),),
     "HiSparse host-to-device bytes": (KvKey(BYTES, ("hisparse", "in")),),
 }
-_HISPARSE_USAGE = "HiSparse host KV cache usage %"
+"""What is counted under a key."""
 
-_HF3FS_WAYS = {"load": "in", "save": "out"}
-_FIRST_OFFLOAD = {
-    f"{moved}_total_{what}": KvKey(series, ("kv_offload", direction))
-    for moved, direction in (("CPU_to_GPU", "in"), ("GPU_to_CPU", "out"))
-    for what, series in (("bytes", BYTES), ("time", SECONDS))
+_FAILED = {"load_get_count": "load_get_error_count", "save_put_count": "save_put_error_count"}
+"""Counts that have the failed ones among them, and what counts these."""
+
+_MEANS: dict[str, tuple[str, str]] = {
+    "Avg xfer time (ms)": ("Num successful transfers", SECONDS),
+    "Avg MB per transfer": ("Num successful transfers", BYTES),
+    "load_get_avg_ms": ("load_get_count", SECONDS),
+    "save_put_avg_ms": ("save_put_count", SECONDS),
+    "lookup_exists_avg_ms": ("lookup_exists_count", LOOKUP_SECONDS),
+    "Avg load duration (ms)": ("Num load task success", SECONDS),
+    "Avg save duration (ms)": ("Num save task success", SECONDS),
 }
-_STORE_OPERATIONS = {"load_get": ("in", "load"), "save_put": ("out", "store")}
-_STORE_LOOKUPS = ("lookup_exists", "save_exists")
+"""Means in milliseconds or mebibytes: of which number, and what they are when they are multiplied with it."""
 
-
-class _Gathered:
-    """The values of a line by their series, and which of its keys are known."""
-
-    def __init__(self, items: Items) -> None:
-        self.items = items
-        self.values: dict[KvKey, float] = {}
-        self.known: set[str] = set()
-
-    def take(self, key: str, *series: KvKey) -> None:
-        """Take in the value of a key, if the line has it."""
-        if key in self.items:
-            self.known.add(key)
-            for each in series:
-                self.add(each, self.items[key])
-
-    def add(self, key: KvKey, value: float) -> None:
-        """Add a value to a series; a mean of nothing is `nan`."""
-        if math.isfinite(value):
-            self.values[key] = self.values.get(key, 0.0) + value
-
-    def get(self, key: str) -> float:
-        """Return a key's value, 0 if the line has none."""
-        value = self.items.get(key, 0.0)
-        return value if math.isfinite(value) else 0.0
+_PERCENT = {"HiSparse host KV cache usage %": KvKey(USAGE, ("hisparse", "cpu"))}
+_UNREAD = frozenset(
+    {
+        *("P90 xfer time (ms)", "Avg post time (ms)", "P90 post time (ms)", "Throughput (MB/s)"),
+        *("Avg number of descriptors", "Num transfers task", "P90 load duration (ms)", "P90 save duration (ms)"),
+        *(f"{name}_submitted" for name in UMBP_OPERATIONS.values()),
+        *(
+            f"{name}_{what}"
+            for name in ("load_get", "save_put", "lookup_exists", "save_exists")
+            for what in ("count", "avg_ms", "p90_ms", "total_keys", "total_bytes", "failed_keys")
+        ),
+    }
+)
+"""Keys that are known, and say nothing that the others do not."""
 
 
 def parse_kv_transfers(message: str) -> tuple[Event, ...]:
@@ -144,9 +152,9 @@ def parse_kv_transfers(message: str) -> tuple[Event, ...]:
     if not any(lines):
         return (Notice("stats_unparsed"),)
     for items in lines:
-        gathered = _gathered(items)
-        unknown += [_unknown_name(name) for name in items if name not in gathered.known]
-        for key, value in gathered.values.items():
+        gathered, names = _gathered(items)
+        unknown += names
+        for key, value in gathered.items():
             # Two connectors of a server can be of one shape.
             values[key] = max(value, values.get(key, value)) if key.series == USAGE else values.get(key, 0.0) + value
     wrong = next((key.series for key, value in values.items() if not 0 <= value <= _most(key)), None)
@@ -180,119 +188,52 @@ def _items(pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
     return found
 
 
-def _gathered(items: Items) -> _Gathered:
-    gathered = _Gathered(items)
-    for read in _READERS:
-        read(gathered)
-    return gathered
+def _gathered(items: Items) -> tuple[dict[KvKey, float], list[str]]:
+    """Return the values of one connector's items by their series, and the names of items that are not known."""
+    found: dict[KvKey, float] = defaultdict(float)
+    unknown = []
+    counts = _COUNTS | _pair(*(_MOONCAKE if _ONLY_NIXL.isdisjoint(items) else _NIXL))
+    for name, value in items.items():
+        if not (known := _read(name, value, items, counts)) and name not in _UNREAD and not _OF_PAGE.match(name):
+            unknown.append(_unknown_name(name))
+        for key, amount in known:
+            if math.isfinite(amount):  # A mean of nothing is not.
+                found[key] += amount
+    return found, unknown
 
 
-def _read_pair(gathered: _Gathered) -> None:
-    """Read NIXL's form, or Mooncake's, which has no post time; before 0.11.1 it was a number alone."""
-    items = gathered.items
-    moved = _NIXL if _ONLY_NIXL in items or _FIRST_TRANSFERS in items else _MOONCAKE
-    gathered.take(_FIRST_TRANSFERS, KvKey(TRANSFERS, moved))
-    if _PAIR_TRANSFERS not in items:
-        return
-    gathered.take(_PAIR_TRANSFERS, KvKey(TRANSFERS, moved))
-    number = gathered.get(_PAIR_TRANSFERS)
-    gathered.add(KvKey(SECONDS, moved), gathered.get(_PAIR_TIME) * number / 1000)
-    gathered.add(KvKey(BYTES, moved), float(round(gathered.get(_PAIR_SIZE) * number * _MEBIBYTE)))
-    for name, (series, *kind) in _PAIR_COUNTS.items():
-        gathered.take(name, KvKey(series, (moved.connector, *kind)))
-    gathered.known |= _PAIR_REST
+def _read(name: str, value: float, items: Items, counts: Mapping[str, tuple[KvKey, ...]]) -> list[tuple[KvKey, float]]:
+    """Return what an item says."""
+    if name in _MEANS:
+        of_what, series = _MEANS[name]
+        ((_, labels),) = counts[of_what]
+        total = value * items.get(of_what, 0.0)
+        return [(KvKey(series, labels), float(round(total * _MEBIBYTE)) if series == BYTES else total / 1000)]
+    if name in _PERCENT:
+        return [(_PERCENT[name], value / 100)]
+    if name in counts:
+        value = max(value - items.get(_FAILED[name], 0.0), 0.0) if name in _FAILED else value
+        return [(key, value) for key in counts[name]]
+    return _read_name_of_page(name, value)
 
 
-def _read_first_offload(gathered: _Gathered) -> None:
-    """Read the form of the offloading connector from 0.16 to 0.23."""
-    for name, key in _FIRST_OFFLOAD.items():
-        gathered.take(name, key)
-
-
-def _read_names_of_page(gathered: _Gathered) -> None:
-    """Read the form of 0.24 and later: names of /metrics, some with the values of their labels as a Python tuple."""
-    for item, value in gathered.items.items():
-        found = _OF_PAGE.match(item)
-        if found is None:
-            continue
-        gathered.known.add(item)
-        name, label = found[1], _LABEL.search(found[2] or "")
-        for row in _rows(name, found[3]):
-            # A tuple has no names: each of these families has one label of its own.
-            if label is None or not row.where or any(label[1] in allowed for allowed in row.where.values()):
-                gathered.add(placed(row.key, label[1] if label else ""), value)
+def _read_name_of_page(item: str, value: float) -> list[tuple[KvKey, float]]:
+    """Read an item of 0.24 and later: a name of /metrics, perhaps with the values of its labels as a Python tuple."""
+    found = _OF_PAGE.match(item)
+    if found is None:
+        return []
+    label = _LABEL.search(found[2] or "")
+    # A tuple has no names: each of these families has one label of its own.
+    return [
+        (placed(row.key, label[1] if label else ""), value)
+        for row in _rows(found[1], found[3])
+        if label is None or not row.where or any(label[1] in allowed for allowed in row.where.values())
+    ]
 
 
 def _rows(name: str, part: str | None) -> tuple[Row, ...]:
     names = [f"{name}{part}"] if part else [name, f"{name}_total"]
     return next((ROWS[each] for each in names if each in ROWS), ())
-
-
-def _read_store(gathered: _Gathered) -> None:
-    """Read the Mooncake store's form: numbers of each operation; which of the failed ones were in part is not said."""
-    items = gathered.items
-    for name, (direction, kind) in _STORE_OPERATIONS.items():
-        moved = ("mooncake_store", direction)
-        if f"{name}_count" in items:
-            number, failed = gathered.get(f"{name}_count"), gathered.get(f"{name}_error_count")
-            gathered.add(KvKey(TRANSFERS, moved), max(number - failed, 0.0))
-            gathered.add(KvKey(SECONDS, moved), gathered.get(f"{name}_avg_ms") * number / 1000)
-            gathered.add(KvKey(FAILURES, ("mooncake_store", kind)), failed)
-        gathered.take(f"{name}_total_bytes", KvKey(BYTES, moved))
-    for name in _STORE_LOOKUPS:
-        if f"{name}_count" in items:
-            gathered.take(f"{name}_error_count", KvKey(FAILURES, ("mooncake_store", "lookup")))
-    if "lookup_exists_count" in items:
-        number = gathered.get("lookup_exists_count")
-        gathered.add(KvKey(LOOKUPS, ("mooncake_store", "sync")), number)
-        seconds = gathered.get("lookup_exists_avg_ms") * number / 1000
-        gathered.add(KvKey(LOOKUP_SECONDS, ("mooncake_store", "sync")), seconds)
-    gathered.known |= {
-        f"{name}_{what}"
-        for name in (*_STORE_OPERATIONS, *_STORE_LOOKUPS)
-        for what in ("count", "avg_ms", "p90_ms", "total_keys", "total_bytes", "failed_keys", "error_count")
-    }
-
-
-def _read_hf3fs(gathered: _Gathered) -> None:
-    if "Num transfers task" not in gathered.items:
-        return
-    for name, direction in _HF3FS_WAYS.items():
-        done, kind = f"Num {name} task success", "load" if name == "load" else "store"
-        gathered.take(done, KvKey(TRANSFERS, ("hf3fs", direction)))
-        gathered.take(f"Num {name} task failed", KvKey(FAILURES, ("hf3fs", kind)))
-        seconds = gathered.get(f"Avg {name} duration (ms)") * gathered.get(done) / 1000
-        gathered.add(KvKey(SECONDS, ("hf3fs", direction)), seconds)
-        gathered.known |= {f"{what} {name} duration (ms)" for what in ("Avg", "P90")}
-    gathered.known.add("Num transfers task")
-
-
-def _read_umbp(gathered: _Gathered) -> None:
-    for direction, name in UMBP_OPERATIONS.items():
-        if f"{name}_submitted" in gathered.items:
-            gathered.take(f"{name}_completed", KvKey(TRANSFERS, ("umbp", direction)))
-            gathered.take(f"{name}_failed", KvKey(FAILURES, ("umbp", name)))
-            gathered.take(f"{name}_num_bytes", KvKey(BYTES, ("umbp", direction)))
-            gathered.known.add(f"{name}_submitted")
-
-
-def _read_hisparse(gathered: _Gathered) -> None:
-    for name, keys in _HISPARSE.items():
-        gathered.take(name, *keys)
-    if _HISPARSE_USAGE in gathered.items:
-        gathered.known.add(_HISPARSE_USAGE)
-        gathered.add(KvKey(USAGE, ("hisparse", "cpu")), gathered.get(_HISPARSE_USAGE) / 100)
-
-
-_READERS: tuple[Callable[[_Gathered], None], ...] = (
-    _read_pair,
-    _read_first_offload,
-    _read_names_of_page,
-    _read_store,
-    _read_hf3fs,
-    _read_umbp,
-    _read_hisparse,
-)
 
 
 def _unknown_name(name: str) -> str:

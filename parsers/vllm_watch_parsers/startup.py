@@ -23,14 +23,15 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
-from vllm_watch_parsers.flags import printed_flags
+from vllm_watch_parsers.flags import flag_name, printed_flags
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 
 _VERSION = r"([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60})"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,255}\Z|/[A-Za-z0-9._/:@+-]{1,255}\Z")
 _DEVICE = r"[A-Z][A-Z0-9_]{1,15}(?: \+ \w{2,16})?"  # "GPU", "GPU + host"; not "Added request GPU", as a client may say.
-_NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"
+_NUMBER = r"\d[\d,]{0,24}(?:\.\d{1,12})?"
+_COUNT = r"\d{1,12}"
 
 # The last lines of the logo of 0.15 and later end in these; each is a continuation line of one record.
 _LOGO = re.compile(r"[ ▀-▟]{4,80}█ {1,8}(version|model) {1,8}(\S{1,256})$")
@@ -61,6 +62,9 @@ _MOST: dict[str, float] = {
     "graph_capture_seconds": _MAX_LOAD_SECONDS,
 }
 """The most that a number can be; none is printed with a sign."""
+
+_WHOLE = frozenset({"max_model_len", "kv_cache_tokens", "num_gpu_blocks"})
+"""Numbers of messages that are whole."""
 
 Parse = Callable[[re.Match[str]], "tuple[Event, ...]"]
 
@@ -138,8 +142,8 @@ def known_name(text: str | None) -> str | None:
     return text if text and _NAME.match(text) else None
 
 
-def _flag_line(flag: str) -> Parse:
-    return lambda found: _detail(flags=((flag, found[1]),))
+def _said_of_flags(found: re.Match[str]) -> tuple[Event, ...]:
+    return _detail(flags=tuple((flag_name(name), text) for name, text in found.groupdict().items()))
 
 
 def _chunked(found: re.Match[str]) -> tuple[Event, ...]:
@@ -152,12 +156,10 @@ def _attention_backend(found: re.Match[str]) -> tuple[Event, ...]:
     return _detail(flags=(("attention-backend", _BACKENDS.get(name, name)),))
 
 
-def _number_fact(name: str) -> Parse:
-    return lambda found: _fact(**{name: number(found[1])})
-
-
-def _whole_fact(name: str) -> Parse:
-    return lambda found: _fact(**{name: whole(found[1])})
+def _said(found: re.Match[str]) -> tuple[Event, ...]:
+    """Return the facts that the named groups of a message are."""
+    read = {name: (whole if name in _WHOLE else number)(text or "") for name, text in found.groupdict().items()}
+    return _fact(**read)
 
 
 def _phase(phase: str) -> Parse:
@@ -187,6 +189,42 @@ _BACKEND = (
 )
 """Attention backends by their first words: vLLM has other backends, of kernels and of communication."""
 
+_FACTS = (
+    rf"Using max model len (?P<max_model_len>{_COUNT})$",
+    rf"Loading weights took (?P<weights_load_seconds>{_NUMBER}) s(?:econds)?$",
+    rf"Loading model weights took (?P<model_load_gib>{_NUMBER}) Gi?B$",
+    (
+        rf"Model loading took (?P<model_load_gib>{_NUMBER}) Gi?B(?: memory)? and "
+        rf"(?P<model_load_seconds>{_NUMBER}) s(?:econds)?$"
+    ),
+    rf"Available KV cache memory: (?P<kv_cache_memory_gib>{_NUMBER}) GiB$",
+    rf"(?:Auto|Explicitly) set \((?P<kv_cache_memory_gib>{_NUMBER})/{_NUMBER}\) GiB for KV cache on node \d{{1,5}}[.,]",
+    rf"# [A-Za-z]{{2,12}} blocks: (?P<num_gpu_blocks>{_COUNT})(?:, # CPU blocks: {_COUNT})?$",
+    (
+        rf"{_DEVICE} KV cache size: (?P<kv_cache_tokens>{_NUMBER}) tokens(?:, Maximum concurrency for "
+        rf"(?P<max_model_len>{_NUMBER}) tokens per request: (?P<max_concurrency>{_NUMBER})x)?$"
+    ),
+    rf"Maximum concurrency for (?P<max_model_len>{_NUMBER}) tokens per request: (?P<max_concurrency>{_NUMBER})x$",
+    (
+        r"(?:Engine \d{1,5}: |\d{1,5} Engines: )?vllm cache_config_info with initialization after num_gpu_blocks is: "
+        rf"(?P<num_gpu_blocks>{_COUNT})$"
+    ),
+    rf"Auto-fit max_model_len: reduced from {_COUNT} to (?P<max_model_len>{_COUNT}) to fit in available KV cache\b",
+    (
+        rf"init engine \(profile, create kv cache, warmup model\) took (?P<engine_init_seconds>{_NUMBER}) s(?:econds)?"
+        rf"(?: \(compilation: (?P<compile_seconds>{_NUMBER}) s\b.*)?$"
+    ),
+    rf"Graph capturing finished in (?P<graph_capture_seconds>{_NUMBER}) secs(?:\.|, took {_NUMBER} GiB)?$",
+)
+"""Messages whose groups are facts."""
+
+_FLAGS = (
+    r"max_num_scheduled_tokens is set to (?P<max_num_scheduled_tokens>\d{1,9}) based on the speculative decoding\b",
+    r"Using (?P<kv_cache_dtype>[a-z0-9_]{2,40}) data type to store kv cache\b",
+    r"Setting attention block size to (?P<block_size>\d{1,7}) tokens\b",
+)
+"""Messages whose groups are flags."""
+
 _MESSAGES = _table(
     (rf"vLLM API server version {_VERSION}$", _started),
     (rf"vLLM server version {_VERSION}, serving model (\S{{1,256}})$", _started_with_model),
@@ -196,69 +234,18 @@ _MESSAGES = _table(
         r"Using (?:configuration from |default [\w ]{1,40} config\. ).{0,400}?\bdevice_name=([A-Za-z0-9_-]{2,64})[.,]",
         lambda found: _fact(gpu=found[1].replace("_", " ")),
     ),
-    (r"Using max model len (\d{1,12})$", _whole_fact("max_model_len")),
     (r"Chunked prefill is enabled with max_num_batched_tokens=(\d{1,9})\.$", _chunked),
-    (
-        r"max_num_scheduled_tokens is set to (\d{1,9}) based on the speculative decoding settings\b",
-        _flag_line("max-num-scheduled-tokens"),
-    ),
-    (r"Using ([a-z0-9_]{2,40}) data type to store kv cache\b", _flag_line("kv-cache-dtype")),
-    (r"Setting attention block size to (\d{1,7}) tokens\b", _flag_line("block-size")),
     (
         rf"Using {_BACKEND} (?:attention )?backend(?: on V1 engine\.$|\.$| out of potential backends\b)",
         _attention_backend,
     ),
     (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=known_name(found[1]))),
-    (rf"Loading weights took {_NUMBER} s(?:econds)?$", _number_fact("weights_load_seconds")),
-    (rf"Loading model weights took {_NUMBER} Gi?B$", _number_fact("model_load_gib")),
     (
-        rf"Model loading took {_NUMBER} Gi?B(?: memory)? and {_NUMBER} s(?:econds)?$",
-        lambda found: _fact(model_load_gib=number(found[1]), model_load_seconds=number(found[2])),
+        rf"torch\.compile (?:takes|took) ({_NUMBER}) s in total$",
+        lambda found: _detail(compile_seconds=number(found[1])),
     ),
-    (rf"Available KV cache memory: {_NUMBER} GiB$", _number_fact("kv_cache_memory_gib")),
-    (
-        rf"(?:Auto|Explicitly) set \({_NUMBER}/{_NUMBER}\) GiB for KV cache on node \d{{1,5}}[.,]",
-        _number_fact("kv_cache_memory_gib"),
-    ),
-    (r"# [A-Za-z]{2,12} blocks: (\d{1,12})(?:, # CPU blocks: \d{1,12})?$", _whole_fact("num_gpu_blocks")),
-    (
-        (
-            rf"{_DEVICE} KV cache size: {_NUMBER} tokens"
-            rf"(?:, Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x)?$"
-        ),
-        lambda found: _fact(
-            kv_cache_tokens=whole(found[1]),
-            max_model_len=whole(found[2] or ""),
-            max_concurrency=number(found[3] or ""),
-        ),
-    ),
-    (
-        rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x$",
-        lambda found: _fact(max_model_len=whole(found[1]), max_concurrency=number(found[2])),
-    ),
-    (
-        (
-            r"(?:Engine \d{1,5}: |\d{1,5} Engines: )?vllm cache_config_info with initialization after "
-            r"num_gpu_blocks is: (\d{1,12})$"
-        ),
-        _whole_fact("num_gpu_blocks"),
-    ),
-    (
-        r"Auto-fit max_model_len: reduced from \d{1,12} to (\d{1,12}) to fit in available KV cache memory\b.*$",
-        _whole_fact("max_model_len"),
-    ),
-    (
-        (
-            rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s(?:econds)?"
-            rf"(?: \(compilation: {_NUMBER} s\b.*)?$"
-        ),
-        lambda found: _fact(engine_init_seconds=number(found[1]), compile_seconds=number(found[2] or "")),
-    ),
-    (rf"torch\.compile (?:takes|took) {_NUMBER} s in total$", lambda found: _detail(compile_seconds=number(found[1]))),
-    (
-        rf"Graph capturing finished in {_NUMBER} secs(?:\.|, took {_NUMBER} GiB)?$",
-        _number_fact("graph_capture_seconds"),
-    ),
+    *((pattern, _said) for pattern in _FACTS),
+    *((pattern, _said_of_flags) for pattern in _FLAGS),
     (
         r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
         lambda _found: (Notice("api_servers_more_than_one"),),
@@ -288,17 +275,12 @@ def _by_letter() -> dict[str, tuple[tuple[re.Pattern[str], Parse], ...]]:
 _ANY_LETTER = tuple(row for row in _MESSAGES if not row[0].pattern[0].isalpha())
 _BY_LETTER = _by_letter()
 
-STARTS = (
-    b"vLLM ", b"vllm cache_config_info ", b"Initializing a",
-    b"args: ", b"non-default args: ", b"Starting to load ",
-    b"Using ", b"Chunked prefill ", b"max_num_scheduled_tokens ", b"Setting attention ",
-    b"torch.compile ", b"Graph capturing ", b"Auto set (", b"Explicitly set ",
-    b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
-    b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
-    b"[shutdown] API server: ", b"It took ", b"setting pause state ",
-    b"Loaded new LoRA ", b"Removed LoRA ",
-)  # fmt: skip
-"""How the messages above start, but for those that start with a number, ``#`` or the name of a device."""
+_NOT_LITERAL = ("args", "non-", "Auto", "Expl", "Engi", "vllm", "[shu")
+STARTS = frozenset(
+    [pattern.pattern[:4].encode() for pattern, _ in _MESSAGES if re.match(r"[A-Za-z_ ]{4}", pattern.pattern)]
+    + [start.encode() for start in _NOT_LITERAL]
+)
+"""The first four letters of the messages above, but for those that start with a number, ``#`` or a device's name."""
 
 _UVICORN = {
     "Application startup complete.": "ready",

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.loadtest.histories import recorded
-from tests.loadtest.load_tests import FOLDER
+from tests.loadtest.load_tests import sources_of
 from tests.support.recordings import NAMES
-from tests.support.shared import shared
 
 from vllm_watch.analysis.advice.advice_subject import Given
 from vllm_watch.analysis.advice.advisor import advise
@@ -50,16 +49,6 @@ def of_one(path):
     """Return the history of the server in a recording."""
     (history,) = read_sources([str(path)]).histories
     return history
-
-
-@functools.lru_cache(maxsize=32)
-def sources_of(name):
-    """Return what is in a recorded load test; nobody may change it, for each is read once in a run."""
-    return shared(_sources_of, name)
-
-
-def _sources_of(name):
-    return read_sources([str(FOLDER / f"{name}.jsonl.xz")])
 
 
 @functools.lru_cache

@@ -47,6 +47,11 @@ def waiting(seconds=700, running=16.0, kv=0.2, rates=TOKENS, often=5.0):
     return Part(seconds, load(running, waiting=often, kv=kv), rates, state="saturated")
 
 
+def unmeasured():
+    """Return a time in which requests wait, and how full the KV cache is is not known."""
+    return waiting()._replace(gauges={"requests_running": 16.0, "requests_waiting": 5.0})
+
+
 def too_slow(half=0.03, full=0.08, rate=500.0):
     """Return a time with half a batch and one with a full one: seconds per output token, and tokens a second."""
     observed = [{"time_per_output_token_seconds": {seconds: 5.0}} for seconds in (half, full)]
@@ -121,6 +126,7 @@ def fewer(shared):
 OVERRIDE = {**SHARE, "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
 AT_MOST = {"gpu-memory-utilization": "0.95"}
 TWO_ENGINES = {"config": {"data-parallel-size": "2"}, "facts": {"max_running_requests": 32.0}}
+ONE_SEAT = {"config": {"max-num-seqs": "1"}, "facts": {"max_running_requests": 1.0}}
 MANY_DRAFTS = {"config": {"max-num-batched-tokens": "128"}, "facts": {"num_speculative_tokens": 4.0}}
 
 SPEAKS = [
@@ -152,6 +158,7 @@ SILENT = [
     ("max-num-seqs-up", server(waiting(running=20.0), **TWO_ENGINES), "something else holds them back"),
     ("max-num-seqs-up", server(waiting(kv=0.75)), "75.0 % full"),
     ("max-num-seqs-up", server(waiting(rates=PREEMPTING)), "were preempted"),
+    ("max-num-seqs-up", server(unmeasured()), "how full the KV cache is is not known"),
     ("max-num-seqs-up", server(waiting(kv=0.6)), "no room for many more"),
     ("max-num-seqs-up", server(waiting(100)), "requests wait for 1 min 40 s in all, and 2 min are needed"),
     ("max-num-seqs-up", server(waiting(often=0.0)), "requests wait for 0 s in all"),
@@ -164,11 +171,13 @@ SILENT = [
     ("max-num-seqs-up", server(Part(300, load(8.0), TOKENS), waiting()), "half a batch gives as many tokens"),
     ("max-num-seqs-down", server(full(running=16.0, rates=TOKENS)), "no request was preempted"),
     ("max-num-seqs-down", server(full(running=10.0)), "the batch is never at its limit of 16"),
+    ("max-num-seqs-down", server(full(running=1.0), **ONE_SEAT), "there are too few to take some away"),
     ("max-num-seqs-down-for-latency", server(*too_slow(full=0.04)), "40 ms per output token with a full batch"),
     ("max-num-seqs-down-for-latency", server(*too_slow(half=0.06)), "60 ms with half of one"),
     ("max-num-seqs-down-for-latency", server(*too_slow(rate=900.0)), "gives more tokens a second, 900 against 500"),
     ("max-num-seqs-down-for-latency", server(*too_slow()[1:]), "what half a batch gives is not known"),
     ("gpu-memory-utilization-up", server(full(), config=AT_MOST), "it is 0.95 already"),
+    ("gpu-memory-utilization-up", server(unmeasured(), config=SHARE), "how full the KV cache is is not known"),
     (
         "gpu-memory-utilization-up",
         server(full(), config={**SHARE, "kv-cache-memory-bytes": "1000"}),
@@ -194,6 +203,11 @@ SILENT = [
     ),
     ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, TOKENS), "not known"),
     ("max-num-batched-tokens-up", budget({}, LONG), "not known"),
+    (
+        "max-num-batched-tokens-up",
+        budget(SLOW_PROMPTS, prompts(40_000.0), **{"max-num-batched-tokens": "16384"}),
+        "it is 16,384 already",
+    ),
     ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, LONG, **{"enable-chunked-prefill": "False"}), "prefill is off"),
     ("max-num-batched-tokens-down", uneven(gaps=EVEN), "is not shown to be beyond"),
     ("max-num-batched-tokens-down", uneven(gaps={0.2: 100.0}), "are even"),
@@ -208,6 +222,7 @@ SILENT = [
     ("draft-tokens-down", drafted(3, (0.9, 0.5, 0.4), 12.0), "often enough"),
     ("draft-tokens-down", server(Part(700, load(4.0), TOKENS), config={DRAFTS: "2"}), "drafts are made for 0 s"),
     ("enforce-eager-off", eager(device="cpu"), "a CPU has no graphs"),
+    ("enforce-eager-off", server(Part(700, load(4.0), TOKENS), config=EAGER), "time per output token, is not known"),
     ("enforce-eager-off", eager(device=None), "it is not known whether the server runs on a GPU"),
     ("enforce-eager-off", eager(config={"enforce-eager": "False"}), "it is off already"),
     ("enforce-eager-off", eager(load(4.0, kv=0.96)), "the KV cache becomes full"),

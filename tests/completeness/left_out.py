@@ -70,7 +70,6 @@ LINES: dict[str, str] = {
     "Corrupted: %d reqs": "always printed as 0",
     "EC Transfer metrics: %s": "no connector of encoder caches that vLLM brings prints anything",
     "KV Transfer metrics: %s": "the lines of the single connectors are known",
-    "KV Transfer metrics: {operation}_{key}={}": "UMBP's keys come together only: `tests/parsers` has its line",
     "{self.settings_header *": "a table of CUDA graphs over several lines (--cudagraph-metrics), for tuning by hand",
     "{} Engines Aggregated": "how many engines a line sums over: the configuration has it",
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.stack.loopback import Wanted, reserved_ports
+from deploy.stack.loopback import chosen_ports
 from deploy.stack.watched import Options, watched
 from tests.support.http_servers import free_port
 
@@ -116,19 +116,15 @@ def test_passwords_are_not_left_out(tmp_path):
 
 
 def test_ports():
-    """A usual port that is taken is left to who has it; a given one is used; no two are the same, until released."""
+    """A usual port that is taken is left to who has it; a given one is used; no two are the same."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
         free = free_port()
-        with reserved_ports({"a": Wanted(None, taken), "b": Wanted(None, free), "c": Wanted(free, 1)}) as ports:
-            numbers = ports.numbers
-            with pytest.raises(UsageError, match=rf"^d cannot listen on 127\.0\.0\.1:{free}: address already in use"):
-                reserved_ports({"d": Wanted(free, 1)}).__enter__()
-            ports.release("c")
-            with reserved_ports({"d": Wanted(free, 1)}) as others:
-                assert others.numbers == {"d": free}
+        ports = chosen_ports({"a": (None, taken), "b": (None, free), "c": (free, 1)})
+        with pytest.raises(UsageError, match=rf"^d cannot listen on 127\.0\.0\.1:{taken}: address already in use"):
+            chosen_ports({"d": (taken, 1)})
 
-    assert numbers["c"] == free
-    assert numbers["a"] > taken
-    assert numbers["b"] > free
-    assert len(set(numbers.values())) == 3
+    assert ports["c"] == free
+    assert ports["a"] > taken
+    assert ports["b"] > free
+    assert len(set(ports.values())) == 3

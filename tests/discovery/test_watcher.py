@@ -15,6 +15,7 @@ from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.discovery import watcher
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.processes import ProcFiles
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
@@ -237,17 +238,18 @@ class TestComingAndGoing:
         following.tree.add(11, SERVE)
         assert following.poll()["Qwen3-8B:8000"].log is None
 
-    def test_more_than_are_watched(self, following):
+    def test_more_than_are_watched(self, following, monkeypatch):
         """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
-        for number in range(MAX_SERVERS):
+        monkeypatch.setattr(watcher, "MAX_SERVERS", 8)
+        for number in range(8):
             following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
         following.poll()
-        for number in range(MAX_SERVERS):
+        for number in range(8):
             following.end(1000 + number)
         following.tree.add(10, SERVE)
         watched = following.poll()
 
-        assert MAX_SERVERS == len(watched)
+        assert 8 == len(watched)
         assert "Qwen3-8B:8000" in watched
 
     def test_nobody_takes_the_place_of_another_user(self):

@@ -24,17 +24,20 @@ from tests.support.recordings import snapshots
 from tests.support.waiting import SECONDS
 
 from vllm_watch.daemon.exposition.otlp import Exported, otlp_request, partial_success
-from vllm_watch.daemon.exposition.self_metrics import OtlpStatus, ReloadStatus, SelfStatus, self_metrics
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
 AT, DAEMON_START = 2000.0, 1500.0
 
 
-def own_samples():
-    """Return what the daemon says about itself."""
-    otlp = OtlpStatus({"ok": 3, "refused": 2}, 1990.0, 0.25)
-    return list(self_metrics(SelfStatus(AT, ReloadStatus(True, 1.0, 0), None, None, {}, {}, {}, otlp=otlp)))
+OWN = [
+    PlainSample("build_info", ("1.0", "3.11"), 1, AT),
+    PlainSample("otlp_exports_total", ("ok",), 3, AT),
+    PlainSample("otlp_exports_total", ("refused",), 2, AT),
+    PlainSample("otlp_export_duration_seconds", (), 0.25, AT),
+]
+"""What the daemon says about itself."""
 
 
 @cache
@@ -48,7 +51,7 @@ def pushed(servers, *, process=()):
     """Return the decoded request about some servers."""
     failures = []
     body = otlp_request(
-        Exported(servers, own_samples(), process, AT),
+        Exported(servers, OWN, process, AT),
         "host:9468",
         DAEMON_START,
         lambda *failed: failures.append(failed),
@@ -97,7 +100,7 @@ def by_series(samples):
 def test_page_and_push_are_equal(name, second):
     """Every series of the page is pushed under its name with its labels and value, and no other."""
     servers = shown(name, second)
-    page = exported(*servers, own=own_samples()).decode()
+    page = exported(*servers, own=OWN).decode()
     on_page = by_series((s.name, s.labels, s.value) for family in parse_text(page) for s in family.samples)
     found = by_series(each for metric in metrics_of(pushed(servers)) for each in as_prometheus_writes(metric))
 

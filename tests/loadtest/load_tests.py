@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tests.support.shared import shared
 
-from vllm_watch.analysis.loadtest.report_sources import Report, read_report
+from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.load_test import Report
+from vllm_watch.analysis.loadtest.report_sources import Sources, read_sources
 
 
 FOLDER = Path(__file__).parent / "recordings"
@@ -17,10 +19,16 @@ LOAD_TESTS = sorted(FOLDER.glob("*.jsonl.xz"))
 
 
 @functools.lru_cache(maxsize=32)
+def sources_of(name: str) -> Sources:
+    """Return what is in a recorded load test; nobody may change it, for each is read once in a run."""
+    return shared(_read, str(FOLDER / f"{name}.jsonl.xz"))
+
+
 def report_of(path: Path) -> Report:
-    """Return what is read of a recorded load test; nobody may change it, for each is read once in a run."""
-    return shared(_read, str(path))
+    """Return the report of a recorded load test."""
+    sources = sources_of(path.name.removesuffix(".jsonl.xz"))
+    return join(sources.clients, sources.histories)
 
 
-def _read(path: str) -> Report:
-    return read_report([path])
+def _read(path: str) -> Sources:
+    return read_sources([path])

@@ -87,6 +87,13 @@ def test_rotated_parts_are_one_log(tmp_path):
         assert [(point.at, point.state, point.counters) for point in read(*parts).points] == whole
 
 
+def test_a_compressed_log_is_known_by_its_content(written):
+    """A log may be compressed whatever its name is."""
+    data = log_of(recording("queue"))
+
+    assert len(read(written(gzip.compress(data))).points) == len(read(written(data)).points)
+
+
 def test_two_logs_are_two(tmp_path):
     """Files whose names are of two logs are two."""
     for name in ("a.log", "b.log", "b.log.1", "a.log.bak"):

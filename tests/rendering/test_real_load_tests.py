@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from tests.loadtest.load_tests import FOLDER
+from tests.loadtest.load_tests import FOLDER, report_of
 from tests.rendering import pages
 from tests.rendering.pages import comparisons_markdown, comparisons_table
 
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.loadtest.report_sources import read_report
+from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
 from vllm_watch.analysis.rendering.json_output import comparisons_json, report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
@@ -25,8 +25,8 @@ NOT_SAID = re.compile(r"\b(None|nan|inf)\b")
 
 
 def read(*names):
-    """Return the report of some recorded load tests."""
-    return read_report([str(FOLDER / f"{name}.jsonl.xz") for name in names])
+    """Return the runs of some recorded load tests as one report."""
+    return Report(runs=tuple(run for name in names for run in report_of(FOLDER / f"{name}.jsonl.xz").runs))
 
 
 def test_a_real_load_test_is_rendered():

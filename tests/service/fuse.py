@@ -16,6 +16,7 @@ import struct
 import tempfile
 import threading
 
+from functools import cache
 from pathlib import Path
 
 from tests.support.waiting import SECONDS
@@ -178,6 +179,7 @@ class HangingFolder:
         return data
 
 
+@cache
 def can_mount():
     """Tell whether this process may mount such a file system."""
     with tempfile.TemporaryDirectory() as folder:

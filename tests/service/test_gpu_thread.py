@@ -127,7 +127,7 @@ def test_without_the_extra_nothing_is_started(new):
         assert daemon.readers == []
         assert source(monitor) is None
         assert [each.gpu for each in monitor.snapshot().gpus] == [name for name in new.servers[0].gpus if name != "0"]
-        assert daemon.thread.status() is None
+        assert [] == list(daemon.thread.samples(0.0))
 
 
 @pytest.mark.parametrize("new", [config(server("a", "0")), config(server(), read="always")])
@@ -183,7 +183,7 @@ def test_servers_are_told_about_their_gpus():
 
         assert [each.gpu for each in monitors["a"].snapshot().gpus] == [uuid(0)]
         assert [each.gpu for each in monitors["b"].snapshot().gpus] == [uuid(1)]
-        until(lambda: (status := daemon.thread.status()) is not None and status.visible == 3)
+        until(lambda: 3 in [each.value for each in daemon.thread.samples(0.0)])
         assert daemon.errors.counts()["gpu"] == 0
 
 
@@ -218,7 +218,7 @@ def test_a_reload_changes_what_is_read():
         off = daemon.follow(config(server("z"), read="never"))["z"]
         until(lambda: daemon.readers[0].is_closed)
 
-        assert until(lambda: daemon.thread.status() is None)
+        until(lambda: not list(daemon.thread.samples(0.0)))
         assert source(off) is None
         again = daemon.follow(config(server("z")))["z"]
         until(lambda: source(again) == (True, "ok"))
@@ -235,7 +235,7 @@ def test_a_reader_that_hangs_holds_up_nothing():
         until(lambda: source(monitor) == (False, "call_hangs"))
 
         assert [(each.gpu, each.reading) for each in monitor.snapshot().gpus] == [(uuid(0), None)]
-        assert daemon.thread.status() is None
+        assert [] == list(daemon.thread.samples(0.0))
         other = daemon.follow(config(server("b")))["b"]
         assert source(other) is None
         reader.may_return.set()

@@ -13,14 +13,13 @@ import msgspec
 import pytest
 import structlog
 
-from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.exposition import values_of
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.catalog.codes import PARTS
 from vllm_watch.daemon.config.model import Config, GpuConfig, KubernetesConfig, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ProbeConfig, ServerConfig
-from vllm_watch.daemon.exposition.self_metrics import self_metrics
 from vllm_watch.daemon.service import alerts, gpus
 from vllm_watch.daemon.service import endpoints as endpoints_module
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
@@ -86,14 +85,9 @@ class Daemon:
                 urllib.request.urlopen(request, timeout=SECONDS).close()
             except urllib.error.HTTPError as error:
                 error.close()
-        samples = list(self_metrics(self.service._self_status()))
+        samples = list(self.service.own_samples())
         text = self.service.endpoints.metrics("").body.decode() if not self.is_page_broken else ""
-        shown = {
-            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
-            for family in parse_text(text)
-            for sample in family.samples
-        }
-        return {**shown, **{(sample.name, *sample.labels): sample.value for sample in samples}}
+        return {**values_of(text), **{(sample.name, *sample.labels): sample.value for sample in samples}}
 
     is_page_broken = False
 

@@ -155,7 +155,7 @@ def test_an_error_is_told_to_the_servers_whose_gpu_it_is():
 
     assert [(1, [("xid", "79", PCI)]), (None, [])] == thread.events()
     assert [("gpu.xid", "79", "reboot", UUID)] == [(e["event"], e["code"], e["group"], e["gpu"]) for e in logged]
-    totals = thread.thread.status().totals
+    totals = thread.thread._status.totals
     assert [(UUID, PCI, "79", 1, AT)] == [tuple(total) for total in totals]
 
 
@@ -168,7 +168,7 @@ def test_the_driver_names_a_gpu_that_the_kernel_does_not():
     thread.poll(line(AT))
 
     assert [(1, [("xid", "79", PCI)])] == thread.events()
-    assert gpu(0).gpu == thread.thread.status().totals[0].gpu
+    assert gpu(0).gpu == thread.thread._status.totals[0].gpu
 
 
 def test_the_driver_s_files_tell_where_a_gpu_is_that_nobody_reads():
@@ -189,11 +189,11 @@ def test_a_failure_of_our_own_is_counted_and_survived():
     """The next poll reads on."""
     thread = Thread(("a", [UUID]))
     thread.poll(ValueError("boom"))
-    assert ("internal_error", False) == (thread.thread.status().reason, thread.thread.status().is_up)
+    assert ("internal_error", False) == (thread.thread._status.reason, thread.thread._status.is_up)
     assert 1 == thread.errors.counts()["kernel_log"]
 
     thread.poll()
-    assert "ok" == thread.thread.status().reason
+    assert "ok" == thread.thread._status.reason
 
 
 def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
         daemon.start()
         try:
             daemon.tick()
-            until(lambda daemon=daemon: daemon.kernel_log.status() is not None)
+            until(lambda daemon=daemon: list(daemon.kernel_log.samples(0.0)))
             page = daemon.endpoints.metrics("").body.decode()
         finally:
             daemon.stop()

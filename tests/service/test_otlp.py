@@ -131,6 +131,16 @@ def run_until(thread, clock, end):
         clock.time += thread._turn()
 
 
+def shown(thread):
+    """Return what the series say of exports."""
+    return {(each.name.removeprefix("otlp_"), *each.labels): each.value for each in thread.samples(0.0)}
+
+
+def outcomes(thread):
+    """Return how many exports ended in which way."""
+    return {labels[0]: count for (name, *labels), count in shown(thread).items() if name == "exports_total"}
+
+
 class TestInVirtualTime:
     """The thread's work, by a clock that the test moves."""
 
@@ -139,11 +149,10 @@ class TestInVirtualTime:
         thread, push = thread_of(clock, lambda now: "refused" if 1100 <= now < 4700 else "ok")
         with structlog.testing.capture_logs() as logged:
             run_until(thread, clock, 5000.0)
-        status = thread.status()
 
-        assert status.outcomes == {"ok": 40, "refused": 360}
+        assert outcomes(thread) == {"ok": 40, "refused": 360}
         assert [at for at, _ in push.sent] == [1000.0 + INTERVAL * number for number in range(400)]
-        assert status.succeeded_at == 4990.0
+        assert shown(thread)["last_success_timestamp_seconds",] == 4990.0
         assert [each["event"] for each in logged] == ["otlp.not_exported", "otlp.exported"]
         assert (logged[0]["reason"], logged[0]["meaning"]) == ("refused", OTLP_OUTCOMES["refused"])
 
@@ -156,9 +165,9 @@ class TestInVirtualTime:
         clock.time = 1030.0
         thread._turn()
 
-        assert thread.status().outcomes == {"ok": 0, "missed": 2, "timeout": 2}
+        assert outcomes(thread) == {"ok": 0, "missed": 2, "timeout": 2}
         assert [at for at, _ in push.sent] == [1000.0, 1030.0]
-        assert thread.status().seconds == 0.0
+        assert shown(thread)["export_duration_seconds",] == 0.0
 
     def test_an_endpoint_that_asks_to_wait(self, clock):
         """Until then nothing is sent, and what would have been is counted as missed; the rhythm stays."""
@@ -167,7 +176,7 @@ class TestInVirtualTime:
             run_until(thread, clock, 1045.0)
 
         assert [at for at, _ in push.sent] == [1000.0, 1040.0]
-        assert thread.status().outcomes == {"ok": 1, "overloaded": 1, "missed": 3}
+        assert outcomes(thread) == {"ok": 1, "overloaded": 1, "missed": 3}
 
     def test_what_an_endpoint_remarks(self, clock):
         """A remark is in the log, once for as long as it is the same, also where everything was accepted."""
@@ -186,7 +195,7 @@ class TestInVirtualTime:
         with structlog.testing.capture_logs():
             run_until(thread, clock, 1020.0)
 
-        assert thread.status().outcomes == {"ok": 1, "internal_error": 1}
+        assert outcomes(thread) == {"ok": 1, "internal_error": 1}
         assert thread._errors.counts()["otlp"] == 1
 
     def test_without_the_extra(self, clock, monkeypatch):
@@ -196,7 +205,7 @@ class TestInVirtualTime:
         with structlog.testing.capture_logs() as logged:
             thread._turn()
 
-        assert (push.sent, thread.status().outcomes) == ([], {"ok": 0, "not_installed": 1})
+        assert (push.sent, outcomes(thread)) == ([], {"ok": 0, "not_installed": 1})
         assert "pip install '.[otlp]'" in logged[0]["meaning"]
 
     def test_a_reload(self, clock):
@@ -211,7 +220,7 @@ class TestInVirtualTime:
         assert (first.is_closed, len(first.sent), len(second.sent)) == (True, 1, 1)
 
         thread.follow(None)
-        assert (second.is_closed, thread.status()) == (True, None)
+        assert (second.is_closed, shown(thread)) == (True, {})
 
 
 class TestSending:
@@ -333,7 +342,7 @@ class TestDaemon:
             service = Supervisor(Config(listen="127.0.0.1:0", otlp=config), SystemClock())
             try:
                 service.start()
-                until(lambda: service.otlp.status().succeeded_at is not None)
+                until(lambda: ("last_success_timestamp_seconds",) in shown(service.otlp))
                 page = service.endpoints.metrics("").body.decode()
             finally:
                 service.stop()

@@ -13,7 +13,6 @@ from tests.support.waiting import until
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.discovery.pods import Pod, PodsError
-from vllm_watch.daemon.exposition.self_metrics import pods_metrics
 from vllm_watch.daemon.service import pods_thread
 from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -74,19 +73,25 @@ def poll(thread, listing, answers):
     return [server.name for server in thread.servers()]
 
 
+def shown(thread):
+    """Return what the series say of listing."""
+    return {(each.name.removeprefix("kubernetes_"), *each.labels): each.value for each in thread.samples(0.0)}
+
+
 @pytest.mark.parametrize("error", [PodsError("forbidden", "no"), PodsError("timeout"), RuntimeError("a fault of ours")])
 def test_what_was_listed_stays_while_nothing_can_be_listed(thread, listing, error):
     """A denial, a hang or a fault removes no server; the reason is known, and the counts are not."""
     assert ["a", "b"] == poll(thread, listing, (A, B))
-    listed_at = thread.status().listed_at
+    listed_at = shown(thread)["last_list_timestamp_seconds",]
 
     assert ["a", "b"] == poll(thread, listing, error)
 
-    status = thread.status()
-    assert getattr(error, "reason", "internal_error") == status.reason
-    assert (listed_at, {}) == (status.listed_at, status.counts)
+    found = shown(thread)
+    assert found["info", getattr(error, "reason", "internal_error")] == 1
+    assert found["last_list_timestamp_seconds",] == listed_at
+    assert ("pods", "watched") not in found
     assert ["b"] == poll(thread, listing, (B,))
-    assert ("ok", 1) == (thread.status().reason, thread.status().counts["watched"])
+    assert (1, 1) == (shown(thread)["info", "ok"], shown(thread)["pods", "watched"])
     assert listing.opened == 2  # After a failure the token and the authority are read anew.
     assert listing.closed == 1
 
@@ -100,19 +105,14 @@ def test_a_fault_of_ours_is_counted(thread, listing):
 
 def test_the_series_say_how_listing_goes(thread, listing):
     """While pods are listed there are counts of every state and a mark for each watched one; else only the reason."""
-
-    def shown():
-        found = pods_metrics(thread.status(), 0.0)
-        return {(each.name.removeprefix("kubernetes_"), each.labels): each.value for each in found}
-
     poll(thread, listing, PodsError("forbidden"))
-    assert {("up", ()): 0, ("info", ("forbidden",)): 1} == shown()
+    assert {("up",): 0, ("info", "forbidden"): 1} == shown(thread)
     poll(thread, listing, (A, B._replace(is_ready=False)))
-    found = shown()
+    found = shown(thread)
     assert (1, 1, 1, 0) == tuple(
-        found[key] for key in [("up", ()), ("pods", ("watched",)), ("pods", ("starting",)), ("pods", ("no_port",))]
+        found[key] for key in [("up",), ("pods", "watched"), ("pods", "starting"), ("pods", "no_port")]
     )
-    assert {("server_info", ("a",))} == {key for key in found if key[0] == "server_info"}
+    assert {("server_info", "a")} == {key for key in found if key[0] == "server_info"}
 
 
 def test_without_the_key_nothing_is_asked_or_shown(thread, listing):
@@ -121,7 +121,7 @@ def test_without_the_key_nothing_is_asked_or_shown(thread, listing):
 
     thread.follow(None)
 
-    assert (None, (), True) == (thread.status(), thread.servers(), thread.are_watched())
+    assert ({}, (), True) == (shown(thread), thread.servers(), thread.are_watched())
     thread._forget()
     assert listing.closed == 1
 
@@ -174,7 +174,7 @@ def test_the_daemon_follows_the_pods(tmp_path):
 
             api.fault = FORBIDDEN
             supervisor.reload()
-            until(lambda: supervisor.pods.status().reason == "forbidden")
+            until(lambda: ("info", "forbidden") in shown(supervisor.pods))
             assert ["a", "b"] == names(supervisor)
             assert "vllm_watch_kubernetes_up 0.0" in page(supervisor)
 

@@ -9,8 +9,8 @@ import time
 import msgspec
 import pytest
 
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.completions import GOOD
+from tests.support.exposition import values_of
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
@@ -131,12 +131,7 @@ class Watch:
 
     def page(self):
         """Return the page's values by name and the labels' values."""
-        text = self.service.endpoints.metrics("").body.decode()
-        return {
-            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
-            for family in parse_text(text)
-            for sample in family.samples
-        }
+        return values_of(self.service.endpoints.metrics("").body.decode())
 
     def until_good(self):
         """Let probes be made until one succeeds in time."""
@@ -306,7 +301,7 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     watch.service.reload()
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
     pages = watch.service.endpoints
-    shown = pages.metrics("", "").body + pages.snapshot().body
+    shown = pages.metrics("").body + pages.snapshot().body
 
     assert SECRET in "".join(vllm.stand_in.requests)
     assert SECRET.encode() not in shown

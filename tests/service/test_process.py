@@ -24,15 +24,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn, free_port
+from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.processes import as_nobody
 from tests.support.waiting import SECONDS, until
 
 
 pytestmark = pytest.mark.slow
 
-FEW = 20
-"""So many threads, files and watches may be between two reloads; a hundred of them that leak leave more."""
+REPEATED, FEW = 40, 12
+"""How many reloads; so many threads and files may be there between two, and as many that leak leave more."""
 
 COMMAND = [sys.executable, "-m", "vllm_watch", "run"]
 # Its first argument is a folder whose folder "state" can be written to, and nothing else.
@@ -80,10 +80,6 @@ class Daemon:
         """Return the numbers of its threads and of its open files."""
         folder = Path(f"/proc/{self.process.pid}")
         return len(list((folder / "task").iterdir())), len(list((folder / "fd").iterdir()))
-
-    def until_few(self, before):
-        """Wait until it has hardly more of these than before: what is let go of takes a moment."""
-        until(lambda: all(now < was + FEW for now, was in zip(self.resources(), before, strict=True)))
 
     def close(self):
         """End it, however it is."""
@@ -261,61 +257,26 @@ def _said(systemd, word):
 class TestReload:
     """SIGHUP reads the configuration again (D4)."""
 
-    def test_good_bad_and_vanished(self, tmp_path):
-        """D4: a good file is taken; a bad one and one that is gone are refused, and the daemon goes on."""
-        config = configured(tmp_path, "{name: a, log: a.log}")
-        with daemon([*COMMAND, "--config", config]) as running:
-            running.until("service.started")
-            configured(tmp_path, "{name: a, log: a.log}", "{name: b, log: b.log}")
-            running.process.send_signal(signal.SIGHUP)
-            running.until("config.reloaded")
-            config.write_text("servers: [{name: a}]\n")
-            running.process.send_signal(signal.SIGHUP)
-            running.until("config.rejected")
-            config.unlink()
-            running.process.send_signal(signal.SIGHUP)
-            running.until("config.rejected", 2)
-            status = running.ended()
-
-        reasons = [entry["reason"] for entry in running.entries if entry["event"] == "config.rejected"]
-        assert 0 == status
-        assert "needs log, metrics or both" in reasons[0]
-        assert "config.yml" in reasons[1]
-
-    def test_a_hundred_in_a_row_leak_nothing(self, tmp_path):
-        """D4: after 100 reloads to another server and back there are as many threads and files as before."""
-        for folder in ("even", "odd"):
-            (tmp_path / folder).mkdir()
-            (tmp_path / folder / "a.log").touch()
-        config = configured(tmp_path, "{name: even, log: even/a.log}")
-        with daemon([*COMMAND, "--config", config]) as running:
-            running.until("source.changed")
-            for number in range(1, 101):
-                name = ("even", "odd")[number % 2]
-                configured(tmp_path, f"{{name: {name}, log: {name}/a.log}}")
+    def test_many_in_a_row_leak_nothing(self, tmp_path):
+        """D4: after many reloads to another server, each followed by a refused one, there is as much open as before."""
+        with StandIn(lambda _: [answer(b"")], closes=True) as server, contextlib.ExitStack() as stack:
+            for number in range(REPEATED):
+                log = tmp_path / ("even", "odd")[number % 2] / "a.log"
+                log.parent.mkdir(exist_ok=True)
+                log.touch()
+                config = configured(tmp_path, f"{{name: {log.parent.name}, log: {log}, metrics: {server.url!r}}}")
+                if number == 0:
+                    running = stack.enter_context(daemon([*COMMAND, "--config", config]))
+                else:
+                    running.process.send_signal(signal.SIGHUP)
+                    running.until("config.reloaded", number)
+                running.until("source.changed", 2 * number + 2)
+                config.write_text("servers: [{name: a}]\n")
                 running.process.send_signal(signal.SIGHUP)
-                running.until("config.reloaded", number)
-                running.until("source.changed", number + 1)
+                running.until("config.rejected", number + 1)
                 if number == 2:
                     before = running.resources()
-            running.until_few(before)
-            status = running.ended()
-
-        assert 0 == status
-
-    def test_a_hundred_bad_ones_in_a_row_leak_nothing(self, tmp_path):
-        """D4: after 100 refused reloads everything is as after the first, and every one was said."""
-        (tmp_path / "a.log").touch()
-        config = configured(tmp_path, "{name: a, log: a.log}")
-        with daemon([*COMMAND, "--config", config]) as running:
-            running.until("source.changed")
-            config.write_text("servers: [{name: a}]\n")
-            for number in range(1, 101):
-                running.process.send_signal(signal.SIGHUP)
-                running.until("config.rejected", number)
-                if number == 1:
-                    before = running.resources()
-            running.until_few(before)
+            until(lambda: all(now < was + FEW for now, was in zip(running.resources(), before, strict=True)))
             status = running.ended()
 
         assert 0 == status
@@ -375,8 +336,6 @@ class TestSurroundings:
         "kind",
         [
             "this user",
-            pytest.param("nobody", marks=pytest.mark.needs_root),
-            pytest.param("a read-only root", marks=pytest.mark.needs_root),
             pytest.param("nobody and a read-only root", marks=pytest.mark.needs_root),
         ],
     )
@@ -408,7 +367,7 @@ class TestSurroundings:
         assert 0o600 == mode
         assert 0 == status, running.entries
 
-    @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "2>&1 | true", "0<&- 1>&- 2>&-"])
+    @pytest.mark.parametrize("where", ["2>/dev/full", "2>&1 | true", "0<&- 1>&- 2>&-"])
     def test_its_own_log_cannot_be_written(self, where, tmp_path):
         """D7: closed, full or without a reader, standard error ends nothing: it reloads, serves and ends well."""
         log = tmp_path / "vllm.log"

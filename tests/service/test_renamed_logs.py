@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.exposition import values_of
 from tests.support.http_servers import StandIn, answer
 from tests.support.logs import printed_now
 from tests.support.proc_tree import ProcTree
@@ -95,12 +95,7 @@ class Machine:
 
     def page(self):
         """Return the values of /metrics by name, without the labels that are the same in all."""
-        text = self.service.endpoints.metrics("").body.decode()
-        return {
-            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
-            for family in parse_text(text)
-            for sample in family.samples
-        }
+        return values_of(self.service.endpoints.metrics("").body.decode())
 
     def counts(self):
         """Return what is counted and known of the server from its log."""

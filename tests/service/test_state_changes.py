@@ -14,7 +14,6 @@ from tests.support.logs import printed_now
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.supervisor import Supervisor
-from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.support.clock import SystemClock
 
 
@@ -98,14 +97,6 @@ def test_the_snapshot_has_since_when_a_state_lasts(watched, monkeypatch):
     assert since() == ("saturated", {"at": 5060.0, "is_exact": False})
     watched.tick(ENDED)
     assert since() == ("down", {"at": 5070.0, "is_exact": True})
-
-
-def test_a_comparison_takes_no_snapshot(watched, monkeypatch):
-    """Two hundred servers are compared each second: a snapshot would cost ten times as much."""
-    watched.tick(SATURATED)
-    monkeypatch.setattr(ServerState, "snapshot", None)
-
-    assert watched.tick(ENDED) == [("saturated", "down")]
 
 
 def test_a_reload_hands_the_states_on(watched):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, for_each_server, server_samples
@@ -85,3 +86,12 @@ class LibraryFamilies:
             family.add_sample(f"{name}_bucket", {**labels, "le": bound_text(bound)}, count, at)
         family.add_sample(f"{name}_count", labels, histogram.counts[-1], at)
         family.add_sample(f"{name}_sum", labels, histogram.sum, at)
+
+
+def values_of(text):
+    """Return the values of a text by name without prefix and the labels' values, in the order of the labels' names."""
+    return {
+        (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
+        for family in parse_text(text)
+        for sample in family.samples
+    }

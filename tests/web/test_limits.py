@@ -167,17 +167,6 @@ def test_unfit_request_is_refused(client, request_bytes):
     assert client.ask("/-/ready").status == 200
 
 
-def test_body_of_a_request_is_ignored(client):
-    """E5: a small body is read and makes no difference."""
-    with client.connect() as connection:
-        connection.sendall(
-            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n"
-            b"Content-Type: application/x-www-form-urlencoded\r\n\r\na=b"
-        )
-
-        assert _read_all(connection).startswith(b"HTTP/1.1 405 ")
-
-
 @pytest.mark.parametrize(
     ("line", "headers", "status"),
     [
@@ -201,31 +190,6 @@ def test_odd_request(client, line, headers, status):
 
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert not [word for word in (b"evil", b"hunter2", b"Range", b"1.2.3.4") if word in answer]
-
-
-def test_expectation_is_met(client):
-    """E5: a client that waits before it sends a body is told to go on, and then that no body is wanted."""
-    with client.connect() as connection:
-        connection.sendall(
-            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n"
-            b"Expect: 100-continue\r\n\r\n"
-        )
-        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
-        connection.sendall(b"abc")
-
-        assert _read_all(connection).startswith(b"HTTP/1.1 405 ")
-
-
-def test_pipelined_requests_are_answered_in_order(client):
-    """E5: requests sent without waiting are answered one after the other."""
-    with client.connect() as connection:
-        connection.sendall(
-            b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        )
-        received = _read_all(connection)
-
-    assert received.index(b"ok\n") < received.index(b"ready\n")
 
 
 def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):

@@ -28,48 +28,39 @@ PAIR = "cert_file and key_file must be a certificate and its own private key, un
 
 
 @pytest.fixture
-def load(tmp_path, authority, server_certificate):
+def folder(tmp_path, authority, server_certificate):
+    """A folder with certificates and keys, under their own names and those of the reference."""
+    of_server, of_authority = server_certificate, authority.own
+    for source, names in (
+        (of_server.cert, ("server.pem", "tls.crt")),
+        (of_server.key, ("server.key", "tls.key")),
+        (of_authority.cert, ("ca.pem", "clients.pem")),
+        (of_authority.key, ("ca.key",)),
+    ):
+        for name in names:
+            (tmp_path / name).write_bytes(source.read_bytes())
+            (tmp_path / name).chmod(0o600)
+    return tmp_path
+
+
+@pytest.fixture
+def load(folder):
     """Load a file with this text; certificates lie beside it."""
-    for name, source in {
-        "server.pem": server_certificate.cert,
-        "server.key": server_certificate.key,
-        "ca.pem": authority.own.cert,
-        "ca.key": authority.own.key,
-    }.items():
-        (tmp_path / name).write_bytes(source.read_bytes())
-        (tmp_path / name).chmod(0o600)
 
     def load_text(text):
-        file = tmp_path / "web.yml"
+        file = folder / "web.yml"
         file.write_text(text)
         return load_web_config(str(file))
 
     return load_text
 
 
-@pytest.fixture
-def examples(tmp_path, authority, server_certificate):
-    """Read a value as the reference shows it; the files that it names are there."""
-    for name, source in {
-        "tls.crt": server_certificate.cert,
-        "tls.key": server_certificate.key,
-        "clients.pem": authority.own.cert,
-    }.items():
-        (tmp_path / name).write_bytes(source.read_bytes())
-        (tmp_path / name).chmod(0o600)
-
-    def read(key, example):
-        (tmp_path / "web.yml").write_text(f"key: {example.replace('/etc/vllm-watch', str(tmp_path))}\n")
-        return key.read(read_yaml(str(tmp_path / "web.yml")).mapping()["key"])
-
-    return read
-
-
-def test_each_example_of_the_reference_is_accepted(examples):
+def test_each_example_of_the_reference_is_accepted(folder):
     """The example of each key of the web configuration is a value that the key accepts."""
     for section, name, example in examples_of(document()):
         if section in OF_THE_WEB:
-            examples(keys_of(section)[name], example)
+            (folder / "web.yml").write_text(f"key: {example.replace('/etc/vllm-watch', str(folder))}\n")
+            keys_of(section)[name].read(read_yaml(str(folder / "web.yml")).mapping()["key"])
 
 
 def test_tls_has_safe_defaults(load):

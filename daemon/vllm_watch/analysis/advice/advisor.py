@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All sources of `advise` together: configurations, what the rules say of each, and what was measured."""
+"""All sources of `advise` together: configurations, what the rules say of each, what was measured, how to check it."""
 
 from __future__ import annotations
+
+import json
+import shlex
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +14,6 @@ from msgspec.structs import replace
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Observed, Silence
 from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
 from vllm_watch.analysis.advice.batch_rules import notes
-from vllm_watch.analysis.advice.checks import Range, argument, check_commands, compare_command
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
@@ -19,7 +21,7 @@ from vllm_watch.analysis.comparison.comparison_model import Row, Side, Verdict
 from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.metric_titles import titled
-from vllm_watch.daemon.catalog.number_texts import signed, significant
+from vllm_watch.daemon.catalog.number_texts import moment, signed, significant
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -31,6 +33,22 @@ _DRAFTS = "speculative-config"
 _PREFIX_CACHING = "enable-prefix-caching"
 _PROMPTS = "request_prompt_tokens"
 _LENGTHS = 0.2
+
+
+_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_FIELDS = ("method", "model")
+
+_RUNS = 5
+"""Five runs of each side find a difference of a few per cent, as `compare` says."""
+
+
+class Range(NamedTuple):
+    """A time of a server in a Prometheus."""
+
+    url: str
+    server: str
+    start: float
+    end: float
 
 
 class Configuration(NamedTuple):
@@ -176,7 +194,7 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configur
         expected="What was measured, under the load of these tests.",
         risk=rule.risk,
         evidence=(*found.evidence, *(() if same is None else same.evidence)),
-        check=(compare_command(_files(one), _files(found.with_other)),),
+        check=(_compare_command(_files(one), _files(found.with_other)),),
         rule="measured",
         cause=rule.cause,
         expects=expectations(rule),
@@ -187,7 +205,7 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configur
 def _with_tests(advice: Advice, one: Configuration, found: Measurement) -> Advice:
     """Return advice whose value was tried already, with a result that decides nothing."""
     caveat = f"Your load tests do not decide it: {found.evidence[0].text}."
-    check = ("# More runs of both sides decide. So far:", compare_command(_files(one), _files(found.with_other)))
+    check = ("# More runs of both sides decide. So far:", _compare_command(_files(one), _files(found.with_other)))
     return replace(advice, caveats=(*advice.caveats, caveat), check=check)
 
 
@@ -197,8 +215,8 @@ def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> 
     # A recording of several servers is no side of a comparison.
     is_alone = not any(": " in source for source in one.subject.source)
     tests = _files(one) if is_tested and is_alone else ()
-    started = argument(advice.flag, advice.proposed, one.subject.flags)
-    return replace(advice, check=check_commands(started, guard, tests, ranges))
+    started = _argument(advice.flag, advice.proposed, one.subject.flags)
+    return replace(advice, check=_check_commands(started, guard, tests, ranges))
 
 
 def _files(one: Configuration) -> tuple[str, ...]:
@@ -217,3 +235,70 @@ def _observed(subject: Subject) -> Observed:
         end=subject.work.end,
         warnings=subject.warnings,
     )
+
+
+def _argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
+    """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
+    outer = flag.partition(".")[0]
+    if value == OFF or (flag in _SWITCHES and value == "False"):
+        return f"without --{outer}"
+    if flag in _SWITCHES:
+        return f"with --{flag}"
+    if flag == DRAFT_TOKENS:
+        known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
+        return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
+    return f"with --{flag} {value}"
+
+
+def _check_commands(
+    started: str, guarded: str, tests: Sequence[str] = (), ranges: Sequence[Range] = ()
+) -> tuple[str, ...]:
+    """
+    Return the commands that compare a server as it is with one that has a change; comments begin with ``#``.
+
+    Args:
+        started: What the changed server is started with, as `_argument` writes it.
+        guarded: What must not become worse: a metric of `compare` with its limit.
+        tests: The files of load tests of the server as it is, if it was tested.
+        ranges: Where it was read from a Prometheus.
+    """
+    guard = f"--fail-if {shlex.quote(guarded)}"
+    if ranges and not tests:
+        first = ranges[0]
+        now = f"now={_utc(first.start)}/{_utc(first.end)}"
+        target = f"--prometheus {shlex.quote(first.url)} --server {shlex.quote(first.server)}"
+        return (
+            f"# Start the server {started}, and let it work as long under the same load, FROM and TO:",
+            f"vllm-watch compare {target} {now} changed=FROM/TO {guard}",
+        )
+    changed = _recordings("changed")
+    if tests:
+        return (
+            f"# Start the server {started}, and send it the same load {_RUNS} times:",
+            _record("changed"),
+            _compare_command(tests, changed, guard),
+        )
+    return (
+        f"# Send the same load to the server as it is and to one {started}, {_RUNS} times each, taking turns:",
+        _record("now"),
+        _record("changed"),
+        _compare_command(_recordings("now"), changed, guard),
+    )
+
+
+def _compare_command(now: Sequence[str], changed: Sequence[str], guard: str = "") -> str:
+    """Return the command that compares files of two sides."""
+    sides = (f"now={','.join(now)}", f"changed={','.join(changed)}")
+    return " ".join(["vllm-watch compare", *map(shlex.quote, sides), *([guard] if guard else [])])
+
+
+def _record(side: str) -> str:
+    return f"vllm-watch record -o {side}-1.jsonl.xz -- vllm bench serve ARGUMENTS"
+
+
+def _recordings(side: str) -> tuple[str, ...]:
+    return tuple(f"{side}-{number}.jsonl.xz" for number in range(1, _RUNS + 1))
+
+
+def _utc(at: float) -> str:
+    return f"{moment(at).replace(' ', 'T')}Z"

@@ -21,13 +21,12 @@ from vllm_watch.analysis.backtest.expressions import (
 from vllm_watch.analysis.backtest.fired import (
     ALWAYS_FIRING,
     Alert,
-    Fired,
     NotJudged,
     SetResult,
     SourceResult,
     intervals,
 )
-from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate_all
+from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate
 from vllm_watch.analysis.backtest.rule_set import RuleSet, needed
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.daemon.catalog.alert_needs import AlertNeeds, Need, alert_needs
@@ -78,7 +77,7 @@ def backtest(
     ]
     results = tuple(
         _result(subject, rules, answers, are_shipped=are_shipped)
-        for rules, answers in zip(sets, evaluate_all(tool, evaluations, waiting), strict=True)
+        for rules, answers in zip(sets, evaluate(tool, evaluations, waiting), strict=True)
     )
     where = (subject.name, subject.start, subject.end, subject.step)
     return SourceResult(*where, fastest, slowest, subject.gaps, subject.warnings, results)
@@ -107,24 +106,20 @@ def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, ar
     )
 
 
-def _key(fired: Fired, moment: int) -> tuple[object, ...]:
-    return fired.alert, fired.severity, tuple(sorted(fired.labels.items())), moment
+def _key(alert: Alert, moment: float) -> tuple[object, ...]:
+    return alert.alertname, alert.severity, tuple(sorted(alert.labels.items())), moment
 
 
-def _alert(subject: Subject, fired: Fired, waited: Fired | None) -> Iterator[Alert]:
+def _alert(subject: Subject, fired: Alert, waited: Alert | None) -> Iterator[Alert]:
     """Yield an alert with its times; nothing for one that had ended when the time began that was asked for."""
     lead = subject.lead * subject.step
-    if fired.end is not None and fired.end <= lead:
-        return
-    yield Alert(
-        fired.alert,
-        fired.severity,
-        fired.labels,
-        subject.at(max(fired.start, lead)),
-        None if fired.end is None else subject.at(fired.end),
-        None if waited is None else subject.at(waited.start),
-        began_before=fired.start < lead,
-    )
+    if fired.end is None or fired.end > lead:
+        yield fired._replace(
+            start=subject.at(max(fired.start, lead)),
+            end=None if fired.end is None else subject.at(fired.end),
+            pending_since=None if waited is None else subject.at(waited.start),
+            began_before=fired.start < lead,
+        )
 
 
 def without_calendar(rules: RuleSet) -> RuleSet:

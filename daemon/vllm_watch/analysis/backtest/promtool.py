@@ -208,24 +208,14 @@ class Evaluation(NamedTuple):
         return range(0, max(int((self.steps - 1) * self.step) + 1, 1), self.interval)
 
 
-def evaluate(tool: Promtool, evaluation: Evaluation) -> dict[str, Answers]:
-    """
-    Return what the queries give, by the query.
-
-    Raises:
-        ToolError: A rule cannot be evaluated over these series, or promtool prints what is not understood.
-    """
-    return evaluate_all(tool, [evaluation])[0]
-
-
-def evaluate_all(
+def evaluate(
     tool: Promtool, evaluations: Sequence[Evaluation], waiting: Waiting = lambda _seconds: None
 ) -> list[dict[str, Answers]]:
     """
-    Evaluate several at once, each in a process of its own; return what `evaluate` does of each.
+    Return what the queries of each evaluation give, by the query; all are evaluated at once, each in its own process.
 
     Raises:
-        ToolError: As of `evaluate`.
+        ToolError: A rule cannot be evaluated over these series, or promtool prints what is not understood.
     """
     paths = [_write(tool.folder / f"evaluation{number}", each) for number, each in enumerate(evaluations)]
     ended = tool.run_all([("test", "rules", path) for path in paths], waiting)

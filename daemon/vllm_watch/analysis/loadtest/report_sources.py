@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import zlib
@@ -12,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +22,7 @@ from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import ToMoment, read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
+from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
@@ -34,7 +34,6 @@ from vllm_watch_parsers.benchmark import what_is
 SourceKind = Literal["recording", "benchmark", "log"]
 
 _PART = 1024 * 1024
-_GZIP = b"\x1f\x8b"
 _STATISTICS = re.compile(rb"\[loggers\.py:\d+\] |\[metrics\.py:\d+\] Avg |Avg prompt throughput: ")
 _RECORDING_LINE = b'{"vllm_watch_recording":'
 """How a recording's first line begins, once its compression is removed."""
@@ -63,23 +62,13 @@ def source_kind(path: Path) -> SourceKind:
     return "benchmark" if kind is not None or is_document else "log"
 
 
-def open_text(path: Path) -> IO[bytes]:
-    """Open a file, also a compressed one."""
-    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_compressed(path) else path.open("rb")
-
-
-def _is_compressed(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == _GZIP
-
-
 def _ends(path: Path) -> tuple[bytes, bytes]:
     """Return a file's first and last megabyte; of a compressed one only the first."""
     try:
-        with open_text(path) as file:
+        with open_log(str(path)) as file:
             head = file.read(_PART)
             size = path.stat().st_size
-            if size <= _PART or _is_compressed(path):
+            if size <= _PART or is_compressed(str(path)):
                 return head, b""
             file.seek(max(size - _PART, _PART))
             return head, file.read()
@@ -205,7 +194,7 @@ def _units(paths: Sequence[str]) -> Iterator[_Unit]:
 
 def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run]:
     try:
-        with open_text(path) as file:
+        with open_log(str(path)) as file:
             text = file.read().decode()
     except (OSError, EOFError, zlib.error) as error:
         raise FileError(f"{path}: cannot be read: {error}") from error

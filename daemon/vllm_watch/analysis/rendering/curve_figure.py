@@ -42,7 +42,7 @@ _HEIGHT = 230
 _LEAST_LOADS = 2
 _ABOVE = 9
 _MOST_POINTS = 40
-"""More runs of a line are drawn as the means of their loads, and of so many loads at most."""
+"""More runs of a line are drawn as the means of their loads."""
 
 _MOST_LINES = len(svg.STYLES)
 
@@ -110,12 +110,8 @@ def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
 
 
 def _few(points: Sequence[_Point]) -> list[_Point]:
-    """Return the points of a line; of many the mean of each load, and of many loads some, with both ends."""
-    if len(points) <= _MOST_POINTS:
-        return list(points)
-    means = [_mean(group) for group in _by_load(points)]
-    last = min(len(means), _MOST_POINTS) - 1
-    return [means[round(at * (len(means) - 1) / last)] for at in range(last + 1)] if last else means
+    """Return the points of a line; of many the mean of each load."""
+    return list(points) if len(points) <= _MOST_POINTS else [_mean(group) for group in _by_load(points)]
 
 
 def _mean(points: Sequence[_Point]) -> _Point:
@@ -128,8 +124,6 @@ def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]
         yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
     if any(len(points) > _MOST_POINTS for _, points in known):
         yield "Of many runs a point is the mean of all runs of its load."
-    if any(len(_by_load(points)) > _MOST_POINTS for _, points in known):
-        yield f"Of many loads {_MOST_POINTS} are shown, and the others are left out."
 
 
 def _statistic(result: Result, name: str, statistic: str) -> float | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Report, Run
-from vllm_watch.analysis.rendering.capacity_blocks import capacity_blocks, common_capacity
 from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.analysis.rendering.distribution_figures import batch_figure, latency_figures
 from vllm_watch.analysis.rendering.document import (
@@ -25,7 +24,14 @@ from vllm_watch.analysis.rendering.html import html_size, render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.results import goodput_block, headline, overview, result_block
 from vllm_watch.analysis.rendering.run_facts import flags, period, run_start, short_names, validity, what_ran
-from vllm_watch.analysis.rendering.server_use import MAX_PHASES, phase_tables, phase_totals, use_block
+from vllm_watch.analysis.rendering.server_use import (
+    MAX_PHASES,
+    capacity_blocks,
+    common_capacity,
+    phase_tables,
+    phase_totals,
+    use_block,
+)
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.rendering.timeline_figure import timeline_figure
 from vllm_watch.daemon.catalog.number_texts import MISSING, duration, milliseconds, moment, significant

@@ -164,25 +164,22 @@ def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Gro
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    rows = [_row("Mean", results, _of(name, lambda latency: significant(latency.mean)))]
-    for quantile in QUANTILES:
-        label = "Median" if quantile == "p50" else STATISTIC_LABELS[quantile]
-        rows.append(_row(label, results, _of(name, partial(percentile, quantile))))
-    extra = [
-        _row("Standard deviation", results, _of(name, lambda latency: significant(latency.std))),
-        _row("Values", results, _of(name, lambda latency: count(latency.count))),
-    ]
+    """Return the statistics of a latency; percentiles that are not known have their rows beside those that are."""
+    latencies: list[Latency | None] = [getattr(result, name) for result in results]
+    rows = [(label, *(MISSING if each is None else show(each) for each in latencies)) for label, show in _STATISTICS]
     known = [row for row in rows if set(row[1:]) - {MISSING}]
-    extra = [row for row in extra if set(row[1:]) - {MISSING}]
-    return Group(f"{LATENCY_NAMES[name]}, ms", tuple([*rows, *extra] if known else []))
+    if not {row[0] for row in known} - _EXTRA:
+        return Group("", ())
+    return Group(f"{LATENCY_NAMES[name]}, ms", tuple(row for row in rows if row in known or row[0] not in _EXTRA))
 
 
-def _of(name: LatencyName, show: Callable[[Latency], str]) -> Callable[[Result], str]:
-    def cell(result: Result) -> str:
-        latency: Latency | None = getattr(result, name)
-        return MISSING if latency is None else show(latency)
-
-    return cell
+_EXTRA = frozenset({"Standard deviation", "Values"})
+_STATISTICS: Sequence[tuple[str, Callable[[Latency], str]]] = (
+    ("Mean", lambda latency: significant(latency.mean)),
+    *(("Median" if each == "p50" else STATISTIC_LABELS[each], partial(percentile, each)) for each in QUANTILES),
+    ("Standard deviation", lambda latency: significant(latency.std)),
+    ("Values", lambda latency: count(latency.count)),
+)
 
 
 def _total(name: str) -> Callable[[Result], str]:

@@ -54,11 +54,17 @@ from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
-_COLUMNS = (
-    Column("GPU"), Column("State", is_text=True), Column("Busy", "%"), Column("Memory", "GiB"),
-    Column("Other", "GiB"), Column("Power", "W"), Column("Core", "°C"), Column("SM", "MHz"),
-    Column("Throttled", "% of time", is_text=True),
-)  # fmt: skip
+_GPU_COLUMNS: Sequence[tuple[Column, Callable[[GpuDocument], str]]] = (
+    (Column("GPU"), gpu_cells.title),
+    (Column("State", is_text=True), lambda gpu: gpu_cells.condition(gpu).text),
+    (Column("Busy", "%"), gpu_cells.busy),
+    (Column("Memory", "GiB"), gpu_cells.server_memory),
+    (Column("Other", "GiB"), gpu_cells.other_memory),
+    (Column("Power", "W"), gpu_cells.power),
+    (Column("Core", "°C"), gpu_cells.temperature),
+    (Column("SM", "MHz"), gpu_cells.clock),
+    (Column("Throttled", "% of time", is_text=True), lambda gpu: gpu_cells.throttling(gpu).text),
+)
 
 ENGINES = 4
 """How many engines are side by side in 80 columns."""
@@ -77,25 +83,13 @@ _COUNTERS = {
 
 def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
     """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
-    every = [_gpu_row(gpu) for gpu in gpu_documents(gpus)]
-    known = [number for number in range(len(_COLUMNS)) if {row[number] for row in every} - {MISSING}]
+    every = gpu_documents(gpus)
+    cells = [(column, [text(gpu) for gpu in every]) for column, text in _GPU_COLUMNS]
+    known = [(column, texts) for column, texts in cells if set(texts) - {MISSING}]
     if every:
-        rows = tuple(tuple(row[number] for number in known) for row in every)
-        yield plain_table("", tuple(_COLUMNS[number] for number in known), rows)
-
-
-def _gpu_row(gpu: GpuDocument) -> Cells:
-    return (
-        gpu_cells.title(gpu),
-        gpu_cells.condition(gpu).text,
-        gpu_cells.busy(gpu),
-        gpu_cells.server_memory(gpu),
-        gpu_cells.other_memory(gpu),
-        gpu_cells.power(gpu),
-        gpu_cells.temperature(gpu),
-        gpu_cells.clock(gpu),
-        gpu_cells.throttling(gpu).text,
-    )
+        yield plain_table(
+            "", tuple(column for column, _ in known), tuple(zip(*(texts for _, texts in known), strict=True))
+        )
 
 
 def summary_text(

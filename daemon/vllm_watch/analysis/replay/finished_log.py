@@ -37,6 +37,7 @@ from vllm_watch_parsers.prefix import ACCESS_HEAD
 
 READ_SIZE = 1024 * 1024
 _END_SIZE = 256 * 1024
+_GZIP = b"\x1f\x8b"
 _CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
 
@@ -99,7 +100,7 @@ class LogBytes:
 
 
 class FinishedLog:
-    """A finished log, compressed if its name ends in ``.gz``; all methods raise `FileError` if it cannot be read."""
+    """A finished log, also a compressed one; all methods raise `FileError` if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -163,16 +164,21 @@ class FinishedLog:
 
 
 def _blocks(path: str) -> Iterator[bytes]:
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         while block := file.read(READ_SIZE):
             yield block
 
 
-def _open(path: str) -> IO[bytes]:
+def open_log(path: str) -> IO[bytes]:
+    """Open a file, also a compressed one; `FileError` if that fails."""
     with _said_of(path):
-        if path.endswith(".gz"):
-            return cast("IO[bytes]", gzip.open(path, "rb"))
-        return Path(path).open("rb")
+        return cast("IO[bytes]", gzip.open(path, "rb")) if is_compressed(path) else Path(path).open("rb")
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a file is compressed, by its content; `FileError` if it cannot be read."""
+    with _said_of(path), Path(path).open("rb") as file:
+        return file.read(len(_GZIP)) == _GZIP
 
 
 def _status(path: str) -> os.stat_result:
@@ -198,10 +204,10 @@ def _printed_times(path: str, modified: float, first: bytes, printed: str) -> Pr
 
 def _parts(path: str) -> Iterator[bytes]:
     """Yield the parts of a log that show when its years end."""
-    if path.endswith(".gz"):
+    if is_compressed(path):
         yield from _blocks(path)
         return
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
@@ -210,7 +216,7 @@ def _parts(path: str) -> Iterator[bytes]:
 def _ends(path: str) -> tuple[bytes, bytes]:
     """Return a log's first and last bytes; a compressed one must be read whole for that."""
     first = last = b""
-    blocks = _blocks(path) if path.endswith(".gz") else _first_and_last_block(path)
+    blocks = _blocks(path) if is_compressed(path) else _first_and_last_block(path)
     for block in blocks:
         first = first or block[:_END_SIZE]
         last = (last + block)[-_END_SIZE:]
@@ -218,7 +224,7 @@ def _ends(path: str) -> tuple[bytes, bytes]:
 
 
 def _first_and_last_block(path: str) -> Iterator[bytes]:
-    with _open(path) as file, _said_of(path):
+    with open_log(path) as file, _said_of(path):
         yield file.read(_END_SIZE)
         file.seek(max(_status(path).st_size - _END_SIZE, file.tell()))
         yield file.read(_END_SIZE)

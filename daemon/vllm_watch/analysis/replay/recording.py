@@ -8,13 +8,15 @@ writer was killed is read as far as it is complete.
 
 from __future__ import annotations
 
+import contextlib
 import lzma
 import re
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -44,10 +46,6 @@ MAGIC = b"\xfd7zXZ\x00"
 
 MAX_LINE = 512 * 1024 * 1024
 """The longest line that is read, in bytes: the longest body of /metrics, every character of it escaped."""
-
-_PIECE = 256 * 1024
-_MAX_MEMORY = 256 * 1024 * 1024
-"""For decompression; what is written here takes a few MiB."""
 
 
 class LogWritten(NamedTuple):
@@ -109,7 +107,7 @@ class Recording:
         """Yield what happened to a server, in order of time; `UsageError` without a name if there are several."""
         wanted = server_name(self, server)
         interval = self.sources[wanted].gpu_interval or GPU_INTERVAL
-        lines = iter(_Lines(self.path))
+        lines = _lines(self.path)
         next(lines, None)
         for number, text in lines:
             line = _line(self.path, number, text)
@@ -121,13 +119,12 @@ class Recording:
                 yield event
 
     def _read_once(self) -> None:
-        lines = _Lines(self.path)
-        numbered = iter(lines)
-        header = _header(self.path, next(numbered, (1, b""))[1])
+        lines = _lines(self.path)
+        header = _header(self.path, next(lines, (1, b""))[1])
         self.started, self.servers = header.started_unix, tuple(header.servers)
         self.sources = header.servers
         benchmarks, end = [], None
-        for number, text in numbered:
+        for number, text in lines:
             line = _line(self.path, number, text)
             if line.server is not None and line.server not in self.servers:
                 raise FileError(f"{self.path}:{number}: server: {line.server} is not one of the first line's servers")
@@ -142,63 +139,27 @@ class Recording:
         self.benchmarks = tuple(benchmarks)
         if end is None:
             self.broken_off = (
-                f"the recording breaks off after {self.seconds:.0f} s: {lines.problem or 'it was not ended'}"
+                f"the recording breaks off after {self.seconds:.0f} s: it was not ended, or the rest is damaged"
             )
 
 
-class _Lines:
-    """The numbered complete lines of a file; afterwards `problem` says why the last stream is not complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.problem: str | None = None
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        number = 0
-        parts: list[bytes] = []
-        size = 0
-        for piece in self._pieces():
-            first, *others = piece.split(b"\n")
-            parts.append(first)
-            size += len(first)
-            for other in others:
-                number += 1
-                yield number, b"".join(parts)
-                parts, size = [other], len(other)
-            if size > MAX_LINE:
-                raise FileError(f"{self._path}:{number + 1}: a line is longer than {MAX_LINE} bytes")
-
-    def _pieces(self) -> Iterator[bytes]:
-        try:
-            with self._path.open("rb") as packed:
-                if packed.read(len(MAGIC)) != MAGIC:
-                    raise FileError(f"{self._path}: is not a recording: it does not start as an xz file does")
-                packed.seek(0)
-                yield from self._unpacked(packed)
-        except OSError as error:
-            raise FileError(f"{self._path}: cannot be read: {error.strerror or error}") from error
-
-    def _unpacked(self, packed: IO[bytes]) -> Iterator[bytes]:
-        unpacker, rest, is_inside = _unpacker(), b"", False
-        try:
-            while True:
-                if unpacker.eof:
-                    unpacker, rest, is_inside = _unpacker(), unpacker.unused_data, False
-                if unpacker.needs_input and not rest and not (rest := packed.read(_PIECE)):
-                    break
-                text = unpacker.decompress(rest, _PIECE)
-                rest, is_inside = b"", True
-                if text:
-                    yield text
-        except lzma.LZMAError as error:
-            self.problem = f"the rest of the file is damaged ({error})"
-            return
-        if is_inside:
-            self.problem = "its last part is not complete"
-
-
-def _unpacker() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_MEMORY)
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines that are whole."""
+    try:
+        with path.open("rb") as packed:
+            if packed.read(len(MAGIC)) != MAGIC:
+                raise FileError(f"{path}: is not a recording: it does not start as an xz file does")
+            packed.seek(0)
+            with lzma.open(packed) as lines, contextlib.suppress(EOFError, lzma.LZMAError):
+                for number in count(1):
+                    line = lines.readline(MAX_LINE + 1)
+                    if len(line) > MAX_LINE:
+                        raise FileError(f"{path}:{number}: a line is longer than {MAX_LINE} bytes")
+                    if not line.endswith(b"\n"):
+                        return
+                    yield number, line[:-1]
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _header(path: Path, text: bytes) -> Header:

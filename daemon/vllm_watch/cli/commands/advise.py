@@ -8,8 +8,7 @@ from datetime import tzinfo
 import click
 
 from vllm_watch.analysis.advice.advice_subject import Given
-from vllm_watch.analysis.advice.advisor import advise
-from vllm_watch.analysis.advice.checks import Range
+from vllm_watch.analysis.advice.advisor import Range, advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Objective
@@ -18,6 +17,7 @@ from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
+    ReportFormat,
     check_output,
     duration_option,
     output_option,
@@ -34,7 +34,6 @@ from vllm_watch.cli.commands.source_options import (
 )
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
-from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
@@ -45,7 +44,7 @@ _FILE_SHARE = 0.5
 
 
 @click.command("advise")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
 @output_option
 @report_format_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")

@@ -26,7 +26,6 @@ from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.whole_file import whole_file
 
@@ -38,7 +37,7 @@ from vllm_watch.daemon.support.whole_file import whole_file
     "logs",
     multiple=True,
     metavar="PATH",
-    shell_complete=file_names,
+    type=click.Path(readable=False),
     help="An old log, in this machine's time zone.",
 )
 @duration_option(

@@ -36,6 +36,8 @@ from vllm_watch.analysis.loadtest.report_sources import distinct_names
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
+    BACKTEST_FORMATS,
+    BacktestFormat,
     check_output,
     duration_option,
     file_option,
@@ -52,7 +54,6 @@ from vllm_watch.cli.commands.source_options import (
     zone_option,
 )
 from vllm_watch.daemon.catalog.codes import SEVERITIES, severity_rank
-from vllm_watch.daemon.support.choices import BACKTEST_FORMATS, BacktestFormat, file_names
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
 
@@ -66,7 +67,7 @@ _Reader = Callable[[Progress], Subject]
 
 
 @click.command("backtest")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
 @file_option(
     "--thresholds",
     multiple=True,

@@ -24,6 +24,8 @@ from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
+    COMPARISON_FORMATS,
+    ComparisonFormat,
     check_output,
     output_option,
     progress_bar,
@@ -38,12 +40,11 @@ from vllm_watch.cli.commands.source_options import (
     side_queries,
     zone_option,
 )
-from vllm_watch.daemon.support.choices import COMPARISON_FORMATS, ComparisonFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
 @click.command("compare")
-@click.argument("sides", nargs=-1, metavar="A B [C...]", shell_complete=file_names)
+@click.argument("sides", nargs=-1, metavar="A B [C...]", type=click.Path(readable=False))
 @click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
 @output_option
 @click.option(

@@ -36,10 +36,10 @@ from vllm_watch.cli.commands.options import (
     log_level_option,
     opened,
 )
+from vllm_watch.daemon.catalog.codes import LogFormat, LogLevel
 from vllm_watch.daemon.config.from_options import config_from_options, with_prometheus
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.service.supervisor import run_service
-from vllm_watch.daemon.support.choices import LogFormat, LogLevel
 from vllm_watch.daemon.support.clock import Clock, ScaledClock
 from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard_streams
 
@@ -192,16 +192,7 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
 def run_demo(
     path: str | None, server: str | None, speed: float, listen: str | None, prometheus: str | None = None
 ) -> None:
-    """
-    Run the daemon on a recording until a signal ends it.
-
-    Args:
-        path: The recording; the one in the package if `None`.
-        server: Which of its servers; the only one if `None`.
-        speed: Seconds of the recording per second.
-        listen: The daemon's address, if not the default.
-        prometheus: The URL of the Prometheus whose alerts are shown, if any.
-    """
+    """Run the daemon on a recording until a signal ends it; the values are those of the options."""
     recording = opened(path or str(BUNDLED))
     name = server_name(recording, server)
     clock = ScaledClock(speed)

@@ -24,11 +24,10 @@ from vllm_watch.daemon.exposition.json_view import gpu_views
 from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
-from vllm_watch.daemon.support.printable import ReportLine, print_report
+from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
 
 
 _STARTED_WITH = {
@@ -59,14 +58,7 @@ def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
 
 
 def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
-    """
-    Print the servers of this machine as `form` (text or json); return whether something is wrong.
-
-    Args:
-        form: Of what is printed.
-        file: Where to write a configuration, if anywhere.
-        force: Whether to overwrite that file.
-    """
+    """Print the servers of this machine, and write a configuration of them; return whether something is wrong."""
     proc = Proc()
     found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers)

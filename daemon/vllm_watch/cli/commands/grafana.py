@@ -17,9 +17,8 @@ from vllm_watch.cli.grafana import push as dashboards
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, STANDARD_INPUT, Connection, connect
 from vllm_watch.cli.grafana.regions import mark_region, region_of_options
 from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
-from vllm_watch.daemon.support.choices import PlainFormat
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.printable import ReportLine, print_report
+from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
 
 
 connection = as_one(

@@ -30,7 +30,6 @@ from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
-from vllm_watch.daemon.support.choices import file_names
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.printable import ascii_json
@@ -66,7 +65,10 @@ class OnceResult(NamedTuple):
 @click.command("once")
 @log_option
 @click.option(
-    "--metrics", metavar="URL|FILE", shell_complete=file_names, help="A server's /metrics, or a file with its content."
+    "--metrics",
+    metavar="URL|FILE",
+    type=click.Path(readable=False),
+    help="A server's /metrics, or a file with its content.",
 )
 @click.option(
     "--format",

@@ -17,19 +17,28 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
+from vllm_watch.daemon.catalog.codes import LOG_FORMATS, LOG_LEVELS
 from vllm_watch.daemon.config.texts import parse_duration
-from vllm_watch.daemon.support.choices import LOG_FORMATS, LOG_LEVELS, PLAIN_FORMATS, REPORT_FORMATS, file_names
 from vllm_watch.daemon.support.errors import UsageError
-from vllm_watch.daemon.support.printable import printable
+from vllm_watch.daemon.support.printable import PLAIN_FORMATS, printable
 
 
 if TYPE_CHECKING:
     from vllm_watch.analysis.replay.recording import Recording
 
+
+ReportFormat = Literal["text", "markdown", "json", "html"]
+REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+
+ComparisonFormat = Literal["table", "markdown", "json", "html"]
+COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)
+
+BacktestFormat = Literal["text", "markdown", "json"]
+BACKTEST_FORMATS: tuple[BacktestFormat, ...] = get_args(BacktestFormat)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -44,7 +53,7 @@ PLAYBACK_SPEED = 10.0
 
 def file_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - As of click.
     """Return an option whose value is the path of a file, which shells complete."""
-    return click.option(*names, metavar="FILE", shell_complete=file_names, **settings)
+    return click.option(*names, metavar="FILE", type=click.Path(readable=False), **settings)
 
 
 log_option = click.option(
@@ -52,7 +61,7 @@ log_option = click.option(
     "logs",
     multiple=True,
     metavar="PATH",
-    shell_complete=file_names,
+    type=click.Path(readable=False),
     help="A server's log, a path or glob; may be given several times.",
 )
 metrics_option = click.option(
@@ -89,17 +98,6 @@ plain_format_option = click.option(
 )
 
 
-def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Return a decorator that gives a command several options, in this order."""
-
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
 def as_one(
     name: str, record: Callable[..., object], *options: Callable[..., Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -119,8 +117,9 @@ def as_one(
             own = {field: values.pop(field) for field in fields if field in values}
             command(**values, **{name: record(**own)})
 
-        whole: Callable[..., Any] = several(*options)(packed)
-        return whole
+        for option in reversed(options):
+            packed = option(packed)
+        return packed
 
     return add
 

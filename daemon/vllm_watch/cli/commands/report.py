@@ -11,12 +11,13 @@ import click
 
 from vllm_watch.analysis.loadtest.load_test import Objective, Report
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
-from vllm_watch.analysis.rendering.capacity_blocks import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
+from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
+    ReportFormat,
     check_output,
     file_option,
     output_option,
@@ -32,7 +33,6 @@ from vllm_watch.cli.commands.source_options import (
     prometheus_range_options,
     zone_option,
 )
-from vllm_watch.daemon.support.choices import ReportFormat, file_names
 from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.whole_file import write_whole
 
@@ -45,7 +45,7 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
+@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
 @output_option
 @report_format_option
 @file_option(

@@ -9,10 +9,10 @@ import click
 
 from vllm_watch.cli.commands.options import listen_option, log_format_option, log_level_option
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
+from vllm_watch.daemon.catalog.codes import LogFormat, LogLevel
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.service.otlp import is_installed
 from vllm_watch.daemon.service.supervisor import run_service
-from vllm_watch.daemon.support.choices import LogFormat, LogLevel
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log, hold_standard_streams

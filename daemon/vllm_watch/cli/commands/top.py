@@ -24,8 +24,7 @@ from vllm_watch.cli.commands.options import (
     metrics_option,
     opened,
 )
-from vllm_watch.cli.terminal.abilities import THEME_NAMES, ThemeName, has_unicode, theme_of_terminal
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
+from vllm_watch.cli.terminal.cells import ASCII, THEME_NAMES, UNICODE, Cells, ThemeName, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.frames import Frame
 from vllm_watch.cli.terminal.heading import Moment, once_screen
 from vllm_watch.cli.terminal.reading_thread import (
@@ -36,11 +35,10 @@ from vllm_watch.cli.terminal.reading_thread import (
     read_settled,
 )
 from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_url
-from vllm_watch.daemon.support.choices import PLAIN_FORMATS, PlainFormat
 from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, FileError, UsageError
 from vllm_watch.daemon.support.logging_setup import drop_log
-from vllm_watch.daemon.support.printable import ascii_json
+from vllm_watch.daemon.support.printable import PLAIN_FORMATS, PlainFormat, ascii_json
 from vllm_watch.daemon.support.secret_files import MAX_TOKEN, read_token
 from vllm_watch.daemon.support.standard_streams import write_output
 

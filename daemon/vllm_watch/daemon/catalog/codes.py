@@ -52,6 +52,13 @@ Part = Literal[
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
 
+# The daemon's own log.
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
+
 # Severities of alerts.
 
 SEVERITIES = ("critical", "warning", "info")

@@ -119,23 +119,6 @@ class PodsError(Exception):
         self.said = said
 
 
-class PodsStatus(NamedTuple):
-    """
-    How listing the pods goes.
-
-    Args:
-        reason: ``ok``, or why they are not listed.
-        listed_at: When they were listed last, by the wall clock; `None` if they never were.
-        counts: How many pods there are of each state; empty while they are not listed.
-        servers: The names of the pods that are watched.
-    """
-
-    reason: KubernetesReason
-    listed_at: float | None
-    counts: Mapping[PodState, int]
-    servers: tuple[str, ...]
-
-
 def plan_pods(pods: Iterable[Pod], before: PodPlan, config: KubernetesConfig, now: float) -> PodPlan:
     """Return what becomes of all pods that the selector matches, after the last plan; `now` is by the wall clock."""
     # An API server has each name once; if one does not, a server would be there twice.

@@ -15,7 +15,8 @@ from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
 from vllm_watch.daemon.state.latencies import attainments
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
-from vllm_watch_parsers.kernel_messages import GPU_XID
+from vllm_watch.daemon.state.xid_events import KernelLogStatus
+from vllm_watch_parsers.kernel_messages import BY_CODE, GPU_XID
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -385,3 +386,13 @@ def _samples_of_gpu(used: ServerGpu, at: float) -> Iterator[PlainSample]:
     for (name, *labels), value in reading.values.items():
         if name != ACTION:
             yield PlainSample(name, (gpu, *labels), value, at)
+
+
+def kernel_log_samples(status: KernelLogStatus, at: float) -> Iterator[PlainSample]:
+    """Yield how reading the kernel's log goes, and the errors of GPUs that it has reported."""
+    yield PlainSample("kernel_log_up", (), float(status.is_up), at)
+    yield PlainSample("kernel_log_info", (status.place, status.reason), 1, at)
+    for total in status.totals:
+        labels = (total.gpu, total.pci, total.code, BY_CODE[total.code].group)
+        yield PlainSample("gpu_xid_events_total", labels, total.events, at)
+        yield PlainSample("gpu_xid_last_timestamp_seconds", labels, total.last_at, at)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
+
+import requests
 
 from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.server_config import TlsConfig
@@ -89,7 +90,7 @@ class PrometheusApi:
 
     def _parsed(self, parse: Callable[[bytes], T], path: str, parameters: Mapping[str, str]) -> T:
         status, body = self._get(f"{path}?{urlencode(parameters)}" if parameters else path)
-        if status != HTTPStatus.OK:
+        if status != requests.codes.ok:
             raise PrometheusError(f"{self.url}: {self._rejection(status, body)}")
         try:
             return parse(body)
@@ -103,19 +104,19 @@ class PrometheusApi:
             raise PrometheusError(f"{self.url}: {error}") from error
 
     def _rejection(self, status: int, body: bytes) -> str:
-        if status == HTTPStatus.UNAUTHORIZED:
+        if status == requests.codes.unauthorized:
             return (
                 f"it requires a token (401): give {self._target.credential_option}"
                 if self._target.token_file is None
                 else f"it rejects the token in {self._target.token_file} (401)"
             )
-        if status == HTTPStatus.FORBIDDEN:
+        if status == requests.codes.forbidden:
             return "it denies access (403)"
         if 300 <= status < 400:
             return "it redirects: give the final URL"
         said = parse_rejection(body)
         if said:
             return f"it rejects a query: {said}"
-        if status == HTTPStatus.NOT_FOUND:
+        if status == requests.codes.not_found:
             return "no Prometheus API there (404): check the URL's path"
         return f"it answered with an error ({status})"

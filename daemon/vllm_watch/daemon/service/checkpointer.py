@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import structlog
 
 from msgspec.structs import replace
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.exposition.self_metrics import CheckpointStatus
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.monitor import NOTHING_BEFORE
 from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Loaded, Positions
@@ -84,9 +84,11 @@ class Checkpointer:
         if self._file.last_error not in {"", last_error}:
             log.warning("checkpoint.failed", path=self._path, error=self._file.last_error)
 
-    def status(self) -> CheckpointStatus | None:
-        """Return how loading went and how many saves failed, `None` without a file."""
-        return CheckpointStatus(self.loaded.reason, self._file.failures) if self._file is not None else None
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how loading went and how many saves failed, nothing without a file."""
+        if self._file is not None:
+            yield PlainSample("checkpoint_info", (self.loaded.reason,), 1, at)
+            yield PlainSample("checkpoint_failures_total", (), self._file.failures, at)
 
     def _load(self) -> Loaded:
         if self._file is None:

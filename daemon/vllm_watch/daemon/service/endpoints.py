@@ -15,8 +15,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.exposition.samples import for_each_server, server_samples
-from vllm_watch.daemon.exposition.self_metrics import SelfStatus, self_metrics
+from vllm_watch.daemon.exposition.samples import PlainSample, for_each_server, server_samples
 from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.service.alerts import Alerts
 from vllm_watch.daemon.service.fleet import Fleet, fleet_document
@@ -33,7 +32,7 @@ class DaemonEndpoints:
         fleet: The servers to show.
         clock: The time.
         liveness: Which threads give signs of life.
-        self_status: Returns what the daemon knows about itself.
+        own_samples: Returns what the daemon knows about itself.
         alerts: Returns what the Prometheus has answered last, `None` if none is configured.
     """
 
@@ -42,13 +41,13 @@ class DaemonEndpoints:
         fleet: Fleet,
         clock: Clock,
         liveness: Liveness,
-        self_status: Callable[[], SelfStatus],
+        own_samples: Callable[[], Iterable[PlainSample]],
         alerts: Callable[[], Alerts | None] = lambda: None,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
-        self._self_status = self_status
+        self._own_samples = own_samples
         self._alerts = alerts
         self._process_collector = ProcessCollector(registry=None)
         self._started_at = clock.wall(clock.now())
@@ -61,7 +60,7 @@ class DaemonEndpoints:
         for_each_server(
             servers, lambda server, other_gpus: writer.add(server_samples(server, other_gpus)), self._fleet.note_failure
         )
-        writer.add(self_metrics(self._self_status()))  # Last: it counts what has failed just now.
+        writer.add(self._own_samples())  # Last: it counts what has failed just now.
         families = writer.families(for_openmetrics="openmetrics" in content_type)
         return Response(b"".join([*families, encoder(self._process_collector)]), content_type)
 
@@ -70,8 +69,7 @@ class DaemonEndpoints:
         from vllm_watch.daemon.exposition.otlp import Exported, otlp_request  # noqa: PLC0415 - Imports protobuf.
 
         at = self._clock.wall(self._clock.now())
-        own, process = self_metrics(self._self_status()), self._process_collector.collect()
-        exported = Exported(self._fleet.snapshots(), own, process, at)
+        exported = Exported(self._fleet.snapshots(), self._own_samples(), self._process_collector.collect(), at)
         instance = f"{socket.gethostname()}:{self._fleet.config.port}"
         return otlp_request(exported, instance, self._started_at, self._fleet.note_failure)
 

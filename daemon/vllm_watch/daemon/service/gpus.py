@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from threading import Event
 from types import MappingProxyType
@@ -14,7 +14,7 @@ import structlog
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.watched_processes import WatchedProcesses, this_machine
-from vllm_watch.daemon.exposition.self_metrics import GpusStatus
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.gpu.reader import GpuReader, has_module
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, is_instance
@@ -65,8 +65,6 @@ class GpuThread(ServiceThread):
     is held up, and a restart of the daemon would not cure it. A reading that is too old is not shown.
 
     Args:
-        clock: The time.
-        errors: Counts failures.
         processes: Finds the servers' processes.
 
     Attributes:
@@ -94,12 +92,12 @@ class GpuThread(ServiceThread):
         else:  # What the configuration alone says needs no thread.
             self._tell(config, servers, None, configured_users(config))
 
-    def status(self) -> GpusStatus | None:
-        """Return how many whole GPUs there are, as far as that is current; any thread may call it."""
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how many whole GPUs there are, and how long reading them took, as far as that is current."""
         known = self._report
-        if known is None or known[0].reason != "ok" or self._clock.now() > known[1]:
-            return None
-        return GpusStatus(sum(not is_instance(each.gpu) for each in known[0].gpus), known[0].duration)
+        if known is not None and known[0].reason == "ok" and self._clock.now() <= known[1]:
+            yield PlainSample("gpus", (), sum(not is_instance(each.gpu) for each in known[0].gpus), at)
+            yield PlainSample("gpu_read_duration_seconds", (), known[0].duration, at)
 
     def readings(self) -> tuple[GpuReading, ...]:
         """Return what the last reading shows, current or not; any thread may call it."""

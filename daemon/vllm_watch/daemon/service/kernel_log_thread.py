@@ -7,12 +7,13 @@ It runs only where it makes sense: a machine without GPUs starts no journalctl f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.model import Config
+from vllm_watch.daemon.exposition.samples import PlainSample, kernel_log_samples
 from vllm_watch.daemon.gpu.places import GpuPlaces
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.service_thread import ServiceThread
@@ -40,8 +41,6 @@ class KernelLogThread(ServiceThread):
     Reads the kernel's log once a second, counts the errors of GPUs, and tells the servers whose GPUs they are.
 
     Args:
-        clock: The time.
-        errors: Counts failures.
         fleet: The servers.
         readings: Returns the GPUs that the driver shows.
         cursor: Where an earlier run of the daemon has stopped.
@@ -79,9 +78,10 @@ class KernelLogThread(ServiceThread):
         if place != NEVER:
             self.start()
 
-    def status(self) -> KernelLogStatus | None:
-        """Return how reading goes, and what was found; `None` while it is not read. Any thread may call it."""
-        return self._status
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how reading goes, and what was found; nothing while it is not read. Any thread may call it."""
+        status = self._status
+        return iter(()) if status is None else kernel_log_samples(status, at)
 
     def _turn(self) -> float:
         if self._opened != self._place:

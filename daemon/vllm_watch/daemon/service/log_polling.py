@@ -239,8 +239,6 @@ class LogThread(ServiceThread):
     Polls the logs of all servers.
 
     Args:
-        clock: The time.
-        errors: Counts failures.
         polled: Called when all logs of a new set were polled once.
     """
 

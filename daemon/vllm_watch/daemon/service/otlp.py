@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import time
 
-from collections.abc import Callable
-from email.utils import parsedate_to_datetime
-from http.client import HTTPResponse
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, get_args
 
+import requests
 import structlog
+
+from urllib3.exceptions import InvalidHeader
+from urllib3.util import Retry
 
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
-from vllm_watch.daemon.exposition.self_metrics import OtlpStatus
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.http_client import HttpClient, RequestError, body_pieces
 from vllm_watch.daemon.support.clock import Clock
@@ -99,16 +101,16 @@ class OtlpPush:
                 answer = _body(response)
         except RequestError as error:
             return Sent(_outcome(error.reason))
-        status = response.status
+        status = response.status_code
         if 200 <= status < 300:
             rejected, remark = partial_success(answer)
             return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
         outcome = _OF_STATUS.get(status, _outcome_of_class(status))
-        wait = _seconds(response.getheader("Retry-After", ""))
+        wait = _seconds(response.headers.get("Retry-After", ""))
         return Sent(outcome, min(wait, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
 
 
-def _body(response: HTTPResponse) -> bytes:
+def _body(response: requests.Response) -> bytes:
     try:
         return b"".join(body_pieces(response, _PIECE, MAX_ANSWER))
     except RequestError as error:
@@ -119,12 +121,9 @@ def _body(response: HTTPResponse) -> bytes:
 
 def _seconds(retry_after: str) -> float:
     """Return the seconds until the time of a header, which is a number or a date; 0 for any other text."""
-    try:
-        if retry_after.isascii() and retry_after.isdigit():
-            return float(retry_after)
-        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return 0.0
+    with suppress(InvalidHeader):
+        return Retry().parse_retry_after(retry_after)
+    return 0.0
 
 
 def _outcome_of_class(status: int) -> OtlpOutcome:
@@ -155,8 +154,6 @@ class OtlpThread(ServiceThread):
     counted.
 
     Args:
-        clock: The time.
-        errors: Counts failures of the daemon itself.
         body: Returns the body of a request with what /metrics shows now.
     """
 
@@ -185,12 +182,17 @@ class OtlpThread(ServiceThread):
         if config is not None:
             self.start()
 
-    def status(self) -> OtlpStatus | None:
-        """Return how the exports went, `None` if no endpoint is configured; any thread may call it."""
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how the exports went, nothing if no endpoint is configured; any thread may call it."""
         if self._config is None:
-            return None
-        at = self._succeeded_at
-        return OtlpStatus(self._outcomes, None if at is None else self._clock.wall(at), self._seconds)
+            return
+        for outcome, count in self._outcomes.items():
+            yield PlainSample("otlp_exports_total", (outcome,), count, at)
+        if self._succeeded_at is not None:
+            succeeded_at = self._clock.wall(self._succeeded_at)
+            yield PlainSample("otlp_last_success_timestamp_seconds", (), succeeded_at, at)
+        if self._seconds is not None:
+            yield PlainSample("otlp_export_duration_seconds", (), self._seconds, at)
 
     def request_stop(self) -> None:
         """Make it end soon, also in the middle of an export."""

@@ -8,7 +8,7 @@ watched, and a series says why there is no newer one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ import structlog
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.discovery.pods import PodPlan, PodsError, PodsStatus, plan_pods
+from vllm_watch.daemon.discovery.pods import PodPlan, PodsError, plan_pods
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.own_health import InternalErrors
@@ -57,8 +58,6 @@ class PodsThread(ServiceThread):
     Nobody waits for its end: Kubernetes must not delay that of the daemon.
 
     Args:
-        clock: The time.
-        errors: Counts failures of the daemon itself.
         changed: Called when other servers are to be watched than before.
     """
 
@@ -96,13 +95,19 @@ class PodsThread(ServiceThread):
         """Return the pods of the last good list that are watched; none without `kubernetes`."""
         return () if self._config is None else self._plan.servers
 
-    def status(self) -> PodsStatus | None:
-        """Return how listing goes, `None` without `kubernetes`; any thread may call it."""
+    def samples(self, at: float) -> Iterator[PlainSample]:
+        """Yield how listing goes, nothing without `kubernetes`; any thread may call it."""
         if self._config is None:
-            return None
-        reason, plan = self._reason, self._plan
-        counts = plan.counts if reason == "ok" else {}
-        return PodsStatus(reason, self._listed_at, counts, tuple(each.name for each in plan.servers))
+            return
+        reason, plan, listed_at = self._reason, self._plan, self._listed_at
+        yield PlainSample("kubernetes_up", (), float(reason == "ok"), at)
+        yield PlainSample("kubernetes_info", (reason,), 1, at)
+        if listed_at is not None:
+            yield PlainSample("kubernetes_last_list_timestamp_seconds", (), listed_at, at)
+        for state, count in plan.counts.items() if reason == "ok" else ():
+            yield PlainSample("kubernetes_pods", (state,), count, at)
+        for server in plan.servers:
+            yield PlainSample("kubernetes_server_info", (server.name,), 1, at)
 
     def _turn(self) -> float:
         is_asked, config = self._take_asked(), self._config

@@ -10,8 +10,7 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.exposition.self_metrics import ReloadStatus
-from vllm_watch.daemon.support.clock import Clock, wall_time
+from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import ConfigError, VllmWatchError
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -51,9 +50,11 @@ class Reloader:
         self._load = load
         self._apply = apply
         self._offered: SimpleQueue[Config] = SimpleQueue()
-        self._is_good = True
-        self._succeeded_at = clock.now()
-        self._failures = 0
+        self.is_good = True
+        """Whether the last reload was."""
+        self.succeeded_at = clock.now()
+        """When the last good one was."""
+        self.failures = 0
 
     @property
     def config(self) -> Config:
@@ -91,20 +92,16 @@ class Reloader:
                 if config != self._config:
                     self._replace(config, "discovery.changed")
 
-    def status(self) -> ReloadStatus:
-        """Return how the last reload went, and when the last good one was, by the wall clock."""
-        return ReloadStatus(self._is_good, wall_time(self._clock, self._succeeded_at), self._failures)
-
     def _replace(self, config: Config, event: str) -> None:
         _check_same_process(self._config, config)
         self._apply(config)
         self._config = config
-        self._is_good, self._succeeded_at = True, self._clock.now()
+        self.is_good, self.succeeded_at = True, self._clock.now()
         log.info(event, servers=[server.name for server in config.servers])
 
     def _note_failure(self) -> None:
-        self._is_good = False
-        self._failures += 1
+        self.is_good = False
+        self.failures += 1
 
 
 def _check_same_process(old: Config, new: Config) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import signal
 import sys
@@ -20,7 +21,7 @@ from vllm_watch import __version__
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.pods import with_pods
 from vllm_watch.daemon.discovery.watcher import ServerWatcher
-from vllm_watch.daemon.exposition.self_metrics import ReloadStatus, SelfStatus
+from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.endpoints import DaemonEndpoints
 from vllm_watch.daemon.service.fleet import Fleet
@@ -31,7 +32,7 @@ from vllm_watch.daemon.service.reloader import Load, Reloader
 from vllm_watch.daemon.service.service_thread import Liveness
 from vllm_watch.daemon.service.systemd import MAX_NAMED, Notifier, status_line
 from vllm_watch.daemon.service.threads import WatchingThreads
-from vllm_watch.daemon.support.clock import Clock
+from vllm_watch.daemon.support.clock import Clock, wall_time
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.web.addresses import address_text
 from vllm_watch.daemon.web.server import WebServer
@@ -92,9 +93,7 @@ class Supervisor:
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.threads.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
-        self.endpoints = DaemonEndpoints(
-            self.fleet, clock, self.liveness, self._self_status, self.threads.alerts.alerts
-        )
+        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self.own_samples, self.threads.alerts.alerts)
         self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
         self._all_threads = (*self.threads.all, self.pods, self.otlp, self.kernel_log)
         self._web = WebServer(
@@ -223,25 +222,25 @@ class Supervisor:
         """Let the main thread look at once what there is to do; any thread may call it, and a signal's handler."""
         self._wake.put(None)
 
-    def _self_status(self) -> SelfStatus:
-        return SelfStatus(
-            at=self._clock.now(),
-            reload=self._reload_status(),
-            checkpoint=self.checkpointer.status(),
-            hanging_processes=self.threads.discovery.hanging_count,
-            heartbeats=self.liveness.timestamps(),
-            collect_errors=self.fleet.collect_errors(),
-            internal_errors=self.errors.counts(),
-            gpus=self.threads.gpus.status(),
-            kernel_log=self.kernel_log.status(),
-            otlp=self.otlp.status(),
-            pods=self.pods.status(),
-        )
-
-    def _reload_status(self) -> ReloadStatus:
-        """Return how the last reload went: good only if neither the configuration nor the web configuration is bad."""
-        status, web = self.reloader.status(), self._web.config
-        return status._replace(is_good=status.is_good and web.is_good, failures=status.failures + web.failures)
+    def own_samples(self) -> Iterator[PlainSample]:
+        """Yield what the daemon knows about itself now; any thread may ask."""
+        at, reloader, web = self._clock.now(), self.reloader, self._web.config
+        yield PlainSample("build_info", (__version__, platform.python_version()), 1, at)
+        yield PlainSample("config_last_reload_successful", (), float(reloader.is_good and web.is_good), at)
+        reloaded_at = wall_time(self._clock, reloader.succeeded_at)
+        yield PlainSample("config_last_reload_success_timestamp_seconds", (), reloaded_at, at)
+        yield PlainSample("config_reload_failures_total", (), reloader.failures + web.failures, at)
+        hanging = self.threads.discovery.hanging_count
+        if hanging is not None:
+            yield PlainSample("discovery_hanging_processes", (), hanging, at)
+        for thread, timestamp in self.liveness.timestamps().items():
+            yield PlainSample("heartbeat_timestamp_seconds", (thread,), timestamp, at)
+        for server, count in self.fleet.collect_errors().items():
+            yield PlainSample("collect_errors_total", (server,), count, at)
+        for part, count in self.errors.counts().items():
+            yield PlainSample("internal_errors_total", (part,), count, at)
+        for each in (self.checkpointer, self.threads.gpus, self.kernel_log, self.otlp, self.pods):
+            yield from each.samples(at)
 
     def _notify(self) -> None:
         if not self._is_announced and self.fleet.is_ready:

@@ -89,8 +89,6 @@ class DiscoveryThread(ServiceThread):
     Nobody waits for its end: reading one process's entry in /proc can hang.
 
     Args:
-        clock: The time.
-        errors: Counts failures.
         processes: Finds the processes of servers.
         follower: Looks for servers; without it those are watched that are configured.
         offer: Takes the configuration that follows from what was found.

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlencode
+
+import requests
 
 from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.sources.http_reader import LIMITS, HttpLimits, HttpReader
@@ -72,12 +73,12 @@ class DaemonClient:
             status, body = self._http.get(path + query)
         except ValueError as error:
             raise DaemonError(str(error)) from None
-        if status != HTTPStatus.OK:
+        if status != requests.codes.ok:
             raise self._error(status, path)
         return body
 
     def _error(self, status: int, path: str) -> DaemonError:
-        if status == HTTPStatus.UNAUTHORIZED:
+        if status == requests.codes.unauthorized:
             asks = f"it asks for a user name and a password: {self._target.if_unauthorized}"
             return WrongDaemonError(asks if self._target.authorization is None else _DENIED)
         if status in _PERMANENT:

@@ -76,7 +76,7 @@ class HttpReader:
             with self._client.within_time(), self._client.send("GET", self.url + path, self._headers) as response:
                 refuse_encoded(response)
                 body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
-                return response.status, body
+                return response.status_code, body
         except RequestError as error:
             sentence = _SENTENCES.get(error.reason, error.reason)
             raise ValueError(sentence.format_map(self._limits._asdict())) from None

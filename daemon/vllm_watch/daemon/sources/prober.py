@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 
 from collections.abc import Iterator
-from http.client import HTTPResponse
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
+import requests
 
 from vllm_watch.daemon.catalog.reasons import ProbeReason
 from vllm_watch.daemon.config.server_config import ProbeConfig, TlsConfig
@@ -124,7 +124,7 @@ class Prober:
         start = time.monotonic()
         with self._client.send("POST", self._url, headers, msgspec.json.encode(wanted)) as response:
             check_answer(response, _STATUS_REASONS)
-            if not response.getheader("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
+            if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
             return _first_token_at(response) - start
 
@@ -143,7 +143,7 @@ class Prober:
         return models[0].id
 
 
-def _first_token_at(response: HTTPResponse) -> float:
+def _first_token_at(response: requests.Response) -> float:
     """Return when the first token came, by the monotonic clock; the stream must also be complete."""
     first: float | None = None
     for data in _events(response):
@@ -156,7 +156,7 @@ def _first_token_at(response: HTTPResponse) -> float:
     raise RequestError("incomplete")
 
 
-def _events(response: HTTPResponse) -> Iterator[bytes]:
+def _events(response: requests.Response) -> Iterator[bytes]:
     line = bytearray()
     # Byte by byte: a longer read would wait for bytes that come after the token.
     for byte in body_pieces(response, 1, MAX_STREAM):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 
 from collections.abc import Callable
-from http.client import HTTPResponse
 from typing import cast
+
+import requests
 
 from vllm_watch.daemon.catalog.reasons import MetricsReason
 from vllm_watch.daemon.config.server_config import MetricsConfig
@@ -87,11 +88,12 @@ class Scraper:
         return "ok"
 
 
-def _check(response: HTTPResponse) -> None:
+def _check(response: requests.Response) -> None:
     """Raise `RequestError` if a body is not worth reading."""
     check_answer(response, _STATUS_REASONS)
-    if not response.getheader("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
+    headers = response.headers
+    if not headers.get("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
         raise RequestError("not_metrics")
     # A complete body must be told from one that broke off.
-    if not response.chunked and not response.getheader("Content-Length", "").strip().isdecimal():
+    if not response.raw.chunked and not headers.get("Content-Length", "").strip().isdecimal():
         raise RequestError("incomplete")

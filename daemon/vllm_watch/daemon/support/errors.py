@@ -1,19 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Errors that a user can correct: each is one sentence that names the place.
-
-    VllmWatchError
-    ├── UsageError          wrong use of the command line (exit 2)
-    ├── ConfigError         wrong configuration: file, line, key path (exit 2)
-    ├── FileError           a log, a recording or an output that cannot be read or written (exit 1)
-    ├── PrometheusError     Prometheus cannot be reached, or has not what is asked of it (exit 1)
-    ├── ToolError           a program that a command needs is missing, or fails (exit 1)
-    ├── DaemonError         a running vllm-watch cannot be reached, or watches nothing (exit 1)
-    │   └── WrongDaemonError     what is there is not what was asked for; it stays so (exit 1)
-    ├── DiscoveryError      no server, or no process table to find one in (exit 1)
-    └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
-        └── RejectedError        it rejected one request; others may succeed (exit 1)
-"""
+"""Errors that a user can correct: each is one sentence that names the place; a command ends with its `exit_code`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import TextIO, cast
 
 import structlog
 
-from vllm_watch.daemon.support.choices import LogFormat, LogLevel
+from vllm_watch.daemon.catalog.codes import LogFormat, LogLevel
 from vllm_watch.daemon.support.printable import printable
 
 

@@ -11,12 +11,14 @@ import re
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import click
 
-from vllm_watch.daemon.support.choices import PlainFormat
 
+PlainFormat = Literal["text", "json"]
+PLAIN_FORMATS: tuple[PlainFormat, ...] = get_args(PlainFormat)
+"""Of what is a list of findings or of deeds: for people, and for programs."""
 
 _ASCII = re.compile(r"[ -~]*\Z")
 _NOT_JSON_ASCII = re.compile(r"[^ -~\n]")

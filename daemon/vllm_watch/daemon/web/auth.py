@@ -3,7 +3,7 @@
 Who may see the pages: HTTP basic authentication, with the users of the web configuration file.
 
 bcrypt is slow on purpose. So passwords are checked outside the event loop, and one that was right is remembered: a
-scrape every few seconds does not repeat the check.
+scrape every few seconds does not repeat the check. As many may wait to be checked as there are connections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from enum import Enum
 from typing import NamedTuple
 
 import bcrypt
@@ -23,8 +22,6 @@ import bcrypt
 from tornado.ioloop import IOLoop
 
 
-MAX_PENDING = 64
-"""How many passwords may wait to be checked; more would be checked long after their clients have gone."""
 MAX_REMEMBERED = 128
 _THREADS = 2
 _MAX_BYTES = 72
@@ -34,14 +31,6 @@ _NOBODYS_HASH = f"$2b$10${'.' * 53}"
 
 Users = Mapping[str, str]
 """The hash of each user's password."""
-
-
-class Verdict(Enum):
-    """What becomes of a request."""
-
-    ADMITTED = "admitted"
-    DENIED = "denied"
-    BUSY = "busy"
 
 
 class Credentials(NamedTuple):
@@ -98,28 +87,15 @@ class Authenticator:
     def __init__(self) -> None:
         self._passwords = Passwords()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="password")
-        self._pending = 0
 
-    def authenticate(self, users: Users, authorization: str, decided: Callable[[Verdict], None]) -> None:
-        """Call `decided` with the verdict, at once or when the password has been checked."""
+    def authenticate(self, users: Users, authorization: str, decided: Callable[[bool], None]) -> None:
+        """Call `decided` with whether the request is admitted, at once or when the password has been checked."""
         given = parse_credentials(authorization)
-        if not users or (given is not None and self._passwords.is_remembered(users, given)):
-            decided(Verdict.ADMITTED)
+        if not users or given is None or self._passwords.is_remembered(users, given):
+            decided(not users or given is not None)
             return
-        if given is None:
-            decided(Verdict.DENIED)
-            return
-        if self._pending >= MAX_PENDING:
-            decided(Verdict.BUSY)
-            return
-
-        def checked(is_right: bool) -> None:  # noqa: FBT001 - What the check returned.
-            self._pending -= 1
-            decided(Verdict.ADMITTED if is_right else Verdict.DENIED)
-
-        self._pending += 1
         check = self._threads.submit(self._passwords.check, users, given)
-        IOLoop.current().add_future(check, lambda done: checked(done.result()))
+        IOLoop.current().add_future(check, lambda done: decided(done.result()))
 
     def close(self) -> None:
         """Check nothing more."""

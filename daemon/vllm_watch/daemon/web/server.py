@@ -25,7 +25,7 @@ from vllm_watch.daemon.config.web import WebConfig
 from vllm_watch.daemon.support.clock import Clock, SystemClock
 from vllm_watch.daemon.support.own_health import Heartbeat, InternalErrors
 from vllm_watch.daemon.web.addresses import bind, is_loopback, is_named, names_here
-from vllm_watch.daemon.web.auth import Authenticator, Verdict
+from vllm_watch.daemon.web.auth import Authenticator
 from vllm_watch.daemon.web.config_reload import CurrentWebConfig
 from vllm_watch.daemon.web.connections import BoundedServer, send
 from vllm_watch.daemon.web.routes import LONG_PATHS, Endpoints, Response, Router, plain_text
@@ -40,7 +40,6 @@ _UNAUTHORIZED = plain_text("A user name and a password are needed.", 401)
 _MISDIRECTED = plain_text(
     "This Host is not served here: use an address, localhost or this machine's name, or add it to allowed_hosts.", 421
 )
-_BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
 log = structlog.get_logger("vllm_watch.web")
 
@@ -169,9 +168,9 @@ class WebServer:
             send(request, _MISDIRECTED, config.headers)
             return
 
-        def decided(verdict: Verdict) -> None:
-            if verdict is not Verdict.ADMITTED:
-                send(request, _UNAUTHORIZED if verdict is Verdict.DENIED else _BUSY, config.headers)
+        def decided(is_admitted: bool) -> None:  # noqa: FBT001 - What the check returned.
+            if not is_admitted:
+                send(request, _UNAUTHORIZED, config.headers)
             elif request.path in LONG_PATHS:
                 made = maker.submit(self._respond, request)
                 IOLoop.current().add_future(made, lambda done: send(request, done.result(), config.headers))
