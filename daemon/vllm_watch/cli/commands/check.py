@@ -94,13 +94,7 @@ def command(selection: Selection, form: PlainFormat, verbose: bool) -> None:
 
 
 def selected_servers(selection: Selection) -> Config:
-    """
-    Return the configuration to check.
-
-    Raises:
-        DiscoveryError: No server is selected, and none runs on this machine.
-        UsageError, ConfigError: The options, the file or the web configuration file are wrong.
-    """
+    """Return the configuration to check, web configuration file included; without options, of servers that run here."""
     if not selection.is_empty:
         config = configured(selection)
         if config.web_config_file is not None:

@@ -154,17 +154,16 @@ class TopScreen(Screen[None]):
 
     Args:
         present: What is known now.
+        server: The name of the server that is shown in detail, or whose events are, if only one's.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
     BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
 
-    server: str | None = None
-    """The name of the server that is shown in detail."""
-
-    def __init__(self, present: Present) -> None:
+    def __init__(self, present: Present, server: str | None = None) -> None:
         super().__init__(classes="" if present.has_color else "-plain")
         self.present = present
+        self.server = server
 
     def compose(self) -> ComposeResult:
         """Return the widgets."""
@@ -258,12 +257,7 @@ def faded(row: Line) -> Line:
 
 
 class HomeScreen(TopScreen):
-    """
-    The table of servers, the worst first, with the selected one below; a server that has no others beside it alone.
-
-    Args:
-        present: What is known now.
-    """
+    """The table of servers, the worst first, with the selected one below; a server with no others beside it alone."""
 
     def __init__(self, present: Present) -> None:
         super().__init__(present)
@@ -417,17 +411,7 @@ class HomeScreen(TopScreen):
 
 
 class ServerScreen(TopScreen):
-    """
-    One server in detail.
-
-    Args:
-        present: What is known now.
-        name: Which server.
-    """
-
-    def __init__(self, present: Present, name: str) -> None:
-        super().__init__(present)
-        self.server: str | None = name
+    """One server in detail."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the server, or that it is not there any more."""
@@ -439,17 +423,7 @@ class ServerScreen(TopScreen):
 
 
 class EventsScreen(TopScreen):
-    """
-    What has happened in the last hour.
-
-    Args:
-        present: What is known now.
-        name: The server to show; all of them if `None`.
-    """
-
-    def __init__(self, present: Present, name: str | None) -> None:
-        super().__init__(present)
-        self.server: str | None = name
+    """What has happened in the last hour."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the events."""
