@@ -9,10 +9,10 @@ Exit status: 0 after Ctrl-C or another signal to end, 1 if something cannot star
 
 from __future__ import annotations
 
-from deploy.stack import signals
+from deploy.stack.processes import block_signals
 
 
-signals.block()
+block_signals()
 
 import io
 import sys

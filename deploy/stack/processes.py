@@ -3,7 +3,8 @@
 Processes that are started together and end together.
 
 Each is in a session of its own, so that Ctrl-C reaches only the process that started them, which ends them in order. If
-that is killed, the kernel ends them.
+that is killed, the kernel ends them. The signals that end everything are blocked, and looked for where nothing is half
+done: a handler would interrupt a start or a clean-up anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.stack.loopback import HOST, get
-from deploy.stack.signals import ENDING
 
 from vllm_watch.daemon.support.errors import ToolError
 from vllm_watch.daemon.support.printable import printable
@@ -29,9 +29,30 @@ from vllm_watch.daemon.support.printable import printable
 END_SECONDS = 10.0
 """How long processes have to end in order."""
 
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _LAST_LINES = 5
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+
+
+class EndedError(Exception):
+    """A signal asks for the end."""
+
+
+def block_signals() -> None:
+    """Let these signals wait until they are looked for; one that is ignored, as by nohup, never comes."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+def pause(seconds: float) -> None:
+    """
+    Wait.
+
+    Raises:
+        EndedError: A signal came.
+    """
+    if signal.sigtimedwait(_ENDING, seconds) is not None:
+        raise EndedError
 
 
 class Program(NamedTuple):
@@ -135,7 +156,7 @@ class Processes:
 def _end_with_us() -> None:
     """Let a new process get SIGTERM when the one that started it is gone, and the signals that wait here."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _how(status: int) -> str:

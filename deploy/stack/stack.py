@@ -19,9 +19,8 @@ import click
 from deploy.stack.loopback import chosen_ports
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
 from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications, receiver
-from deploy.stack.processes import Processes, Program
+from deploy.stack.processes import EndedError, Processes, Program, pause
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
-from deploy.stack.signals import EndedError, pause
 from deploy.stack.watched import Options, watched
 
 from vllm_watch.daemon.support.errors import ToolError
@@ -46,7 +45,7 @@ Queue = queue.SimpleQueue[tuple[str, dict[str, Any]]]
 
 def run(options: Options, given: Mapping[str, int | None]) -> None:
     """
-    Run everything until a signal to end comes, which the caller has blocked (`signals.block`).
+    Run everything until a signal to end comes, which the caller has blocked (`block_signals`).
 
     Args:
         options: What is watched.

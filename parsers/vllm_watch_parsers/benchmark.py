@@ -92,9 +92,8 @@ def _read_json(text: str) -> Iterator[BenchmarkResult]:
         if not isinstance(value, list):
             yield _read_object(value, line)
             continue
-        what = foreign_list(value[0] if value else None)
-        if what or not value:
-            raise BenchmarkError(line, f"this is {what or 'an empty list'}")
+        if what := _foreign_list(value):
+            raise BenchmarkError(line, f"this is {what}")
         for number, entry in enumerate(value):
             try:
                 yield _read_object(entry, line)
@@ -127,7 +126,8 @@ def _read_printed(text: str) -> Iterator[BenchmarkResult]:
             raise BenchmarkError(index + 1, "JSON follows printed text, and a file must be one of them")
         if kind == "serve":
             result, after = read_printed_serve(lines, index, above)
-            _reject_foreign(lines[index:after], index + 1)
+            if any(_OF_SGLANG.search(text) for text in lines[index:after]):
+                raise BenchmarkError(index + 1, f"this is {_SGLANG}, not of vLLM's benchmarks")
             yield result
             above = index = after
             continue
@@ -147,12 +147,6 @@ def _printed_kind(line: str) -> BenchmarkKind | None:
     if is_printed_throughput(line):
         return "throughput"
     return "latency" if is_printed_latency(line) else None
-
-
-def _reject_foreign(block: list[str], line: int) -> None:
-    what = next((found for text in block if (found := foreign_line(text))), None)
-    if what:
-        raise BenchmarkError(line, f"this is {what}, not of vLLM's benchmarks")
 
 
 def _lines(text: str) -> list[str]:
@@ -185,9 +179,7 @@ _BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"runs"}), "a report of vllm-watch"),
     (frozenset({"pairs", "sides"}), "a comparison of vllm-watch"),
 )
-_BY_LINE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Total generated tokens \(retokenized\):|Mean E2E Latency \(ms\):"), _SGLANG),
-)
+_OF_SGLANG = re.compile(r"Total generated tokens \(retokenized\):|Mean E2E Latency \(ms\):")
 _PYTORCH = {"benchmark", "metric", "model"}
 
 
@@ -196,13 +188,10 @@ def foreign_object(keys: AbstractSet[str]) -> str | None:
     return next((what for wanted, what in _BY_KEYS if wanted <= keys), None)
 
 
-def foreign_list(first: object) -> str | None:
-    """Return what a JSON list with this first entry is, if it is known."""
-    if isinstance(first, dict) and first.keys() >= _PYTORCH:
+def _foreign_list(entries: list[object]) -> str:
+    """Return what a JSON list is, if it is known or empty; else nothing."""
+    if not entries:
+        return "an empty list"
+    if isinstance(entries[0], dict) and entries[0].keys() >= _PYTORCH:
         return "a record for PyTorch's benchmark database; the result is in the file without .pytorch in its name"
-    return None
-
-
-def foreign_line(line: str) -> str | None:
-    """Return what a block with this line is, if it is not of vLLM."""
-    return next((what for form, what in _BY_LINE if form.search(line)), None)
+    return ""

@@ -252,38 +252,40 @@ def _is_before_first_request(exposition: Exposition, reading: MetricsReading) ->
     return exposition.is_openmetrics and is_of_http and not has_asked
 
 
+class _Engine:
+    """What the series of one engine have said so far."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, float] = {}
+        self.counters: dict[str, float] = {}
+        self.histograms: dict[str, Histogram] = {}
+        self.requests_finished: dict[str, float] = {}
+        self.positions: dict[str, float] = {}
+
+
 class _SeriesReader:
     """Gathers the series of one scrape by engine."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
         self._series = page.series
+        self._engines: dict[EngineKey, _Engine] = defaultdict(_Engine)
         self._out_of_range: dict[str, int] = defaultdict(int)
         self._dropped = 0
 
     def read(self) -> MetricsReading:
         """Return the reading; engines over the limit are dropped, the first ones by name are kept."""
-        gauges = self._gauges()
-        counters = self._counters()
-        histograms = self._histograms()
-        finished = self._by_label(REQUESTS_FINISHED, "finished_reason", "requests_finished")
-        positions = self._positions()
-        keys = [*gauges, *counters, *histograms, *finished]
-        found = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))
-        ordered = found[:MAX_ENGINES]
-        self._dropped += len(found) - len(ordered)
+        self._read_gauges()
+        self._read_counters()
+        self._read_histograms()
+        for key, reason, value in self._by_label(REQUESTS_FINISHED, "finished_reason"):
+            self._add(self._engines[key].requests_finished, reason, value, "requests_finished")
+        for key, position, value in self._by_label(ACCEPTED_PER_POSITION, "position"):
+            self._add(self._engines[key].positions, position, value, "position_accepted")
+        ordered = sorted(self._engines, key=lambda key: (key.model_name, len(key.engine), key.engine))[:MAX_ENGINES]
+        self._dropped += len(self._engines) - len(ordered)
         kv = self._kv(ordered)
-        engines = {
-            key: EngineReading(
-                gauges.get(key, {}),
-                counters.get(key, {}),
-                histograms.get(key, {}),
-                finished.get(key, {}),
-                positions.get(key, ()),
-                kv.get(key, NO_KV),
-            )
-            for key in ordered
-        }
+        engines = {key: _reading(self._engines[key], kv.get(key, NO_KV)) for key in ordered}
         tokens, concurrency = self._cache_config(len({key.engine for key in engines}))
         return MetricsReading(
             engines=engines,
@@ -305,23 +307,29 @@ class _SeriesReader:
         """Return the series of the newest name that there is."""
         return next((self._series[name] for name in names if name in self._series), {})
 
-    def _gauges(self) -> dict[EngineKey, dict[str, float]]:
-        """Return the gauges in range; V0's ratios are -1 where prefix caching is off."""
-        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
+    def _by_label(self, name: str, label: str) -> Iterator[tuple[EngineKey, str, float]]:
+        """Yield the values of a family by engine and by a label of its own."""
+        for labels, value in self._series.get(name, {}).items():
+            said = dict(labels).get(label)
+            if said is not None:
+                yield labels.engine, said, value
+
+    def _read_gauges(self) -> None:
+        """Read the gauges in range; V0's ratios are -1 where prefix caching is off."""
         for quantity, names in GAUGES.items():
             for labels, value in self._newest(names).items():
-                if value == _DISABLED and quantity.endswith("_lifetime"):
-                    continue
-                self._put_gauge(engines[labels.engine], quantity, value)
-        for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
-            if dict(labels).get("reason") == "deferred":
-                self._put_gauge(engines[labels.engine], "requests_deferred", value)
-        for labels, value in self._series.get(SLEEP_STATE, {}).items():
-            if dict(labels).get("sleep_state") == "awake":
-                self._put_gauge(engines[labels.engine], "awake", value)
-        return engines
+                if value != _DISABLED or not quantity.endswith("_lifetime"):
+                    self._put_gauge(labels.engine, quantity, value)
+        for name, label, wanted, quantity in (
+            (WAITING_BY_REASON, "reason", "deferred", "requests_deferred"),
+            (SLEEP_STATE, "sleep_state", "awake", "awake"),
+        ):
+            for key, said, value in self._by_label(name, label):
+                if said == wanted:
+                    self._put_gauge(key, quantity, value)
 
-    def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
+    def _put_gauge(self, key: EngineKey, quantity: str, value: float) -> None:
+        gauges = self._engines[key].gauges
         least, most = _RANGES[quantity]
         if not least <= value <= most:
             self._out_of_range[quantity] += 1
@@ -329,26 +337,19 @@ class _SeriesReader:
         # Several processes behind one /metrics have a `pid` each: the fullest is the one to act on.
         gauges[quantity] = max(value, gauges.get(quantity, value))
 
-    def _counters(self) -> dict[EngineKey, dict[str, float]]:
-        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
+    def _read_counters(self) -> None:
         for quantity, names in COUNTERS.items():
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add_up(engines[labels.engine], quantity, value)
+                self._add(self._engines[labels.engine].counters, quantity, value, quantity)
         for name, (label, quantities) in COUNTED_BY_LABEL.items():
-            for labels, value in self._series.get(name, {}).items():
-                known = quantities.get(dict(labels).get(label, ""))
-                if known is not None:
-                    self._add_up(engines[labels.engine], known, value)
-        return engines
-
-    def _add_up(self, counts: dict[str, float], quantity: str, value: float) -> None:
-        """Add a value to a quantity of a table, whose number is limited."""
-        if self._is_count(value, quantity):
-            counts[quantity] = counts.get(quantity, 0) + value
+            for key, said, value in self._by_label(name, label):
+                if said in quantities:
+                    self._add(self._engines[key].counters, quantities[said], value, quantities[said])
 
     def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
+        """Add a value to what a name has, if it is a count; new names are kept up to a number."""
         if not self._is_count(value, quantity):
             return
         if name in counts or len(counts) < MAX_LABEL_VALUES:
@@ -362,18 +363,6 @@ class _SeriesReader:
             self._out_of_range[quantity] += 1
         return is_count
 
-    def _by_label(self, name: str, label: str, quantity: str) -> dict[EngineKey, dict[str, float]]:
-        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
-        for labels, value in self._series.get(name, {}).items():
-            label_value = dict(labels).get(label)
-            if label_value is not None:
-                self._add(engines[labels.engine], label_value, value, quantity)
-        return engines
-
-    def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
-        by_position = self._by_label(ACCEPTED_PER_POSITION, "position", "position_accepted")
-        return {key: _in_order(counts) for key, counts in by_position.items()}
-
     def _kv(self, keys: Sequence[EngineKey]) -> Mapping[EngineKey, KvReading]:
         """Return what the KV connectors of the engines show."""
         if KV_NAMES.isdisjoint(self._series):
@@ -383,17 +372,13 @@ class _SeriesReader:
             self._out_of_range[series] += count
         return page.engines
 
-    def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
-        """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""
-        engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
+    def _read_histograms(self) -> None:
+        """Read the histograms, each by the newest name that there is; malformed ones count as out of range."""
         for quantity, names in HISTOGRAMS.items():
             name = next((name for name in names if name + _BUCKET in self._series), None)
-            if name is None:
-                continue
-            for key, histogram in self._family(name, quantity, attrgetter("engine")):
+            for key, histogram in self._family(name, quantity, attrgetter("engine")) if name is not None else ():
                 is_estimate = self._page.has_estimated_sums
-                engines[key][quantity] = histogram._replace(is_estimate=True) if is_estimate else histogram
-        return engines
+                self._engines[key].histograms[quantity] = histogram._replace(is_estimate=is_estimate)
 
     def _family(self, name: str, quantity: str, key_of: Callable[[Labels], Key]) -> Iterator[tuple[Key, Histogram]]:
         """Yield the well-formed histograms of one family by what their labels say they are about."""
@@ -467,6 +452,11 @@ class _SeriesReader:
             if ratio is not None and 0 < ratio <= MAX_REQUESTS:
                 concurrency[engine] = ratio
         return tokens, concurrency
+
+
+def _reading(engine: _Engine, kv: KvReading) -> EngineReading:
+    positions = _in_order(engine.positions)
+    return EngineReading(engine.gauges, engine.counters, engine.histograms, engine.requests_finished, positions, kv)
 
 
 def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:

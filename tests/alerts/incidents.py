@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.alerts.replay import Fired, fired, name_of
+from tests.alerts.replay import Alert, fired, name_of
 from tests.support.recordings import recording_path
 
 from vllm_watch.analysis.replay.recording import BUNDLED
@@ -216,7 +216,7 @@ HEALTHY = (
 EVERY = (*INCIDENTS, *ENDINGS, *HEALTHY)
 
 
-def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
+def described(incident: Incident, alerts: list[Alert]) -> Iterator[str]:
     """Yield what happened and which alerts fired, from when to when."""
     yield f"{incident.name}: {incident.story}"
     for each in alerts:
@@ -224,7 +224,7 @@ def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
         what = " ".join(
             f"{name}={each.labels[name]}" for name in ("objective", "event", "reason") if name in each.labels
         )
-        yield f"  {each.start:4d} s {end:10}  {each.severity:8}  {each.alert} {what}".rstrip()
+        yield f"  {each.start:4d} s {end:10}  {each.severity:8}  {each.alertname} {what}".rstrip()
     if not alerts:
         yield "  nothing"
 

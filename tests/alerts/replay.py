@@ -17,7 +17,7 @@ from tests.alerts.needed import needed
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.fired import Fired, intervals
+from vllm_watch.analysis.backtest.fired import Alert, intervals
 from vllm_watch.analysis.backtest.promtool import (
     FIRING,
     NOTHING,
@@ -36,7 +36,7 @@ from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
-__all__ = ["NOTHING", "STALE", "Answers", "Fired", "of_the_daemon"]
+__all__ = ["NOTHING", "STALE", "Alert", "Answers", "of_the_daemon"]
 
 RULES = Path(__file__).parents[2] / "alerts" / "rules"
 STEP = 5
@@ -57,7 +57,7 @@ def name_of(recording: Path) -> str:
 
 def fired(
     paths: Collection[Path], *, has_slo: bool = False, has_log: bool = True, has_metrics: bool = True
-) -> dict[str, list[Fired]]:
+) -> dict[str, list[Alert]]:
     """
     Return the alerts that fire over recordings, in order, by the recording's name.
 
@@ -81,7 +81,7 @@ def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: i
     }
 
 
-def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
+def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Alert]:
     """Return the alerts that fire over series, each of which has a value for every step."""
     return list(intervals(evaluated(series, steps, FIRING)))
 

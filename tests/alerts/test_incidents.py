@@ -58,13 +58,13 @@ def test_an_incident_is_reported_and_nothing_else(incident, has_slo):
     print(*described(incident, alerts), sep="\n")
 
     for alert, earliest, latest, ended_by in incident.expected:
-        found = [each for each in alerts if each.alert == alert]
+        found = [each for each in alerts if each.alertname == alert]
         assert any(earliest <= each.start <= latest for each in found), f"{alert} does not fire in time"
         assert len(found) == 1, f"{alert} ends and begins again while the incident lasts"
         if ended_by is not None:
             assert all(each.end is not None and each.end <= ended_by for each in found), f"{alert} does not end in time"
     known = {expected.alert for expected in incident.expected} | incident.allowed
-    assert {each.alert for each in alerts} <= known
+    assert {each.alertname for each in alerts} <= known
     for start, end in incident.quiet:
         assert not [each for each in alerts if start <= each.start < end]
 
@@ -76,8 +76,8 @@ def test_the_log_alone_pages(incident):
     broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
     wanted = {expected.alert for expected in incident.expected} & broken
 
-    assert wanted <= {each.alert for each in alerts}
-    assert {each.alert for each in alerts if each.severity == "critical"} <= wanted
+    assert wanted <= {each.alertname for each in alerts}
+    assert {each.alertname for each in alerts if each.severity == "critical"} <= wanted
 
 
 @pytest.mark.parametrize("incident", BROKEN, ids=lambda incident: incident.name)
@@ -87,8 +87,8 @@ def test_the_page_alone_pages(incident):
     broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
     wanted = {expected.alert for expected in incident.expected} & broken
 
-    assert wanted <= {each.alert for each in alerts}
-    assert {each.alert for each in alerts if each.severity == "critical"} <= wanted
+    assert wanted <= {each.alertname for each in alerts}
+    assert {each.alertname for each in alerts if each.severity == "critical"} <= wanted
 
 
 @pytest.mark.parametrize("has_log", [True, False], ids=["log", "metrics"])

@@ -61,7 +61,7 @@ def test_a_failure_of_each_part_fires():
     target = 'job="vllm-watch",instance="a:9468"'
     series = {f'vllm_watch_internal_errors_total{{{target},part="{part}"}}': once for part in PARTS}
     series[f'vllm_watch_collect_errors_total{{{target},server="s"}}'] = once
-    fired = [each.labels for each in alerts_of(series, STEPS) if each.alert == "VllmWatchUnwell"]
+    fired = [each.labels for each in alerts_of(series, STEPS) if each.alertname == "VllmWatchUnwell"]
 
     assert {labels["part"] for labels in fired if "part" in labels} == set(PARTS) - {"snapshot"}
     assert [labels["server"] for labels in fired if "server" in labels] == ["s"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.analysis.backtest.fired import Alert, Fired, Pair, intervals, side_by_side
+from vllm_watch.analysis.backtest.fired import Alert, Pair, intervals, side_by_side
 from vllm_watch.analysis.backtest.promtool import NOTHING, STALE, values_text
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, padded, together
 from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source
@@ -72,9 +72,9 @@ def test_intervals():
     answers = {0: {dog: 1.0}, 15: {one: 1.0}, 30: {one: 1.0, two: 1.0}, 45: {two: 1.0}, 60: {one: 1.0, two: 1.0}}
 
     assert list(intervals(answers)) == [
-        Fired("A", "info", {"x": "1"}, 15, 45),
-        Fired("B", "", {}, 30, None),
-        Fired("A", "info", {"x": "1"}, 60, None),
+        Alert("A", "info", {"x": "1"}, 15, 45),
+        Alert("B", "", {}, 30, None),
+        Alert("A", "info", {"x": "1"}, 60, None),
     ]
 
 

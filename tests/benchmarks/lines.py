@@ -16,9 +16,8 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import Server, daemon, has_mtail, mtail, passing, writer
-from tests.support.recordings import recording
+from tests.support.recordings import bodies_of
 
-from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.cli.commands.demo import StandIn
 
 
@@ -48,8 +47,7 @@ def measure() -> Iterator[Figure]:
 
 def _measure(folder: Path, rates: tuple[int, ...], stack: ExitStack) -> Iterator[Figure]:
     page = StandIn()
-    pages = (event.body for event in recording("day").events() if isinstance(event, MetricsRead))
-    page.answer(next(body for body in pages if body))
+    page.answer(bodies_of("day")[0])
     stack.callback(page.refuse)
     ours: dict[int, Server] = {}
     theirs: dict[int, Server] = {}

@@ -22,9 +22,8 @@ from typing import NamedTuple
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.programs import Server, daemon, descriptors, threads
 from tests.support.http_servers import StandIn, answer
-from tests.support.recordings import recording
-
-from vllm_watch.analysis.replay.recording import MetricsRead
+from tests.support.logs import stats_line
+from tests.support.recordings import bodies_of
 
 
 MINUTES = float(os.environ.get("VLLM_WATCH_SOAK_MINUTES", "20"))
@@ -57,14 +56,8 @@ class RotatedLog:
 
     def write(self) -> None:
         """Append some lines."""
-        lines = [
-            f"(APIServer pid=7) INFO 11-21 02:35:10 [loggers.py:335] Engine 000: Avg prompt throughput: 1.0 tokens/s, "
-            f"Avg generation throughput: 2.0 tokens/s, Running: {self.lines + number} reqs, Waiting: 0 reqs, "
-            "GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%\n"
-            for number in range(LINES)
-        ]
-        with self.path.open("a") as file:
-            file.writelines(lines)
+        with self.path.open("ab") as file:
+            file.writelines(stats_line(self.lines + number) for number in range(LINES))
         self.lines += LINES
 
     def rotate(self) -> None:
@@ -81,8 +74,7 @@ class Page:
     """The servers' page, or, while they are away, an error."""
 
     def __init__(self) -> None:
-        events = recording("day").events()
-        self._body = next(event.body for event in events if isinstance(event, MetricsRead) and event.body)
+        self._body = bodies_of("day")[0]
         self.is_away = False
 
     def __call__(self, _request: str) -> list[bytes]:

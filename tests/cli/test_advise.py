@@ -111,31 +111,6 @@ def test_a_prometheus_is_enough(tmp_path):
     assert "changed=FROM/TO" in advice["check"][-1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        ((), 2, "give at least one SOURCE: a log or a recording; or --prometheus, or --url"),
-        (("--url", "foo"), 2, "--url: expected a URL that starts with http:// or https://"),
-        (("--url", "http://me:secret@h"), 2, "--url: a URL must not contain a user name or password"),
-        (("--for", "3m", "x"), 2, "--for requires --url URL"),
-        (("--url", "http://h", "--for", "3x"), 2, "--for: "),
-        (("--url", "http://h", "--prometheus", "http://h"), 2, "--url reads a running vllm-watch"),
-        (("--url", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1: nothing listens at this address"),
-        (("no-such-file",), 1, "no-such-file: cannot be read: No such file or directory"),
-        ((QUEUE, "-o", "a.foo"), 2, "-o a.foo: no format has the ending .foo"),
-        ((QUEUE, "--objective", "quick"), 2, "--objective: expected"),
-        ((ROOT / "pyproject.toml",), 1, "is no recording or result"),
-    ],
-)
-def test_wrong_use(arguments, status, said):
-    """Each mistake is one sentence, without a traceback."""
-    done = advise(*arguments)
-
-    assert (done.returncode, done.stdout) == (status, "")
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_a_result_alone_shows_no_server(tmp_path):
     """What a benchmark measured does not show what the server did: its log has to be there, too."""
     result = {"date": "20261120-140000", "backend": "vllm", "model_id": "m", "num_prompts": 10, "completed": 10}

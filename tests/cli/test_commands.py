@@ -39,9 +39,6 @@ pytestmark = pytest.mark.slow
 
 
 SECRET = "sk-0123456789abcdef"
-RECORDED_LOG = "a recorded log"
-RECORDED_RUN = str(Path(__file__).parents[1] / "loadtest" / "recordings" / "draft2-run1.jsonl.xz")
-NO_FILE = "No such file or directory"
 
 
 def in_shell(script, *arguments):
@@ -143,16 +140,11 @@ class TestOnce:
         assert value(found, "e2e_request_latency_seconds_count") > 0
 
     def test_json(self):
-        """The same as JSON, for programs."""
+        """The same as JSON, for programs, with the times of the log's first and last line."""
         view = json.loads(vllm_watch("once", "--log", log_file("dp1"), "--format", "json").stdout)
 
         assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
         assert "0.32.0" == view["version"]
-
-    def test_the_json_has_when_the_log_is_from(self):
-        """The times of its first and last line are there beside the values."""
-        view = json.loads(vllm_watch("once", "--log", log_file("dp1"), "--format", "json").stdout)
-
         assert 96.0 == view["log_period"]["end"] - view["log_period"]["start"]
         assert view["at"] == view["log_period"]["end"]
 
@@ -183,7 +175,7 @@ class TestOnce:
         page = tmp_path / "page.txt.gz"
         page.write_bytes(gzip.compress(bodies_of("dp1")[0]))
         arguments = ("once", "--log", log_file("dp1"), "--metrics", page)
-        pages = {vllm_watch(*arguments, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "012"}
+        pages = {vllm_watch(*arguments, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "01"}
 
         assert 1 == len(pages)
         assert 100 < len(pages.pop().splitlines())
@@ -239,107 +231,19 @@ class TestOnce:
         assert not [r for r in results if SECRET in r.stdout + r.stderr]
 
 
-class TestWrongUse:
-    """One sentence, exit 2, no traceback."""
+@pytest.mark.parametrize("command", [["run", "--log", "/tmp/none.log"], ["demo"]], ids=["run", "demo"])
+def test_a_port_in_use(command):
+    """E6: a port that is taken is one sentence and exit 2."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        result = vllm_watch(*command, "--listen", address)
 
-    @pytest.mark.parametrize(
-        ("arguments", "sentence"),
-        [
-            (["once"], "vllm-watch: give --log PATH, --metrics URL or FILE, or both\n"),
-            (
-                ["run", "--config", "/no/such.yml"],
-                "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
-            ),
-            (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
-            (["backfill"], "vllm-watch: give either --recording FILE, or --log PATH\n"),
-            (
-                ["run", "--log", "a", "--listen", "here"],
-                'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
-            ),
-            (
-                ["demo", "--listen", "x"],
-                'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"\n',
-            ),
-            (
-                ["once", "--metrics", "ftp://a/metrics"],
-                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
-            ),
-            (
-                ["once", "--log", "/no/such.log", "--metrics", "http://"],
-                "vllm-watch: --metrics: the URL has no host\n",
-            ),
-            (
-                ["run", "--metrics", "ftp://a/metrics"],
-                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
-            ),
-        ],
-        ids=lambda item: " ".join(item) if isinstance(item, list) else "",
-    )
-    def test_the_sentence(self, arguments, sentence):
-        """The message says what is wrong and where."""
-        result = called(*arguments)
-
-        assert (2, sentence) == (result.returncode, result.stderr)
-
-    @pytest.mark.parametrize(
-        ("arguments", "sentence"),
-        [
-            (
-                ["once", "--log", "/no/such.log"],
-                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
-            ),
-            (["once", "--log", "/"], "vllm-watch: /: cannot be read: Is a directory\n"),
-            (
-                ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such: cannot be read: {NO_FILE}\n",
-            ),
-            (
-                ["backfill", "--log", "/no/such.log"],
-                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
-            ),
-            (
-                ["once", "--metrics", "/no/such.prom"],
-                "vllm-watch: /no/such.prom: cannot be read: No such file or directory\n",
-            ),
-            (
-                ["backfill", "--log", RECORDED_LOG, "-o", "/no/such/file"],
-                "vllm-watch: /no/such/file: cannot be written: No such file or directory\n",
-            ),
-            (
-                ["backfill", "--log", "/dev/null"],
-                "vllm-watch: /dev/null: nothing to backfill: no statistics of a vLLM server are in it\n",
-            ),
-            (
-                ["backfill", "--log", RECORDED_RUN],
-                f"vllm-watch: {RECORDED_RUN}: nothing to backfill: a recording is given with --recording\n",
-            ),
-            (
-                ["demo", "--recording", "/no/such"],
-                f"vllm-watch: /no/such: cannot be read: {NO_FILE}\n",
-            ),
-        ],
-        ids=lambda item: " ".join(item) if isinstance(item, list) else "",
-    )
-    def test_a_file_that_cannot_be_used(self, arguments, sentence):
-        """The command line is right and a file is not: a problem was found, exit 1, in one sentence."""
-        log = str(log_file("dp1"))
-        result = called(*(log if argument == RECORDED_LOG else argument for argument in arguments))
-
-        assert (1, sentence) == (result.returncode, result.stderr)
-
-    @pytest.mark.parametrize("command", [["run", "--log", "/tmp/none.log"], ["demo"]], ids=["run", "demo"])
-    def test_a_port_in_use(self, command):
-        """E6: a port that is taken is one sentence and exit 2."""
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-            address = f"127.0.0.1:{other.getsockname()[1]}"
-            result = vllm_watch(*command, "--listen", address)
-
-        assert 2 == result.returncode
-        assert f"vllm-watch: cannot listen on {address}: address already in use" in result.stderr
-        assert "Traceback" not in result.stderr
-        assert "Open http" not in result.stderr
+    assert 2 == result.returncode
+    assert f"vllm-watch: cannot listen on {address}: address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Open http" not in result.stderr
 
 
 class TestCheck:
@@ -566,15 +470,10 @@ class TestStandardOutput:
     @pytest.mark.parametrize(
         "arguments",
         [
-            ["once", "--log", LOG],
-            ["once", "--log", LOG, "--format", "json"],
             ["once", "--log", LOG, "--format", "events"],
             ["check", "--log", LOG],
             ["backfill", "--log", LOG, "--step", "60s"],
-            ["discover"],
-            ["discover", "--format", "json"],
             ["--version"],
-            ["once", "--help"],
         ],
         ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
     )
@@ -589,21 +488,18 @@ class TestStandardOutput:
         """With no place for the sentence either, the exit status says it."""
         assert 1 == in_shell(f'exec "$@" {where}', "once", "--log", self.LOG).returncode
 
-    @pytest.mark.parametrize(("arguments", "status"), [(["once"], 2), (["once", "--nonsense"], 2), ([], 2)])
-    def test_wrong_use_is_still_wrong_use(self, arguments, status):
+    def test_wrong_use_is_still_wrong_use(self):
         """Nothing is printed there, so nothing fails."""
-        result = in_shell('exec "$@" >/dev/full', *arguments)
+        result = in_shell('exec "$@" >/dev/full', "once")
 
-        assert status == result.returncode
+        assert 2 == result.returncode
         assert "cannot be written" not in result.stderr
 
     @pytest.mark.parametrize(
         "arguments",
         [
-            ["once", "--log", LOG],
             ["once", "--log", LOG, "--format", "events"],
             ["backfill", "--log", LOG],
-            ["check", "--log", LOG],
             ["once", "--help"],
         ],
         ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
@@ -687,9 +583,9 @@ class TestBackfill:
         assert f"{len(lines)} samples" in result.stderr
 
     @pytest.mark.needs_tool("promtool")
-    @pytest.mark.parametrize("name", RECORDINGS)
+    @pytest.mark.parametrize("name", ["day", "dp1"])
     def test_promtool_makes_blocks_of_it(self, tmp_path, name):
-        """Prometheus' own tool turns each recording's series into blocks."""
+        """Prometheus' own tool turns a recording's series into blocks; the dashboards' tests have them of all."""
         out = tmp_path / "out.om"
         vllm_watch("backfill", "--recording", RECORDINGS[name], "-o", out)
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(out), str(tmp_path / "data")]
@@ -697,15 +593,6 @@ class TestBackfill:
 
         assert 0 == result.returncode, result.stderr
         assert list((tmp_path / "data").glob("*/index"))
-
-    def test_a_wrong_step(self):
-        """A step that is no duration is one sentence."""
-        result = vllm_watch("backfill", "--recording", RECORDINGS["vl"], "--step", "soon")
-
-        assert (2, 'vllm-watch: --step: expected a duration such as 5s, 500ms or 2m, got "soon"\n') == (
-            result.returncode,
-            result.stderr,
-        )
 
 
 class Daemon:
@@ -782,10 +669,9 @@ class TestDaemon:
         assert [("log", "not_found"), ("log", "ok"), ("metrics", "refused")] == sorted(changes)
         assert 0 == status
 
-    @pytest.mark.parametrize(("listen", "url"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1")])
-    def test_the_demo_names_the_address_that_it_listens_on(self, listen, url):
-        """The address to open is one that answers, with the port that was free."""
-        with subprocess.Popen([*COMMAND, "demo", "--listen", listen], stderr=subprocess.PIPE, text=True) as process:
+    def test_the_demo_names_the_address_that_it_listens_on(self):
+        """The address to open is one that answers, with the port that was free, also if it listens on all."""
+        with subprocess.Popen([*COMMAND, "demo", "--listen", ":0"], stderr=subprocess.PIPE, text=True) as process:
             try:
                 line = next(line for line in process.stderr if "Open " in line)
                 opened = re.search(r"Open (http://(.*):(\d+)/) ", line)
@@ -794,13 +680,12 @@ class TestDaemon:
             finally:
                 process.kill()
 
-        assert (200, url) == (status, opened[2])
+        assert (200, "127.0.0.1") == (status, opened[2])
 
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_signals_end_it_well(self, tmp_path, number):
-        """SIGTERM and SIGINT end it, with exit 0."""
-        with Daemon("run", "--log", tmp_path / "vllm.log") as daemon:
-            status, errors = daemon.stop(number)
+    def test_ctrl_c_ends_it_well(self, tmp_path):
+        """SIGINT ends it as SIGTERM does, with exit 0; of its environment it needs neither HOME nor a locale."""
+        with Daemon("run", "--log", tmp_path / "x.log", HOME="/nonexistent", LANG="C", LC_ALL="C") as daemon:
+            status, errors = daemon.stop(signal.SIGINT)
 
         assert 0 == status
         assert "service.stopped" in errors
@@ -856,7 +741,7 @@ class TestDaemon:
         """--log-level says from which severity on events are written, --log-format in which form."""
         options = ["run", "--metrics", f"http://127.0.0.1:{closed_port}/metrics"]
         logs = {}
-        for level in ("debug", "warning", "error"):
+        for level in ("debug", "warning"):
             with Daemon(*options, "--log-level", level) as daemon:
                 logs[level] = [json.loads(line) for line in daemon.stop()[1].splitlines()]
         with Daemon(*options, "--log-format", "console") as daemon:
@@ -865,15 +750,9 @@ class TestDaemon:
         assert {"debug", "info", "warning"} <= {entry["level"] for entry in logs["debug"]}
         assert {"scrape.ended", "source.changed"} <= {entry["event"] for entry in logs["debug"]}
         assert {"source.changed"} == {entry["event"] for entry in logs["warning"]}
-        assert [] == logs["error"]
         assert "service.started" in console
         assert "{" not in console
         assert "\x1b" not in console
-
-    def test_nothing_of_the_environment_is_needed(self, tmp_path):
-        """It runs without HOME and with LANG=C."""
-        with Daemon("run", "--log", tmp_path / "x.log", HOME="/nonexistent", LANG="C", LC_ALL="C") as daemon:
-            assert 200 == daemon.get("/-/healthy")[0]
 
 
 def test_every_command_is_in_the_readme():

@@ -157,27 +157,3 @@ def test_sides_that_are_not_comparable(tmp_path):
     assert plain["reasons"] == forced["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
     assert not plain["comparable"]
     assert (plain["metrics"], len(forced["metrics"]) > 5) == ([], True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        ((), 2, "give at least two sides"),
-        (("a.json", "b.json", "--baseline", "c"), 2, "--baseline c: no such side; there are a, b"),
-        (("a.json", "b.json", "--fail-if", "ttft > 1%"), 2, "no metric ttft; known are request_goodput, "),
-        (("a.json", "b.json", "--fail-if", "much"), 2, "expected a metric, < or >, and per cent"),
-        (("a.json", "b.json", "--objective", "fast"), 2, "--objective: "),
-        (("a.json", "b.json", "--cost-per-hour", "c=2"), 2, "--cost-per-hour c=2: no side c; there are a, b"),
-        (("a.json", "b.json", "--cost-per-hour", "-1"), 2, "--cost-per-hour: expected a number above 0"),
-        (("none-a.json", "none-b.json"), 1, "none-a.json: cannot be read: No such file"),
-    ],
-)
-def test_mistakes(arguments, status, message, tmp_path):
-    """One sentence, no traceback, and no file that is half written."""
-    output = tmp_path / "out.html"
-    found = compare(*arguments, "-o", output)
-
-    assert (found.returncode, found.stdout) == (status, "")
-    assert message in found.stderr
-    assert "Traceback" not in found.stderr
-    assert not output.exists()

@@ -92,27 +92,6 @@ def test_a_price_shows_what_tokens_cost():
         assert view["cost_per_million_input_tokens"] == pytest.approx(cost / view["total_input_tokens"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        ([], 2, "give at least one SOURCE"),
-        (["nowhere.log"], 1, "nowhere.log: cannot be read: No such file or directory"),
-        ([DRAFT, "--objective", "fast"], 2, "--objective: "),
-        ([DRAFT, "--cost-per-hour", "much"], 2, '--cost-per-hour: expected a number above 0 such as 2.4, got "much"'),
-        ([DRAFT, "--zone", "Mars/Phobos"], 2, "--zone: expected a time zone"),
-        ([DRAFT, "-o", "/nowhere/r.json"], 1, "/nowhere/r.json: cannot be written: No such file or directory"),
-    ],
-    ids=["nothing", "missing", "objective", "cost", "zone", "output"],
-)
-def test_what_is_wrong_is_said_in_a_line(arguments, status, message):
-    """Each mistake is one line on standard error, without a traceback."""
-    done = vllm_watch("report", *arguments)
-
-    assert (done.returncode, done.stdout) == (status, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_a_failure_leaves_the_old_file(tmp_path):
     """What was there before is there afterwards, and nothing half-written beside it."""
     output = tmp_path / "r.json"

@@ -166,63 +166,6 @@ def test_a_password_is_sent(daemon, tmp_path):
     assert "Authorization: Basic b3BzOnNlY3JldA==" in daemon.requests[0]
 
 
-def test_a_daemon_that_is_not_there(closed_port):
-    """Nothing is printed, and one sentence says what is wrong with which address."""
-    done = vllm_watch("top", "--url", f"http://127.0.0.1:{closed_port}", "--once")
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"vllm-watch: http://127.0.0.1:{closed_port}: nothing listens at this address\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--url", "http://h", "--recording", DAY], "--url cannot be combined with --recording"),
-        (["--recording", DAY, "--log", "x"], "--recording cannot be combined with --config, --log and --metrics"),
-        (["--url", "ftp://h"], "--url: expected a URL that starts with http:// or https://"),
-        (["--url", "http://a:b@h"], "use --username and --password-file"),
-        (["--url", "http://h", "--username", "a"], "--username and --password-file require each other"),
-        (["--url", "http://h", "--username", "a:b", "--password-file", __file__], "a user name has no colon"),
-        (["--url", "http://h", "--ca-file", "/nowhere"], "--ca-file: /nowhere: no such file"),
-        (["--ca-file", "x"], "--ca-file requires --url URL"),
-        (["--speed", "2"], "--speed requires --recording FILE"),
-        (["--config", "a.yml", "--log", "x"], "--config cannot be combined with --log or --metrics"),
-        (["--recording", DAY, "--server", "nobody"], "it has no server nobody"),
-    ],
-)
-def test_wrong_use(arguments, sentence):
-    """What does not go together is one sentence, and status 2."""
-    done = vllm_watch("top", "--once", *arguments)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--recording", "/nowhere"], "/nowhere"),
-        (["--url", "http://h", "--bearer-token-file", "/nowhere"], "/nowhere: cannot be read, or has no token"),
-        (["--url", "http://h", "--username", "a", "--password-file", "/nowhere"], "/nowhere: cannot be read: No such"),
-    ],
-)
-def test_files_that_cannot_be_read(arguments, sentence):
-    """A file that is missing is named, and the status is 1."""
-    done = vllm_watch("top", "--once", *arguments)
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert sentence in done.stderr
-
-
-def test_formats_are_of_one_screen():
-    """A format without --once is wrong use, and so is a screen where there is no terminal."""
-    assert "--format requires --once" in vllm_watch("top", "--format", "json").stderr
-    done = vllm_watch("top", "--recording", DAY)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "use --once to print one screen" in done.stderr
-
-
 WITHOUT_TEXTUAL = """
 import sys
 sys.modules["textual"] = None

@@ -174,19 +174,20 @@ def log(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("output", ["vllm.log", "link.json", "same.json"])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "output"),
     [
-        "backfill --log vllm.log",
-        "backtest vllm.log",
-        "report --format html vllm.log",
-        "report .",
-        "compare --format html A=vllm.log B=other.json",
-        "advise --format html vllm.log",
-        "record --force --for 1s --log vllm.log",
-        "record --force --for 1s --log *.log",
-        "record --force --for 1s --config config.yml",
+        ("backfill --log vllm.log", "vllm.log"),
+        ("backfill --log vllm.log", "link.json"),
+        ("backfill --log vllm.log", "same.json"),
+        ("backtest vllm.log", "vllm.log"),
+        ("report --format html vllm.log", "vllm.log"),
+        ("report .", "link.json"),
+        ("compare --format html A=vllm.log B=other.json", "same.json"),
+        ("advise --format html vllm.log", "vllm.log"),
+        ("record --force --for 1s --log vllm.log", "vllm.log"),
+        ("record --force --for 1s --log *.log", "link.json"),
+        ("record --force --for 1s --config config.yml", "same.json"),
     ],
 )
 def test_no_output_takes_the_place_of_an_input(monkeypatch, log, arguments, output):

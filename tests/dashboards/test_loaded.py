@@ -31,7 +31,7 @@ def test_alerts_are_those_of_the_replay(prometheus, name):
     expr = f'ALERTS{{alertstate="firing",server="{name}"}}'
     names = {series.labels["alertname"] for series in Api(prometheus.url).range(expr, span.start, span.end, 15)}
     shown = {alert for alert in names if not alert.startswith("Gpu")}
-    assert {alert.alert for alert in fired([RECORDINGS[name]], has_slo=True)[name]} == shown
+    assert {alert.alertname for alert in fired([RECORDINGS[name]], has_slo=True)[name]} == shown
 
 
 def test_the_daemon_tells_of_itself(prometheus):

@@ -65,7 +65,7 @@ def test_the_end_of_a_long_line_may_come_alone():
 def test_the_rest_of_a_line_is_dropped():
     """T20: where reading begins inside a line, the line's text is not read as a line, even if its end comes later."""
     framer = LineFramer()
-    framer.drop_rest()
+    framer.go_inside_line()
 
     assert [] == framer.feed(b"rest ")
     assert [b"\0\r", b"next"] == framer.feed(b"of it\r\nnext\n")

@@ -26,7 +26,13 @@ from vllm_watch.analysis.recorder import recorded_command, server_recorder
 from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.private_text import PrivateText
 from vllm_watch.analysis.recorder.recorded_command import KEPT_END, KEPT_START, KeptOutput, ResultFiles, RunningCommand
-from vllm_watch.analysis.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
+from vllm_watch.analysis.recorder.recording_session import (
+    WRITE_OUT_SECONDS,
+    RecordingSession,
+    ServerCounts,
+    create_file,
+    sources_of,
+)
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, Sources, history_line, log_line, scrape_line
@@ -137,10 +143,15 @@ class TestSession:
         session.end("interrupted")
         size = session.path.stat().st_size
 
+        session.add_log("a", KeptLines((b"one",), {"keys": 1}), is_after_gap=False)
+        session.add_gap("a", 5)
         session.add_scrape("a", 0.1, b"x 1\n", "ok")
+        session.add_gpus("a", GpuUse(STARTED, "ok", (gpu(5.0),)))
+        session.add_benchmark("result.json", "{}")
         session.end("again")
 
         assert size == session.path.stat().st_size
+        assert (session.counts.servers["a"], session.counts.benchmarks) == (ServerCounts(), [])
         assert not session.stopped.is_set()
 
     def test_a_failed_write_leaves_what_is_complete(self, session, monkeypatch):

@@ -435,24 +435,28 @@ files = st.builds(
     FilePosition, names, numbers, numbers, st.integers(256, 2**63 - 1), sizes, numbers, sizes, numbers, moments
 )
 journals = st.builds(JournalPosition, names, names)
-flag_texts = st.from_regex(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,20}", fullmatch=True)
+flag_texts = st.builds(str.__add__, st.sampled_from("aZ0/["), st.text("AZaz09._/:@+[]-", max_size=20))
+server_names = st.text("az", min_size=1, max_size=20)
 flag_changes = st.builds(FlagChange, flag_texts, st.none() | flag_texts, st.none() | flag_texts)
 changes = st.builds(
     ServerChange,
-    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    server_names,
     st.builds(ConfigChange, st.none() | moments, st.lists(flag_changes, max_size=3).map(tuple)),
 )
 known_uses = st.builds(
     KnownUse,
-    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    server_names,
     st.tuples(numbers, numbers),
-    st.frozensets(st.from_regex(r"(GPU|MIG)-[0-9a-f/-]{1,40}", fullmatch=True), max_size=3),
+    st.frozensets(
+        st.builds(str.__add__, st.sampled_from(["GPU-", "MIG-"]), st.text("09af/-", min_size=1, max_size=40)),
+        max_size=3,
+    ),
 )
 numbers_of_facts = st.none() | st.integers(0, 10**15)
 some_flags = st.dictionaries(flag_texts, flag_texts, max_size=3)
 known_facts = st.builds(
     KeptFacts,
-    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    server_names,
     st.none() | names,
     st.none() | moments,
     st.none() | st.tuples(numbers, numbers),

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.sources.journals import JournalProgram, journal_entry
+from tests.support.logs import open_files
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.reading.framing import MAX_LINE
@@ -503,7 +504,7 @@ def test_a_backlog_waits_in_bounded_memory(journal):
 
 def test_nothing_is_left_after_closing(tmp_path):
     """Restarts and the end leave no process, no thread and no descriptor."""
-    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = open_files(), threading.active_count()
     journal = Journal(tmp_path)
     pids = []
     for run in range(3):
@@ -517,7 +518,7 @@ def test_nothing_is_left_after_closing(tmp_path):
     journal.tail.close()
 
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert open_files() <= descriptors
     assert threading.active_count() <= threads
 
 

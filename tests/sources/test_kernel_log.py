@@ -11,7 +11,7 @@ import pytest
 from tests.sources.journals import JournalProgram, journal_entry
 
 from vllm_watch.daemon.sources.journalctl import SETTLED_AFTER
-from vllm_watch.daemon.sources.kernel_log import Boot, KernelJournal, Kmsg, has_gpu_driver
+from vllm_watch.daemon.sources.kernel_log import KernelJournal, Kmsg, has_gpu_driver
 
 
 START = 1_795_000_000.0
@@ -166,8 +166,8 @@ class Device:
 
     def open(self, cursor=None):
         """Start to read; at `START` the machine has run for 1,000 s."""
-        since = Boot("b0", lambda: 1000.0)
-        self.log = Kmsg(str(self.path), cursor=cursor, wall=lambda _moment: START, boot=since, read=self.reads)
+        told = {"cursor": cursor, "wall": lambda _moment: START, "boot": "b0", "uptime": lambda: 1000.0}
+        self.log = Kmsg(str(self.path), **told, read=self.reads)
         return self.log
 
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
 
 from msgspec.structs import replace
-from tests.support.logs import printed_now, stats_line
+from tests.support.logs import open_files, printed_now, stats_line
 
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 
@@ -126,7 +125,7 @@ def test_another_path_that_names_nothing_yet(followed):
 
 def test_back_to_the_first_path(followed):
     """A log that is renamed again and again, and written anew at its first path, is read once; no file stays open."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     first, read = followed.path, []
     for number in range(4):
         followed.append(printed_now(stats_line(number)))
@@ -140,4 +139,4 @@ def test_back_to_the_first_path(followed):
 
     assert [0, 10, 1, 11, 2, 12, 3, 13] == read
     assert [] == followed.history
-    assert before == len(os.listdir("/proc/self/fd"))
+    assert before == open_files()

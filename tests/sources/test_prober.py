@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import threading
-
-from pathlib import Path
 
 import pytest
 
 from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models, stream, token
-from tests.support.http_servers import StandIn, answer, chunk
+from tests.support.http_servers import Peak, StandIn, answer, chunk, served
+from tests.support.logs import open_files
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import ProbeConfig
@@ -56,11 +54,6 @@ class Readings:
 def url_of(server):
     """Return where a server would have its completions."""
     return f"http://127.0.0.1:{server.port}/v1/completions"
-
-
-def served(*pieces, **options):
-    """Return a server that answers every request with the same pieces."""
-    return StandIn(lambda _: pieces, **options)
 
 
 class TestGoodServers:
@@ -246,13 +239,12 @@ class TestBadServers:
     )
     def test_endless_stream(self, piece):
         """S4: a stream without end is read up to a limit, in little memory."""
-        before = _resident()
         endless = itertools.chain([HEAD], itertools.repeat(chunk(piece)))
-        with StandIn(lambda _: endless, closes=True) as server:
+        with StandIn(lambda _: endless, closes=True) as server, Peak() as peak:
             result = probe(server)
 
         assert "too_large" == result.reason
-        assert _resident() - before < 20 * MIB
+        assert peak.size < 20 * MIB
         assert MAX_STREAM <= 64 * 1024
 
     def test_endless_list_of_models(self):
@@ -336,17 +328,12 @@ class TestBadServers:
         """T32: probes, good and bad, leave no thread and no open file behind."""
         answers = itertools.cycle([GOOD, [answer(b"", "404 Not Found")], stream(END)])
         with StandIn(lambda _: next(answers)) as server:
-            before = len(os.listdir("/proc/self/fd")), threading.active_count()
+            before = open_files(), threading.active_count()
             prober = Prober(url_of(server), ProbeConfig(), SystemClock())
             for _ in range(30):
                 prober.probe("m")
             prober.close()
-        after = len(os.listdir("/proc/self/fd")), threading.active_count()
+        after = open_files(), threading.active_count()
 
         assert after[0] <= before[0]
         assert after[1] <= before[1]
-
-
-def _resident():
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024

@@ -6,20 +6,17 @@ from __future__ import annotations
 import functools
 import gzip
 import itertools
-import os
-import re
 import socket
 import ssl
 import threading
 import zlib
 
-from pathlib import Path
-
 import pytest
 import requests.adapters
 import urllib3
 
-from tests.support.http_servers import StandIn, Talker, answer, chunk, self_signed
+from tests.support.http_servers import Peak, StandIn, Talker, answer, chunk, self_signed, served
+from tests.support.logs import open_files
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import MetricsConfig, TlsConfig
@@ -50,11 +47,6 @@ def scrape(url, timeout=SECONDS, **options):
         return scraper.scrape()
     finally:
         scraper.close()
-
-
-def served(*pieces, **options):
-    """Return a server that answers every request with the same pieces."""
-    return StandIn(lambda _: pieces, **options)
 
 
 @pytest.fixture
@@ -264,24 +256,6 @@ def test_incomplete(pieces):
     with served(*pieces, closes=True) as server:
         result = scrape(server.url)
     assert (result.reason, result.reading) == ("incomplete", None)
-
-
-class Peak:
-    """The memory that this process had at most inside the context, beyond what it had before, in bytes."""
-
-    def __enter__(self):
-        # Makes the highest figure so far the present one.
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        self._before = _memory("VmRSS")
-        return self
-
-    def __exit__(self, *_):
-        self.size = _memory("VmHWM") - self._before
-
-
-def _memory(name):
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024
 
 
 GZIP, DEFLATE = zlib.MAX_WBITS + 16, zlib.MAX_WBITS
@@ -526,10 +500,10 @@ def test_a_scrape_that_begins_after_the_close_keeps_no_connection(make_scraper):
     """What was sent to a worker before its server went does not leave a connection behind."""
     with served(answer(PAGE)) as server:
         scraper = make_scraper(server.url)
-        before = _open_files()
+        before = open_files()
         scraper.close()
         assert scraper.scrape().reason == "ok"
-        until(lambda: _open_files() == before)  # The server's end closes a moment later.
+        until(lambda: open_files() == before)  # The server's end closes a moment later.
 
 
 def test_connection_closed_at_reuse(make_scraper):
@@ -571,7 +545,7 @@ def test_recovery(make_scraper, failure, reason):
 
 def test_nothing_leaks(free_port):
     """Scrapes, good and bad, leave no thread and no open file behind."""
-    before = _open_files(), threading.active_count()
+    before = open_files(), threading.active_count()
     pieces = [[answer(PAGE)], [answer(b"", "404 Not Found")], [answer(PAGE, Connection="close")], [answer(PAGE)]]
     answers = iter(pieces * 3)
     with StandIn(lambda _: next(answers)) as server:
@@ -580,10 +554,6 @@ def test_nothing_leaks(free_port):
             for _ in range(len(pieces) * 3):
                 scraper.scrape()
             scraper.close()
-    after = _open_files(), threading.active_count()
+    after = open_files(), threading.active_count()
     assert after[0] <= before[0]
     assert after[1] <= before[1]
-
-
-def _open_files():
-    return len(os.listdir("/proc/self/fd"))  # A listing of names is all there is.

@@ -91,7 +91,8 @@ class Server:
 
         Seconds pass, a page is read, lines are written (those of a tuple together), and a reason is why a page is not
         read. ``= stalled`` is the state that is seen then, ``= down: killed`` with its cause, ``log = idle`` the reason
-        of a source, ``engine_dead = 1`` how many failures of a kind the log has counted.
+        of a source, ``engine_dead = 1`` how many failures of a kind the log has counted,
+        and ``requests = 200: 8`` how many HTTP requests are counted by code.
         """
         for number, step in enumerate(story):
             if isinstance(step, (int, float)):
@@ -114,6 +115,8 @@ class Server:
         engine = snapshot.engines[0]
         if not what:
             return f"{engine.state}: {engine.cause}" if has_cause else engine.state
+        if what == "requests":
+            return ", ".join(f"{key.code}: {count:.0f}" for key, count in snapshot.http_requests.items())
         if snapshot.log and what in snapshot.log.events:
             return str(snapshot.log.events[what])
         return next(source.reason for source in snapshot.sources if source.source == what)

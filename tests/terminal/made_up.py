@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from vllm_watch.cli.terminal.frames import Frame, Lost, Point, frame_of
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST
 from vllm_watch.daemon.exposition.document import (
@@ -147,6 +149,7 @@ def _seen(document):
     return frame_of(Document(AT - 1, [document]), AT - 1).servers[0]
 
 
+@functools.cache
 def every_state():
     """Return a frame with a server in each state, the worst first, and one with two engines."""
     servers = [

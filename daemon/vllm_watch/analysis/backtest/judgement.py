@@ -21,7 +21,6 @@ from vllm_watch.analysis.backtest.expressions import (
 from vllm_watch.analysis.backtest.fired import (
     ALWAYS_FIRING,
     Alert,
-    Fired,
     NotJudged,
     SetResult,
     SourceResult,
@@ -107,24 +106,20 @@ def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, ar
     )
 
 
-def _key(fired: Fired, moment: int) -> tuple[object, ...]:
-    return fired.alert, fired.severity, tuple(sorted(fired.labels.items())), moment
+def _key(alert: Alert, moment: float) -> tuple[object, ...]:
+    return alert.alertname, alert.severity, tuple(sorted(alert.labels.items())), moment
 
 
-def _alert(subject: Subject, fired: Fired, waited: Fired | None) -> Iterator[Alert]:
+def _alert(subject: Subject, fired: Alert, waited: Alert | None) -> Iterator[Alert]:
     """Yield an alert with its times; nothing for one that had ended when the time began that was asked for."""
     lead = subject.lead * subject.step
-    if fired.end is not None and fired.end <= lead:
-        return
-    yield Alert(
-        fired.alert,
-        fired.severity,
-        fired.labels,
-        subject.at(max(fired.start, lead)),
-        None if fired.end is None else subject.at(fired.end),
-        None if waited is None else subject.at(waited.start),
-        began_before=fired.start < lead,
-    )
+    if fired.end is None or fired.end > lead:
+        yield fired._replace(
+            start=subject.at(max(fired.start, lead)),
+            end=None if fired.end is None else subject.at(fired.end),
+            pending_since=None if waited is None else subject.at(waited.start),
+            began_before=fired.start < lead,
+        )
 
 
 def without_calendar(rules: RuleSet) -> RuleSet:

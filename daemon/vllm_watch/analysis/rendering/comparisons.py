@@ -67,7 +67,7 @@ _COST = "Cost"
 _NO_INTERVALS = ([MISSING, MISSING], ["-100", MISSING])
 """What says nothing: nothing is known, or only that a latency is above 0."""
 
-_FLAG_COLUMN = Column("Flag", is_text=True)
+_NO_DIFFERENCE = Paragraph("No difference of configuration is known.")
 
 Settings: TypeAlias = Mapping[str, str]
 """The values of flags, by their names."""
@@ -78,17 +78,13 @@ Heads: TypeAlias = tuple[str, str]
 _CONFIGURATION = Column("Configuration", is_text=True)
 
 
-def pair_sections(
-    pair: Comparison, runs: Mapping[str, int], common: Settings | None = None, *, is_alone: bool = True
+def _pair_sections(
+    pair: Comparison, runs: Mapping[str, int], common: Settings, *, is_alone: bool
 ) -> tuple[Section, ...]:
     """
     Return what is said of two sides: the verdict first, or, before any number, what makes them not comparable.
 
-    Args:
-        pair: The comparison.
-        runs: How many runs each side has, by its name.
-        common: Settings that are said to be the same elsewhere.
-        is_alone: Whether the headline is not said elsewhere.
+    `runs` is how many each side has. The settings in `common` and, unless `is_alone`, the headline are said elsewhere.
     """
     heads = _heads(pair, runs)
     doubts = (
@@ -96,7 +92,7 @@ def pair_sections(
         *(Statement("warning", each) for each in pair.warnings),
     )
     verdict = Section(
-        "In short", (*(winners([pair]) if is_alone else ()), *_other_verdicts(pair)) if pair.metrics else ()
+        "In short", (*((_summary(pair),) if is_alone else ()), *_other_verdicts(pair)) if pair.metrics else ()
     )
     sections = (
         *((verdict, Section("Take care", doubts)) if pair.comparable else (Section("Not comparable", doubts), verdict)),
@@ -106,13 +102,12 @@ def pair_sections(
     return tuple(section for section in sections if section.blocks)
 
 
-def _config_blocks(pair: Comparison, common: Settings | None, heads: Heads) -> tuple[Block, ...]:
+def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Block, ...]:
     """Return the flags that differ, then in one paragraph what both sides have in common, but for what all have."""
     rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
-    columns = (_FLAG_COLUMN, *(Column(head, is_text=True) for head in heads))
-    table = plain_table("", columns, rows)
-    same = settings_paragraph("The same on both sides", _without(pair.common_config, common or {}))
-    return (table if rows else Paragraph("No difference of configuration is known."), *same, *_prices(pair))
+    table = plain_table("", (Column("Flag", is_text=True), *(Column(head, is_text=True) for head in heads)), rows)
+    same = {name: value for name, value in pair.common_config.items() if common.get(name) != value}
+    return (table if rows else _NO_DIFFERENCE, *_settings("The same on both sides", same), *_prices(pair))
 
 
 def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
@@ -120,13 +115,11 @@ def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
     return (Paragraph(f"Cost per hour: {', '.join(each)}."),) if each else ()
 
 
-def settings_paragraph(said: str, settings: Settings) -> tuple[Paragraph, ...]:
-    """Return settings as one paragraph, none if there are none."""
-    return (Paragraph(f"{said}: {settings_text(settings)}."),) if settings else ()
+def _settings(said: str, settings: Settings) -> tuple[Paragraph, ...]:
+    return (Paragraph(f"{said}: {_settings_text(settings)}."),) if settings else ()
 
 
-def settings_text(settings: Settings) -> str:
-    """Return settings in a line: ``max-num-seqs 24, seed 0``."""
+def _settings_text(settings: Settings) -> str:
     return ", ".join(f"{flag} {value}" for flag, value in settings.items())
 
 
@@ -146,11 +139,6 @@ def percent_interval(row: Row) -> str:
     bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
     interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
     return f"{sign}{_tenths(row.percent)}{interval}"
-
-
-def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
-    """Return what the headline of each comparison says, in a sentence; why there is none, where there is none."""
-    return tuple(_summary(pair) for pair in pairs)
 
 
 def _heads(pair: Comparison, names: Iterable[str]) -> Heads:
@@ -260,27 +248,50 @@ def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()
     if len(comparisons.pairs) == 1:
         pair = comparisons.pairs[0]
         title = f"{pair.candidate} compared with {pair.baseline}"
-        return Document(title, lead, (*pair_sections(pair, runs), *plots))
-    common = _common(comparisons.pairs)
+        return Document(title, lead, (*_pair_sections(pair, runs, {}, is_alone=True), *plots))
+    first, *others = [pair.common_config for pair in comparisons.pairs]
+    common = {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
     folded = [
         Section(
-            _title(pair), sections=pair_sections(pair, runs, common, is_alone=False), is_folded=True, is_open=at == 0
+            f"{pair.candidate} with {pair.baseline}",
+            sections=_pair_sections(pair, runs, common, is_alone=False),
+            is_folded=True,
+            is_open=at == 0,
         )
         for at, pair in enumerate(comparisons.pairs)
     ]
-    others = [name for name in runs if name != comparisons.baseline]
-    title = f"{', '.join(others)} compared with {comparisons.baseline}"
-    return Document(title, lead, (*_together(comparisons), *plots, *folded))
+    candidates = [name for name in runs if name != comparisons.baseline]
+    title = f"{', '.join(candidates)} compared with {comparisons.baseline}"
+    return Document(title, lead, (*_together(comparisons, common), *plots, *folded))
 
 
-def settings_table(rows: Sequence[MatrixRow]) -> Table:
-    """Return the settings of each configuration, as far as they differ; no row if none does."""
+def _together(comparisons: Comparisons, common: Settings) -> tuple[Section, ...]:
+    incomparable = [
+        Statement("warning", f"{pair.candidate} is not comparable with {pair.baseline}. {' '.join(pair.reasons)}")
+        for pair in comparisons.pairs
+        if not pair.comparable
+    ]
+    matrix = _matrix_table(comparisons.matrix)
+    headlines = (_summary(pair) for pair in comparisons.pairs if pair.metrics)
+    same = _settings("The same on all sides", common)
+    sections = (
+        Section("Not comparable", tuple(incomparable)),
+        Section("Decisions", (_decision_table(comparisons.decisions),) if comparisons.decisions else ()),
+        Section("Headlines", tuple(headlines)),
+        Section("What differs", (_settings_table(comparisons.matrix), *same)),
+        Section("All configurations", () if matrix.is_empty else (matrix,)),
+    )
+    return tuple(section for section in sections if section.blocks)
+
+
+def _settings_table(rows: Sequence[MatrixRow]) -> Block:
+    if not any(row.config for row in rows):
+        return _NO_DIFFERENCE
     columns = (_CONFIGURATION, Column("Settings that differ", is_text=True))
-    known = any(row.config for row in rows)
-    return plain_table("", columns, tuple((row.name, settings_text(row.config) or MISSING) for row in rows if known))
+    return plain_table("", columns, tuple((row.name, _settings_text(row.config) or MISSING) for row in rows))
 
 
-def matrix_table(rows: Sequence[MatrixRow]) -> Table:
+def _matrix_table(rows: Sequence[MatrixRow]) -> Table:
     """Return one row for each configuration with its values; none if no value is known of any."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     columns = (_CONFIGURATION, *(Column(metric_title(name).label, metric_title(name).unit) for name in names))
@@ -288,45 +299,7 @@ def matrix_table(rows: Sequence[MatrixRow]) -> Table:
     return plain_table("", columns, tuple(cells))
 
 
-def decision_table(decisions: Sequence[Decision]) -> Table:
-    """Return who wins by each criterion, `~` where nobody is shown to."""
+def _decision_table(decisions: Sequence[Decision]) -> Table:
     columns = (Column("Criterion", is_text=True), Column("Best", is_text=True), Column("", is_text=True))
     rows = tuple((each.criterion, each.winner or "~", each.note or "") for each in decisions)
     return plain_table("", columns, rows)
-
-
-def _common(pairs: Sequence[Comparison]) -> Settings:
-    common = dict(pairs[0].common_config) if pairs else {}
-    return {name: value for name, value in common.items() if all(p.common_config.get(name) == value for p in pairs)}
-
-
-def _without(settings: Settings, others: Settings) -> Settings:
-    return {name: value for name, value in settings.items() if others.get(name) != value}
-
-
-def _together(comparisons: Comparisons) -> tuple[Section, ...]:
-    incomparable = [
-        Statement("warning", f"{pair.candidate} is not comparable with {pair.baseline}. {' '.join(pair.reasons)}")
-        for pair in comparisons.pairs
-        if not pair.comparable
-    ]
-    matrix = matrix_table(comparisons.matrix)
-    sections = (
-        Section("Not comparable", tuple(incomparable)),
-        Section("Decisions", (decision_table(comparisons.decisions),) if comparisons.decisions else ()),
-        Section("Headlines", winners([pair for pair in comparisons.pairs if pair.metrics])),
-        Section("What differs", _differences(comparisons)),
-        Section("All configurations", () if matrix.is_empty else (matrix,)),
-    )
-    return tuple(section for section in sections if section.blocks)
-
-
-def _differences(comparisons: Comparisons) -> tuple[Block, ...]:
-    settings = settings_table(comparisons.matrix)
-    none = Paragraph("No difference of configuration is known.")
-    same = settings_paragraph("The same on all sides", _common(comparisons.pairs))
-    return (none if settings.is_empty else settings, *same)
-
-
-def _title(pair: Comparison) -> str:
-    return f"{pair.candidate} with {pair.baseline}"

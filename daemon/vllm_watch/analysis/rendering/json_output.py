@@ -2,10 +2,10 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, with an ``annotation`` to mark it
+A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it
 in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
-`comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice.model.Advised`:
+`comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
+[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice_model.Advised`:
 ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from vllm_watch.cli.commands.options import plain_format_option
-from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines, pods_view, with_listed
+from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines, pods_view
 from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines, unopened_gpus, unread_gpus
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
@@ -26,6 +26,7 @@ from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.web import load_web_config
+from vllm_watch.daemon.discovery.pods import with_pods
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of
@@ -93,13 +94,7 @@ def command(selection: Selection, form: PlainFormat, verbose: bool) -> None:
 
 
 def selected_servers(selection: Selection) -> Config:
-    """
-    Return the configuration to check.
-
-    Raises:
-        DiscoveryError: No server is selected, and none runs on this machine.
-        UsageError, ConfigError: The options, the file or the web configuration file are wrong.
-    """
+    """Return the configuration to check, web configuration file included; without options, of servers that run here."""
     if not selection.is_empty:
         config = configured(selection)
         if config.web_config_file is not None:
@@ -155,7 +150,7 @@ def view_of(config: Config) -> dict[str, Any]:
 def _gather(config: Config) -> Gathered:
     """Ask each source once."""
     pods = list_pods(config)
-    config = with_listed(config, pods)
+    config = config if pods is None else with_pods(config, pods.plan.servers)
     kernel_log = _read_kernel_log(config)
     servers, unopened = check_servers(config, kernel_log)
     alerts = None if config.prometheus is None else ask(config.prometheus, SystemClock().now())

@@ -192,16 +192,7 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
 def run_demo(
     path: str | None, server: str | None, speed: float, listen: str | None, prometheus: str | None = None
 ) -> None:
-    """
-    Run the daemon on a recording until a signal ends it.
-
-    Args:
-        path: The recording; the one in the package if `None`.
-        server: Which of its servers; the only one if `None`.
-        speed: Seconds of the recording per second.
-        listen: The daemon's address, if not the default.
-        prometheus: The URL of the Prometheus whose alerts are shown, if any.
-    """
+    """Run the daemon on a recording until a signal ends it; the values are those of the options."""
     recording = opened(path or str(BUNDLED))
     name = server_name(recording, server)
     clock = ScaledClock(speed)

@@ -58,14 +58,7 @@ def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
 
 
 def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
-    """
-    Print the servers of this machine as `form` (text or json); return whether something is wrong.
-
-    Args:
-        form: Of what is printed.
-        file: Where to write a configuration, if anywhere.
-        force: Whether to overwrite that file.
-    """
+    """Print the servers of this machine, and write a configuration of them; return whether something is wrong."""
     proc = Proc()
     found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers)

@@ -61,12 +61,9 @@ def marking(options: MarkOptions) -> Connection | None:
 
 def mark_runs(runs: Iterable[Run], output: str | None, where: Connection | None) -> None:
     """
-    Show runs as regions; say on standard error what became of each, and why one could not be shown.
+    Show runs as regions, which name the file of the report; say on standard error what became of each.
 
-    Args:
-        runs: What was read.
-        output: The file that the report was written to, which the regions name.
-        where: Which Grafana, `None` for none.
+    Without a Grafana nothing is done.
     """
     if where is None:
         return

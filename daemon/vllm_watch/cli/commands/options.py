@@ -98,17 +98,6 @@ plain_format_option = click.option(
 )
 
 
-def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Return a decorator that gives a command several options, in this order."""
-
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
 def as_one(
     name: str, record: Callable[..., object], *options: Callable[..., Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -128,8 +117,9 @@ def as_one(
             own = {field: values.pop(field) for field in fields if field in values}
             command(**values, **{name: record(**own)})
 
-        whole: Callable[..., Any] = several(*options)(packed)
-        return whole
+        for option in reversed(options):
+            packed = option(packed)
+        return packed
 
     return add
 

@@ -45,13 +45,7 @@ _DOCUMENTS: Mapping[str, str] = {"comparison": "COMPARING.md", "advice": "ADVISI
 
 
 def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat:
-    """
-    Return the format of a report.
-
-    Args:
-        form: What is asked for, if it is.
-        output: The file, or `None` for standard output. One without an ending is text.
-    """
+    """Return the format that is asked for, else that of the file's ending; without one, and without a file, text."""
     return form or _of_ending(output)
 
 
@@ -64,12 +58,7 @@ def comparison_format(form: ComparisonFormat | None, output: str | None) -> Comp
 
 
 def text_width(output: str | None) -> int:
-    """
-    Return how many columns a text has: those of the terminal that it is written to, within bounds, else 80.
-
-    Args:
-        output: The file, or `None` for standard output.
-    """
+    """Return how many columns a text has: those of the terminal that it is written to, within bounds, else 80."""
     if output is not None or not sys.stdout.isatty():
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
@@ -85,12 +74,7 @@ def rendered(document: Document, form: Literal["text", "table", "markdown", "htm
 
 
 def write_answer(text: str, form: str, output: str | None) -> None:
-    """
-    Write an answer to a file, or to standard output.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
+    """Write an answer to a file, or to standard output; it is a `FileError` if that cannot be done."""
     if output is None:
         write_output(text, is_utf8=form == "html")
     else:

@@ -74,11 +74,6 @@ def _others(lister: PodLister) -> tuple[Pod, ...]:
         return ()
 
 
-def with_listed(config: Config, listed: ListedPods | None) -> Config:
-    """Return a configuration with the pods that are watched."""
-    return config if listed is None else with_pods(config, listed.plan.servers)
-
-
 def with_pods_now(config: Config) -> Config:
     """
     Return a configuration with the pods that there are now, for what runs only a while.
@@ -91,7 +86,7 @@ def with_pods_now(config: Config) -> Config:
         return config
     if listed.reason != "ok":
         raise DiscoveryError(f"the pods cannot be listed: {KUBERNETES[listed.reason].text}")
-    config = with_listed(config, listed)
+    config = with_pods(config, listed.plan.servers)
     if not config.servers:
         raise DiscoveryError(f"no pod with {listed.config.selector} is ready: run vllm-watch check --config FILE")
     return config

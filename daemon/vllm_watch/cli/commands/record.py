@@ -182,13 +182,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
 
 
 def _config(selection: Selection, options: RecordOptions) -> Config:
-    """
-    Return the configuration of the servers to record.
-
-    Raises:
-        DiscoveryError: None is selected, and none runs on this machine.
-        UsageError: There is none of a name that was given.
-    """
+    """Return the configuration of the servers to record; there is at least one, and one of each name given."""
     config = discovered(selection).poll() if selection.is_empty else with_command_lines(configured_now(selection))
     if not config.servers:
         raise DiscoveryError("nothing to record: no vLLM server was found; run vllm-watch discover for the reason")
@@ -382,13 +376,7 @@ def _problems(server: ServerCounts) -> Iterator[str]:
 
 
 def _check(session: RecordingSession, options: RecordOptions, status: int | None) -> None:
-    """
-    Check that something was recorded, and that the command succeeded.
-
-    Raises:
-        FileError: Nothing was, or it did not.
-        Exception: The recording could not go on.
-    """
+    """Raise an error if the recording could not go on, nothing was recorded, or the command did not succeed."""
     if session.problem is not None:
         raise session.problem
     if status:

@@ -24,8 +24,7 @@ from vllm_watch.cli.commands.options import (
     metrics_option,
     opened,
 )
-from vllm_watch.cli.terminal.abilities import THEME_NAMES, ThemeName, has_unicode, theme_of_terminal
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells
+from vllm_watch.cli.terminal.cells import ASCII, THEME_NAMES, UNICODE, Cells, ThemeName, has_unicode, theme_of_terminal
 from vllm_watch.cli.terminal.frames import Frame
 from vllm_watch.cli.terminal.heading import Moment, once_screen
 from vllm_watch.cli.terminal.reading_thread import (

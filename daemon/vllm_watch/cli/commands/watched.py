@@ -48,13 +48,7 @@ def configured(selection: Selection) -> Config:
 
 
 def configured_now(selection: Selection) -> Config:
-    """
-    Return the same, with the pods that there are now.
-
-    Raises:
-        UsageError, ConfigError: The options or the file are wrong.
-        DiscoveryError: The pods cannot be listed, or there is none.
-    """
+    """Return the same, with the pods that there are now; it is a `DiscoveryError` if there is none."""
     config = configured(selection)
     if config.kubernetes is None:
         return config

@@ -27,7 +27,7 @@ from textual.message import Message
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.types import AnimationLevel
 
-from vllm_watch.cli.terminal.abilities import ThemeName
+from vllm_watch.cli.terminal.cells import ThemeName
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
 from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, HomeScreen, Present, ServerScreen, TopScreen
@@ -206,13 +206,7 @@ class TopApp(App[None]):
 
 def run_app(source: ReadingThread, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
     """
-    Show what a source reads until somebody quits.
-
-    Args:
-        source: Where frames come from; its thread runs already.
-        theme: On which ground.
-        is_ascii: Whether only ASCII is written.
-        has_color: Whether colours are written.
+    Show what a source reads, whose thread runs already, until somebody quits.
 
     Returns:
         The exit status: 1 if something could not be drawn, or nothing was ever read, which is said in a sentence.

@@ -14,11 +14,10 @@ from typing import NamedTuple
 from vllm_watch.cli.terminal.cells import Cells, age, ago, columns, fit
 from vllm_watch.cli.terminal.frames import Frame, Lost, Server, View
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Span, fitted, line, spread, table_lines, wrapped
-from vllm_watch.cli.terminal.numbers import state_piece, state_word
+from vllm_watch.cli.terminal.numbers import state_word
 from vllm_watch.cli.terminal.server_detail import finding_line, server_detail
 from vllm_watch.cli.terminal.tables import Order, columns_for
 from vllm_watch.daemon.catalog.causes import severity
-from vllm_watch.daemon.catalog.number_texts import count, shortened
 from vllm_watch.daemon.catalog.number_texts import moment as calendar_time
 
 
@@ -125,26 +124,6 @@ def _lost(moment: Moment, lost: Lost) -> str:
         again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
         return f"NOT REACHED YET{again}: {lost.reason}"
     return f"LOST {age(moment.now - lost.since)}: {lost.reason}"
-
-
-def state_line(moment: Moment, width: int, cells: Cells) -> Line:
-    """Return one line for everything, where there is room for no more."""
-    if moment.lost is not None:
-        return line(Span(_lost(moment, moment.lost), "alarm"))
-    if moment.frame is None:
-        return line("reading")
-    paused = () if moment.paused is None else (Span("PAUSED ", "alarm"),)
-    servers = moment.frame.servers
-    if len(servers) != 1:
-        return Line((*paused, *counts_line(servers, width).spans))
-    now = servers[0].now
-    return line(
-        *paused,
-        state_piece(servers[0].state, cells, servers[0].cause),
-        f" {shortened(now.generation_tokens_per_second)} tok/s",
-        f" run {count(now.requests_running)}",
-        f" wait {count(now.requests_waiting)}",
-    )
 
 
 def common_lines(frame: Frame, width: int, most: int | None = None) -> list[Line]:

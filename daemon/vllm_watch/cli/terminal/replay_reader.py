@@ -23,13 +23,7 @@ _LOOK_SECONDS = 1.0
 
 
 class _ServerReplay:
-    """
-    A recorded server from its start on; time only goes forward.
-
-    Args:
-        recording: The recording.
-        server: Which of its servers.
-    """
+    """A recorded server from its start on; time only goes forward."""
 
     def __init__(self, recording: Recording, server: str) -> None:
         self._started = recording.started
@@ -66,13 +60,7 @@ class _ServerReplay:
 
 
 class Replay:
-    """
-    Recorded servers from their start on; time only goes forward.
-
-    Args:
-        recording: The recording.
-        servers: Which of its servers.
-    """
+    """Recorded servers from their start on; time only goes forward."""
 
     def __init__(self, recording: Recording, servers: Sequence[str]) -> None:
         self._started = recording.started

@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
 from vllm_watch.cli.terminal.frames import Server
-from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, state_line, title_line
+from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, title_line
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, fitted, line, placed, rule, spread, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
@@ -154,23 +154,19 @@ class TopScreen(Screen[None]):
 
     Args:
         present: What is known now.
+        server: The name of the server that is shown in detail, or whose events are, if only one's.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
     BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (40, "-wide")]  # noqa: RUF012  # As textual declares them.
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (10, "-high")]  # noqa: RUF012
 
-    server: str | None = None
-    """The name of the server that is shown in detail."""
-
-    def __init__(self, present: Present) -> None:
+    def __init__(self, present: Present, server: str | None = None) -> None:
         super().__init__(classes="" if present.has_color else "-plain")
         self.present = present
+        self.server = server
 
     def compose(self) -> ComposeResult:
         """Return the widgets."""
-        yield Static(id="tiny")
         yield Static(id="title")
         yield Static(id="top")
         yield from self.middle()
@@ -196,7 +192,6 @@ class TopScreen(Screen[None]):
         width, moment, cells = self.size.width, self.present.moment, self.present.cells
         if not width or not self.is_mounted:
             return
-        self.query_one("#tiny", Static).update(self.styled([state_line(moment, width, cells)], width))
         self.query_one("#title", Static).update(self.styled([title_line(moment, width, cells)], width))
         top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
         self.query_one("#top", Static).update(top)
@@ -262,12 +257,7 @@ def faded(row: Line) -> Line:
 
 
 class HomeScreen(TopScreen):
-    """
-    The table of servers, the worst first, with the selected one below; a server that has no others beside it alone.
-
-    Args:
-        present: What is known now.
-    """
+    """The table of servers, the worst first, with the selected one below; a server with no others beside it alone."""
 
     def __init__(self, present: Present) -> None:
         super().__init__(present)
@@ -421,17 +411,7 @@ class HomeScreen(TopScreen):
 
 
 class ServerScreen(TopScreen):
-    """
-    One server in detail.
-
-    Args:
-        present: What is known now.
-        name: Which server.
-    """
-
-    def __init__(self, present: Present, name: str) -> None:
-        super().__init__(present)
-        self.server: str | None = name
+    """One server in detail."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the server, or that it is not there any more."""
@@ -443,17 +423,7 @@ class ServerScreen(TopScreen):
 
 
 class EventsScreen(TopScreen):
-    """
-    What has happened in the last hour.
-
-    Args:
-        present: What is known now.
-        name: The server to show; all of them if `None`.
-    """
-
-    def __init__(self, present: Present, name: str | None) -> None:
-        super().__init__(present)
-        self.server: str | None = name
+    """What has happened in the last hour."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the events."""

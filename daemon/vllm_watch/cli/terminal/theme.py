@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from textual.theme import Theme
 
-from vllm_watch.cli.terminal.abilities import ThemeName
+from vllm_watch.cli.terminal.cells import ThemeName
 
 
 _DARK = {

@@ -59,29 +59,20 @@ class Here(NamedTuple):
 
 
 def server_of(config: ServerConfig, found: Sequence[DiscoveredServer], here: Here) -> DiscoveredServer | None:
-    """Return the server that a configuration means; `None` if it is not clear."""
-    for is_meant in (_by_address(config, here), _by_unit(config), _by_log(config)):
+    """Return the server that a configuration means, by its address, else its unit, else its log; `None` if unclear."""
+    ways: list[Callable[[DiscoveredServer], bool]] = []
+    if config.metrics is not None:
+        place = _place(config.metrics.url, here)
+        ways.append(lambda server: server.url is not None and _place(server.url, here) == place)
+    if config.journal is not None:
+        ways.append(lambda server: server.journal == config.journal)
+    if (pattern := config.log) is not None:
+        ways.append(lambda server: any(fnmatchcase(log, pattern) for log in (server.log, server.lasting_log) if log))
+    for is_meant in ways:
         meant = [server for server in found if is_meant(server)]
         if len(meant) == 1:
             return meant[0]
     return None
-
-
-def _by_address(config: ServerConfig, here: Here) -> Callable[[DiscoveredServer], bool]:
-    url = None if config.metrics is None else config.metrics.url
-    return lambda server: url is not None and server.url is not None and _place(url, here) == _place(server.url, here)
-
-
-def _by_unit(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
-    return lambda server: config.journal is not None and server.journal == config.journal
-
-
-def _by_log(config: ServerConfig) -> Callable[[DiscoveredServer], bool]:
-    pattern = config.log
-    return lambda server: (
-        pattern is not None
-        and any(log is not None and fnmatchcase(log, pattern) for log in (server.log, server.lasting_log))
-    )
 
 
 def _place(url: str, here: Here) -> tuple[str, str]:
@@ -157,8 +148,8 @@ class WatchedProcesses:
                 self._pids = pids
                 self._list(servers, now)
             here = this_machine(self._proc, self._hostname)
-            running = self._running(pids, now - (report.at if report.listed_at is None else report.listed_at))
-            gone = self._gone(pids) if running is None else self._gone(pids - running)
+            age = now - (report.at if report.listed_at is None else report.listed_at)
+            running, gone = self._running_and_gone(pids, age)
             return GpuUsers([self._user(server, here, running) for server in servers], gone)
 
     def _is_due(self, servers: Sequence[ServerConfig], now: float) -> bool:
@@ -193,31 +184,25 @@ class WatchedProcesses:
                 tree = process_tree(roots[own.pid], by_pid)
                 self._found[server.name] = _Found(own, {process.pid: process for process in tree})
 
-    def _running(self, pids: Collection[int], age: float) -> frozenset[int] | None:
+    def _running_and_gone(self, pids: Collection[int], age: float) -> tuple[frozenset[int] | None, frozenset[int]]:
         """
-        Return those of the numbers that are still of the process that had them, `None` if they mean nothing here.
+        Return the numbers that are still of the process that had them, and those that are no process any more.
 
-        `age` is how many seconds ago the driver was asked for them: a process that is younger is another one.
+        The first is `None` if the numbers mean nothing here. `age` is how many seconds ago the driver was asked for
+        them: a process that is younger is another one. A process that may be hidden is not gone.
         """
         if self._listed is None or self._mean_nothing(pids):
-            return None
+            return None, frozenset()
         known = {process.pid: process for process in self._listed.processes if process.pid in pids}
-        calls = {
-            pid: partial(self._proc.table.is_running, process)
-            for pid, process in known.items()
-            if self._uptime() - process.started / _TICKS >= age
-        }
-        return frozenset(pid for pid, is_running in self._proc.table.run_for_each(calls).items() if is_running)
-
-    def _gone(self, pids: Collection[int]) -> frozenset[int]:
-        """Return those of the numbers that are no process any more; a process that may be hidden is not one of them."""
-        if self._listed is None or self._mean_nothing(pids):
-            return frozenset()
-        shows_all = self._listed.hidepid is None and not self._listed.unreadable
-        known = {process.pid: process for process in self._listed.processes}
-        calls = {pid: partial(self._proc.table.is_running, known[pid]) for pid in pids if pid in known}
+        calls = {pid: partial(self._proc.table.is_running, process) for pid, process in known.items()}
         are_running = self._proc.table.run_for_each(calls)
-        return frozenset(pid for pid in pids if not are_running.get(pid, pid in known) and (pid in known or shows_all))
+        latest = (self._uptime() - age) * _TICKS
+        running = frozenset(
+            pid for pid, is_running in are_running.items() if is_running and known[pid].started <= latest
+        )
+        shows_all = self._listed.hidepid is None and not self._listed.unreadable
+        gone = frozenset(pid for pid in pids if (not are_running.get(pid, True) if pid in known else shows_all))
+        return running, gone
 
     def _mean_nothing(self, pids: Collection[int]) -> bool:
         """

@@ -100,13 +100,13 @@ class LineFramer:
             return self._without_long(lines)
         return lines
 
-    def drop_partial(self) -> None:
-        """Forget the unfinished line: what follows does not continue it."""
+    def go_to_line(self) -> None:
+        """Continue at the start of a line: the unfinished one is forgotten."""
         self._partial = b""
         self._is_dropping = False
 
-    def drop_rest(self) -> None:
-        """Drop what follows up to the next line: it is the rest of one whose start is not known."""
+    def go_inside_line(self) -> None:
+        """Continue inside a line, whose start is not known: it is dropped up to its end."""
         self._partial = self._last = b""
         self._is_dropping = True
 
@@ -239,57 +239,33 @@ class Unwrapper:
             self._unwrap = None
 
 
-class LineReader:
+class LineReader(LineFramer):
     """
     Bytes of a log to the lines that vLLM wrote: framing and unwrapping together.
 
-    `long_lines` and `nul_bytes` count as in `LineFramer` and `Unwrapper`.
+    `long_lines` counts those that either has dropped.
     """
 
     def __init__(self) -> None:
-        self._framer = LineFramer()
+        super().__init__()
         self._unwrapper = Unwrapper()
-        self._long_lines = 0
-
-    @property
-    def pending(self) -> int:
-        """How many bytes of an unfinished line are held."""
-        return self._framer.pending
-
-    @property
-    def long_lines(self) -> int:
-        """How many lines were dropped."""
-        return self._long_lines + self._framer.long_lines + self._unwrapper.long_lines
-
-    @property
-    def nul_bytes(self) -> int:
-        """How many NUL bytes were removed."""
-        return self._framer.nul_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
-        self._note_start(data)
-        return self._unwrapper.feed(self._framer.feed(data))
-
-    def _note_start(self, data: bytes) -> None:
+        unwrapper = self._unwrapper
         # Where a part of the first line came before, the whole line decides.
-        if not self._unwrapper.is_decided and not self._framer.pending and len(_start_of(data)) >= _ENOUGH:
-            self._unwrapper.decide(data)
-        self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
+        if not unwrapper.is_decided and not self.pending and len(_start_of(data)) >= _ENOUGH:
+            unwrapper.decide(data)
+        self.max_line = MAX_WRAPPED if unwrapper.is_wrapping else MAX_LINE
+        dropped = unwrapper.long_lines
+        lines = unwrapper.feed(super().feed(data))
+        self.long_lines += unwrapper.long_lines - dropped
+        return lines
 
     def start_file(self) -> None:
         """Continue at the start of a file, whatever was read before."""
-        self._framer.drop_partial()
-        self._long_lines += self._unwrapper.long_lines
+        self.go_to_line()
         self._unwrapper = Unwrapper()
-
-    def go_to_line(self) -> None:
-        """Continue at the start of a line of the file, without losing the place in the container's streams."""
-        self._framer.drop_partial()
-
-    def go_inside_line(self) -> None:
-        """Continue inside a line of the file: it is dropped up to its end."""
-        self._framer.drop_rest()
 
     def lose_place(self, first: bytes) -> None:
         """
@@ -304,10 +280,6 @@ class LineReader:
     def follow(self, other: LineReader) -> None:
         """Continue in a new file where the old one ended."""
         self._unwrapper.follow(other._unwrapper)
-
-    def count_hole(self, size: int) -> None:
-        """Count NUL bytes that were not read."""
-        self._framer.nul_bytes += size
 
 
 def _start_of(data: bytes) -> bytes:

@@ -18,7 +18,6 @@ import time
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
 from vllm_watch.daemon.sources.journal_reader import KERNEL_FIELDS, Backlog, JournalEntry, parse_entry
@@ -145,20 +144,12 @@ class KernelJournal:
         self._earlier = None
 
 
-class Boot(NamedTuple):
-    """The machine's present boot: its id, empty if it is not known, and the kernel's seconds since then."""
-
-    name: str
-    uptime: Callable[[], float]
-
-
-def this_boot() -> Boot:
-    """Return the present boot of this machine."""
+def this_boot() -> str:
+    """Return the id of this machine's present boot, empty if it is not known."""
     try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        name = ""
-    return Boot(name, time.monotonic)
+        return ""
 
 
 class Kmsg:
@@ -169,18 +160,19 @@ class Kmsg:
     since.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - The last two are the machine's.
         self,
         path: str,
         *,
         cursor: str | None = None,
         wall: Callable[[float], float],
-        boot: Boot,
+        boot: str,
+        uptime: Callable[[], float] = time.monotonic,
         read: Callable[[int, int], bytes] = os.read,
     ) -> None:
         self._path = path
         self._wall = wall
-        self._boot = boot
+        self._boot, self._uptime = boot, uptime
         self._read_once = read
         self._known = self._known_until(cursor)
         """The number of the last record that is history, as far as it is known."""
@@ -195,7 +187,7 @@ class Kmsg:
     def cursor(self) -> str | None:
         """The last record that was read, with the boot that it is of."""
         last = max((number for number in (self._read_to, self._known) if number is not None), default=None)
-        return None if last is None else f"{self._boot.name} {last}"
+        return None if last is None else f"{self._boot} {last}"
 
     def poll(self, now: float) -> list[KernelLine]:
         """Return the kernel's own messages since the last poll, without waiting; open the device if it is due."""
@@ -203,7 +195,7 @@ class Kmsg:
             self._open(now)
         if self._descriptor is None:
             return []
-        offset = self._wall(now) - self._boot.uptime()
+        offset = self._wall(now) - self._uptime()
         found = []
         self.has_more = True
         for _ in range(_MAX_RECORDS):
@@ -268,7 +260,7 @@ class Kmsg:
 
     def _known_until(self, cursor: str | None) -> int | None:
         boot, _, number = (cursor or "").partition(" ")
-        return int(number) if boot and boot == self._boot.name and number.isascii() and number.isdigit() else None
+        return int(number) if boot and boot == self._boot and number.isascii() and number.isdigit() else None
 
     def _fail(self, error: OSError, now: float) -> None:
         self.reason = _REASONS.get(error.errno or 0, "read_error")

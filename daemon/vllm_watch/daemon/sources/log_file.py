@@ -221,7 +221,7 @@ class LogFile:
         if self.offset < CHECKED_SIZE:
             self._head = self.read_at(0, CHECKED_SIZE)
         self._rewrite_check.skip_hole(end, self.read_at)
-        self.framer.count_hole(end - self.offset)
+        self.framer.nul_bytes += end - self.offset
         if self.line_start == self.offset:
             self.line_start = end
             self._marker = self._rewrite_check.last_bytes

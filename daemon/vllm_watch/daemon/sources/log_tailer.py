@@ -105,12 +105,11 @@ class LogTailer:
         self._max_reads = max_reads
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followers: dict[str, FileFollower] = {}
-        self._stopped_at = stopped_at
-        self._resume_points = {
-            each.path: _resume_point(each, stopped_at) for each in positions if may_name(pattern, each.path)
-        }
-        self._positions, self._moved = positions, dict[FileId, ResumePoint]()
-        """Where files stopped being read, whatever their paths were: in an earlier run, and before `move`."""
+        points = [(each, _resume_point(each, stopped_at)) for each in positions]
+        self._resume_points = {each.path: point for each, point in points if may_name(pattern, each.path)}
+        points.sort(key=lambda each: each[0].offset)
+        self._stopped = {FileId(each.device, each.inode): point for each, point in points}
+        """Where files stopped being read, whatever their paths were: in an earlier run, or before `move`."""
         self._started_since = math.inf
         self._ignored_files = 0
         self._passed_over: set[str] = set()
@@ -130,10 +129,10 @@ class LogTailer:
         and all after it is new; what was before is history, as at the first poll.
         """
         open_files = [(path, log) for path, follower in self._followers.items() for log in follower.logs]
-        self._moved |= {
+        self._stopped |= {
             log.file_id: ResumePoint(log.position(path), self._wall(now), is_same_run=True) for path, log in open_files
         }
-        self._moved |= {idle.state.file_id: idle.point for idle in self._idle.values()}
+        self._stopped |= {idle.state.file_id: idle.point for idle in self._idle.values()}
         self.close()
         self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
         self.pattern = os.path.abspath(pattern)
@@ -150,7 +149,7 @@ class LogTailer:
             batches += self._poll_path(path, now, len(paths))
         self._has_polled = True
         if self._followers:
-            self._positions, self._moved = (), {}
+            self._stopped = {}
         return batches
 
     def positions(self) -> tuple[FilePosition, ...]:
@@ -284,17 +283,9 @@ class LogTailer:
 
     def _resume_point(self, path: str, follower: FileFollower) -> ResumePoint | None:
         """Return where to resume: where the path stopped being read, unless its file did under another name."""
-        point, renamed = self._resume_points.get(path), self._renamed_point(follower.present.file_id)
+        point, renamed = self._resume_points.get(path), self._stopped.get(follower.present.file_id)
         is_known = point is not None and follower.present.is_at(point.position)
         return renamed if renamed is not None and not is_known and follower.present.is_at(renamed.position) else point
-
-    def _renamed_point(self, file_id: FileId) -> ResumePoint | None:
-        """Return where a file stopped being read, under any path."""
-        if file_id in self._moved:
-            return self._moved[file_id]
-        known = [each for each in self._positions if (each.device, each.inode) == file_id]
-        last = max(known, key=lambda each: each.offset, default=None)
-        return None if last is None else _resume_point(last, self._stopped_at)
 
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
         """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""

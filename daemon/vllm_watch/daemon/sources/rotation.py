@@ -9,7 +9,7 @@ clocks can be set back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogReader
@@ -47,11 +47,6 @@ class ResumePoint(NamedTuple):
     position: FilePosition
     stopped_at: float
     is_same_run: bool = False
-
-
-class _Rotated(NamedTuple):
-    name: RotatedName
-    log: LogFile
 
 
 class RotatedFiles:
@@ -98,7 +93,7 @@ class RotatedFiles:
         opened = self._open_newer(lambda found: self._choose_after(old, found, known), now)
         position = _position_in(old, position)
         after = []
-        for log in _logs(opened):
+        for log in opened:
             if position is not None and self._is_at(log, position):
                 log.close()  # Copied by hand, or with ``copy`` in logrotate's configuration.
             else:
@@ -114,7 +109,7 @@ class RotatedFiles:
         opened = self._open_newer(
             lambda found: [name for name in found if name.file_id not in known and _key(name) not in self._older], now
         )
-        logs = _logs(opened)
+        logs = list(opened)
         if log.line_start == 0:
             return logs
         position = _position_in(log, position)
@@ -128,7 +123,7 @@ class RotatedFiles:
             logs[place].resume_at(position)
         except OSError:
             _close(logs)
-            self._older -= {_key(each.name) for each in opened}
+            self._older -= set(map(_key, opened.values()))
             raise
         _close(logs[:place])
         return logs[place:]
@@ -138,26 +133,26 @@ class RotatedFiles:
         position, stopped_at = point.position, point.stopped_at
         opened, _ = self._open(lambda found: [name for name in found if name.file_id != present.file_id][-MAX_ROTATED:])
         # Of a file of which nothing was read only the inode is known, and inodes are reused.
-        same = [each for each in opened if self._is_at(each.log, position)]
+        same = [log for log in opened if self._is_at(log, position)]
         if same:
-            is_numbered = same[0].name.number > 0
+            is_numbered = opened[same[0]].number > 0
             # If numbered and dated rotations coexist, one scheme is a leftover of an old logrotate configuration:
             # those are compared by their times.
+            later = list(opened.items())[list(opened).index(same[0]) + 1 :]
             wanted = [
-                each
-                for each in opened[opened.index(same[0]) + 1 :]
-                if each not in same
-                and (bool(each.name.number) == is_numbered or each.name.modified >= stopped_at - TIMES_MAY_LAG)
+                log
+                for log, name in later
+                if log not in same and (bool(name.number) == is_numbered or name.modified >= stopped_at - TIMES_MAY_LAG)
             ]
             wanted.insert(0, same[0])
         else:
-            wanted = [each for each in opened if each.name.modified >= stopped_at - TIMES_MAY_LAG]
-        _close(each.log for each in opened if each not in wanted)
+            wanted = [log for log, name in opened.items() if name.modified >= stopped_at - TIMES_MAY_LAG]
+        _close(log for log in opened if log not in wanted)
         if not same and (not point.is_same_run or _has_inode_of(present, position)):
-            self._count_missing(position, _logs(opened), present)
-        return _logs(wanted), bool(same)
+            self._count_missing(position, opened, present)
+        return wanted, bool(same)
 
-    def _count_missing(self, position: FilePosition, opened: list[LogFile], present: LogFile) -> None:
+    def _count_missing(self, position: FilePosition, opened: Iterable[LogFile], present: LogFile) -> None:
         """Count a file that is gone. The same inode is the same file, rewritten, or that of a later one."""
         if _has_inode_of(present, position):
             self._counts.add(truncations=position.offset > 0)
@@ -186,7 +181,7 @@ class RotatedFiles:
             and (index > (place or 0) if first_number and name.number else _key(name) not in self._older)
         ]
 
-    def _open_newer(self, choose: _Choice, now: float) -> list[_Rotated]:
+    def _open_newer(self, choose: _Choice, now: float) -> dict[LogFile, RotatedName]:
         """Open those that are chosen, or none as long as one fails that may be readable soon."""
         may_wait = self._failing_since is None or now - self._failing_since < ROTATE_WAIT
         try:
@@ -199,26 +194,26 @@ class RotatedFiles:
         self._older = {_key(name) for name in found}
         return opened
 
-    def _open(self, choose: _Choice, *, may_wait: bool = False) -> tuple[list[_Rotated], list[RotatedName]]:
+    def _open(self, choose: _Choice, *, may_wait: bool = False) -> tuple[dict[LogFile, RotatedName], list[RotatedName]]:
         """Open those that are chosen of all rotated files, which may be renamed meanwhile; return also all names."""
         tries = _TRIES
         while True:
             tries -= 1
             found = self.all()
             chosen = choose(found)
-            opened: list[_Rotated] = []
+            opened: dict[LogFile, RotatedName] = {}
             try:
                 for name in chosen:
                     log = self._open_one(name, may_wait=may_wait)
-                    opened += [] if log is None else [_Rotated(name, log)]
+                    opened |= {} if log is None else {log: name}
             except OSError:
-                _close(_logs(opened))
+                _close(opened)
                 raise
             missing = len(chosen) - len(opened)
             if not missing or not tries:
                 self._counts.add(files_lost=missing)
                 return opened, found
-            _close(_logs(opened))
+            _close(opened)
 
     def _open_one(self, name: RotatedName, *, may_wait: bool) -> LogFile | None:
         """
@@ -240,10 +235,6 @@ class RotatedFiles:
             return log
         log.close()
         return None
-
-
-def _logs(opened: Sequence[_Rotated]) -> list[LogFile]:
-    return [each.log for each in opened]
 
 
 def _close(logs: Iterable[LogFile]) -> None:
