@@ -33,7 +33,7 @@ def _described(name: str, story: Story, outcome: Played, wrong: list[str]) -> It
     yield f"    {', '.join(f'{state} from {since:.0f} s' for state, since in outcome.states.items())}"
     for alert in outcome.fired:
         end = "to the end" if alert.end is None else f"to {alert.end:.0f}"
-        yield f"    {alert.start:6.0f} s {end:12} {alert.severity:8} {alert.alert}"
+        yield f"    {alert.start:6.0f} s {end:12} {alert.severity:8} {alert.alertname}"
     yield from (f"    WRONG: {fault}" for fault in wrong)
 
 

@@ -20,7 +20,7 @@ from tests.incidents.traffic import Moment, moments
 from tests.incidents.vllm_body import STARTED, body
 from tests.support.gpus import WHOLE, gpu, lost, used
 
-from vllm_watch.analysis.backtest.fired import Fired, intervals
+from vllm_watch.analysis.backtest.fired import Alert, intervals
 from vllm_watch.analysis.backtest.promtool import FIRING, Evaluation, evaluate, promtool
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
 from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
@@ -56,7 +56,7 @@ class Played(NamedTuple):
     """
 
     states: Mapping[EngineState, float]
-    fired: tuple[Fired, ...]
+    fired: tuple[Alert, ...]
 
 
 class _Shown(NamedTuple):
@@ -79,7 +79,7 @@ def play(stories: Mapping[str, Story]) -> dict[str, Played]:
     return played
 
 
-def _alerts(grid: SeriesGrid, step: float) -> list[Fired]:
+def _alerts(grid: SeriesGrid, step: float) -> list[Alert]:
     series = {**of_the_daemon(grid.steps), **grid.series}
     groups = needed(groups_at_worst(), [FIRING])
     with promtool() as tool:
@@ -87,7 +87,7 @@ def _alerts(grid: SeriesGrid, step: float) -> list[Fired]:
     return list(intervals(answers[FIRING]))
 
 
-def _while_it_lasts(alerts: Iterable[Fired], story: Story) -> Iterator[Fired]:
+def _while_it_lasts(alerts: Iterable[Alert], story: Story) -> Iterator[Alert]:
     """Yield what fires before a story ends, in seconds after its incident began: others may be longer."""
     seconds = story.seconds
     for alert in alerts:

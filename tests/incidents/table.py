@@ -56,7 +56,7 @@ def _rows(kind: str) -> Iterator[str]:
 def _twins() -> Iterator[str]:
     outcomes = played("healthy")
     for name, story in stories("healthy").items():
-        said = sorted({alert.alert for alert in outcomes[name].fired if alert.start >= 0})
+        said = sorted({alert.alertname for alert in outcomes[name].fired if alert.start >= 0})
         yield f"| {story.title} | {_reports(story)} | {', '.join(said) or 'nothing'} |"
 
 

@@ -13,7 +13,7 @@ from tests.incidents.traffic import moments
 from tests.incidents.verdict import faults, played
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.fired import Fired
+from vllm_watch.analysis.backtest.fired import Alert
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
@@ -41,7 +41,7 @@ def test_every_alert_is_needed():
     groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     needed = {said.alert for story in stories("reported").values() for said in story.says}
-    needed |= {expected.alert for incident in recorded.EVERY for expected in incident.expected}
+    needed |= {expected.alertname for incident in recorded.EVERY for expected in incident.expected}
 
     assert set() == alerts - needed - ALWAYS
 
@@ -49,7 +49,7 @@ def test_every_alert_is_needed():
 def test_nobody_is_woken_by_a_healthy_server():
     """No twin has an alert that pages."""
     assert [] == [
-        (name, alert.alert)
+        (name, alert.alertname)
         for name, outcome in played("healthy").items()
         for alert in outcome.fired
         if alert.severity == "critical"
@@ -88,7 +88,7 @@ def test_a_fault_is_seen():
     """A story that says what does not happen, and one that something else happens in, have faults."""
     name, story = next((name, story) for name, story in stories("reported").items() if story.says)
     outcome = played("reported")[name]
-    fired = (*outcome.fired, Fired("Another", "critical", {}, 1.0, None))
+    fired = (*outcome.fired, Alert("Another", "critical", {}, 1.0, None))
 
     assert list(faults(story, outcome._replace(fired=())))
     assert list(faults(story, outcome._replace(fired=fired)))

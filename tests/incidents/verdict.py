@@ -15,7 +15,7 @@ from tests.incidents.story import Said, Story, stories
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
-from vllm_watch.analysis.backtest.fired import Fired
+from vllm_watch.analysis.backtest.fired import Alert
 
 
 ALERTMANAGER = Path(__file__).parents[2] / "alerts" / "alertmanager" / "alertmanager.yml"
@@ -40,8 +40,8 @@ def faults(story: Story, played: Played) -> Iterator[str]:
     for said in story.says:
         yield from _unsaid(said, played)
     for alert in sent(played.fired):
-        if alert.start >= 0 and alert.alert not in story.may | {said.alert for said in story.says}:
-            yield f"{alert.alert} fires after {alert.start:.0f} s"
+        if alert.start >= 0 and alert.alertname not in story.may | {said.alert for said in story.says}:
+            yield f"{alert.alertname} fires after {alert.start:.0f} s"
     for state, wanted in (("stalled", story.stalled), ("down", story.down)):
         since = played.states.get(state)
         if wanted is None and since is not None:
@@ -51,12 +51,12 @@ def faults(story: Story, played: Played) -> Iterator[str]:
             yield f"it is {when} shown as {state}, where {wanted:.0f} s are allowed"
 
 
-def sent(fired: Sequence[Fired]) -> list[Fired]:
+def sent(fired: Sequence[Alert]) -> list[Alert]:
     """Return the alerts that Alertmanager sends: those that no other one inhibits when they begin, or shortly after."""
     return [alert for alert in fired if not any(_inhibits(rule, other, alert) for rule in _rules() for other in fired)]
 
 
-def _inhibits(rule: Mapping[str, Any], source: Fired, target: Fired) -> bool:
+def _inhibits(rule: Mapping[str, Any], source: Alert, target: Alert) -> bool:
     lasts = source.start <= target.start + GROUP_WAIT and (source.end is None or source.end > target.start)
     return (
         lasts
@@ -67,8 +67,8 @@ def _inhibits(rule: Mapping[str, Any], source: Fired, target: Fired) -> bool:
     )
 
 
-def _matches(matchers: Iterable[str], alert: Fired) -> bool:
-    labels = {**alert.labels, "alertname": alert.alert, "severity": alert.severity}
+def _matches(matchers: Iterable[str], alert: Alert) -> bool:
+    labels = {**alert.labels, "alertname": alert.alertname, "severity": alert.severity}
     return all(
         re.fullmatch(pattern if is_pattern else re.escape(pattern), labels.get(name, ""))
         for name, is_pattern, pattern in (_MATCHER.fullmatch(matcher).groups() for matcher in matchers)  # type: ignore[union-attr]
@@ -90,6 +90,6 @@ def _unsaid(said: Said, played: Played) -> Iterator[str]:
         yield f"{said.alert} does not end within {said.until:.0f} s"
 
 
-def found(said: Said, played: Played) -> Fired | None:
+def found(said: Said, played: Played) -> Alert | None:
     """Return the first time that an alert fires, if it does."""
-    return next((alert for alert in played.fired if alert.alert == said.alert), None)
+    return next((alert for alert in played.fired if alert.alertname == said.alert), None)

@@ -81,8 +81,18 @@ STORIES = {
     "The front end knows of requests that clients give up: they show no life of the engine.": (
         METRICS,
         [
-            *every(5, busy(), *(busy(generated=60, extra=finished(step, "abort")) for step in range(12))),
+            *every(5, busy(), *(busy(generated=60, running=4, extra=finished(step, "abort")) for step in range(12))),
             "= stalled: batch_stands_still",
+        ],
+    ),
+    "Where all that the gauges show was aborted as progress ended, they prove no hang.": (
+        METRICS, [*every(5, busy(running=4), *[busy(running=4, generated=60, extra=finished(4, "abort"))] * 30), "= unknown"]
+    ),
+    "Requests that are aborted long after progress ended do not hide that the engine hangs.": (
+        METRICS,
+        [
+            *every(5, busy(running=4), *[busy(running=4, generated=60)] * 10), "= stalled",
+            *every(5, *[busy(running=4, generated=60, extra=finished(40, "abort"))] * 10), "= stalled",
         ],
     ),
     "Of a server that only embeds, prompt tokens and finished requests are the movement.": (

@@ -282,7 +282,7 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
 
 def is_left_over(scrape: ScrapeSource, key: EngineKey) -> bool:
     """
-    Return whether as many requests were aborted since an engine's last progress as its gauges show.
+    Return whether as many requests were aborted just when an engine's progress ended as its gauges show.
 
     Up to 0.12 the gauges may keep them until the next step, which nobody asks for: only a witness tells that from a
     hang.

@@ -109,7 +109,7 @@ class EngineProgress:
     is_remote: bool = False
     """Whether all its requests wait for something remote."""
     aborted: float = 0.0
-    """The requests that were aborted since the last progress."""
+    """The requests that were aborted just when progress ended."""
     works_since: float | None = None
     before_work: Progress | None = None
     """The last scrape without work."""
@@ -124,6 +124,8 @@ class EngineProgress:
     _asleep_at: float = -math.inf
     """The last scrape that reported it."""
     _kv_cache_usage: float = math.inf
+    _aborts: float = 0.0
+    """The requests that were aborted until the last scrape, and until the one before the last progress."""
     _aborted_before: float = 0.0
     _preempted_before: float = 0.0
     _commotion: tuple[float | None, ...] = ()
@@ -132,7 +134,8 @@ class EngineProgress:
     def first(cls, at: float, engine: EngineReading) -> EngineProgress:
         """Return what the first scrape shows."""
         known = cls(progress_of(engine), at, done_at=at, moved_at=at)
-        known._begin(engine)
+        known._preempted_before = engine.counters.get("preemptions", 0.0)
+        known._aborts = known._aborted_before = engine.requests_finished.get(_GAVE_UP, 0.0)
         known._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
         known._commotion = _commotion(engine)
         known._note_work(at, engine)
@@ -152,21 +155,19 @@ class EngineProgress:
             self.worked_at = at
         if new != old or self._is_filling(engine):
             self.done_at, self.done_from, self.still_scrapes = at, self.at, 0
-            self._begin(engine)
+            self._preempted_before = engine.counters.get("preemptions", 0.0)
+            self._aborted_before = self._aborts
+        elif self.still_scrapes == 1:
+            self.aborted = engine.requests_finished.get(_GAVE_UP, 0.0) - self._aborted_before
+        self._aborts = engine.requests_finished.get(_GAVE_UP, 0.0)
         commotion = _commotion(engine)
         if commotion != self._commotion:
             self.moved_at, self._commotion = at, commotion
         self.progress, self.at = new, at
         self._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
-        self.aborted = engine.requests_finished.get(_GAVE_UP, 0.0) - self._aborted_before
         self.still_scrapes += 1
         self._note_work(at, engine)
         self._note_sleep(at, engine)
-
-    def _begin(self, engine: EngineReading) -> None:
-        """Note what later scrapes are compared with: those of a scrape that shows progress."""
-        self._aborted_before = engine.requests_finished.get(_GAVE_UP, 0.0)
-        self._preempted_before = engine.counters.get("preemptions", 0.0)
 
     def _is_filling(self, engine: EngineReading) -> bool:
         """
