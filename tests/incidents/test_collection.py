@@ -41,7 +41,7 @@ def test_every_alert_is_needed():
     groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     needed = {said.alert for story in stories("reported").values() for said in story.says}
-    needed |= {expected.alertname for incident in recorded.EVERY for expected in incident.expected}
+    needed |= {expected.alert for incident in recorded.EVERY for expected in incident.expected}
 
     assert set() == alerts - needed - ALWAYS
 

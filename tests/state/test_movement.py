@@ -86,7 +86,7 @@ STORIES = {
         ],
     ),
     "Where all that the gauges show was aborted as progress ended, they prove no hang.": (
-        METRICS, [*every(5, busy(running=4), *[busy(running=4, generated=60, extra=finished(4, "abort"))] * 30), "= unknown"]
+        METRICS, [*every(5, busy(running=4), *[busy(running=4, steps=1, extra=finished(4, "abort"))] * 30), "= unknown"]
     ),
     "Requests that are aborted long after progress ended do not hide that the engine hangs.": (
         METRICS,
