@@ -10,6 +10,7 @@ from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTI
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.engine_log import GAUGES_OF_FIRST_LINE
 
 
 BUSY, DONE = line(1, generation=5.0), page(generated=5)
@@ -370,3 +371,21 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
 
         assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "story", "wanted"),
+    [
+        (METRICS, [ALL_HIT], {"generation_tokens_per_second", "prompt_tokens_per_second", "prefix_cache_hit_ratio"}),
+        (LOG, [STARTING, READY], GAUGES_OF_FIRST_LINE),
+        (LOG, [STARTING, READY, line()], {"decode_step_seconds"}),
+        (LOG, [STARTING, SEVERAL, READY], set()),
+    ],
+)
+def test_what_there_will_be_once_there_is_traffic(sources, story, wanted):
+    """What follows from the counters that a page has, or is in lines of statistics; nothing of a log without them."""
+    server = Server(**sources).tell(*story)
+    before, (known, names) = server.engine(), server.state.foresee(server.now)
+
+    assert wanted == names
+    assert (known.engines[0].state, server.engine()) == (before.state, before)
