@@ -235,7 +235,8 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
     is_rejected = not events and (_is_statistics(head.message) or _quotes_event(rest))
-    names_causes = heads_failure(head.level, head.site, first)
+    is_statistics = head.site in STATS_SITES
+    names_causes = not is_statistics and heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
     opened = None
@@ -243,7 +244,7 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
         repeated = text[: len(text) - len(head.message)]
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
     # Sites of statistics name the engine themselves: an API server prints the lines about all engines.
-    if head.site not in STATS_SITES:
+    if not is_statistics:
         events = _with_engine(events, head.process)
     return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
 

@@ -85,21 +85,20 @@ def test_quota(command, grafana):
     assert "(Grafana says: Quota reached)" in ended.out
 
 
-@pytest.mark.parametrize("action", ["push", "delete"])
 class TestNoGrafana:
-    """What answers is not Grafana, or nothing does."""
+    """What answers is not Grafana, or nothing does; every action asks the same first."""
 
-    def test_nothing_listens(self, command, action, closed_port):
+    def test_nothing_listens(self, command, closed_port):
         """A closed port is said to be one."""
-        ended = command(action, f"http://127.0.0.1:{closed_port}")
+        ended = command("push", f"http://127.0.0.1:{closed_port}")
 
         where = f"http://127.0.0.1:{closed_port}"
         said = f"vllm-watch: {where}: nothing listens at this address: is Grafana running, and is this its port?\n"
         assert (1, said) == (ended.status, ended.err)
 
-    def test_no_such_host(self, command, action):
+    def test_no_such_host(self, command):
         """A name that nobody knows is said to be one."""
-        ended = command(action, "http://grafana.invalid:3000")
+        ended = command("push", "http://grafana.invalid:3000")
 
         said = "vllm-watch: http://grafana.invalid:3000: the host's name is not known: check the URL\n"
         assert (1, said) == (ended.status, ended.err)
@@ -119,56 +118,56 @@ class TestNoGrafana:
         ids=["page", "login", "gateway", "no page", "broken", "other", "list", "empty"],
     )
     @pytest.mark.parametrize("where", [HEALTH, FOLDER], ids=["first", "later"])
-    def test_something_else(self, command, grafana, action, answer, where):
+    def test_something_else(self, command, grafana, answer, where):
         """A page of a proxy, broken JSON and other JSON are told from Grafana, and not repeated."""
         grafana.instead[where] = answer
-        ended = command(action, grafana.url)
+        ended = command("push", grafana.url)
 
         assert 1 == ended.status
         assert f"vllm-watch: {grafana.url} does not answer as Grafana does, asked to read" in ended.err
         assert "html" not in ended.err
         assert [] == grafana.writes
 
-    def test_a_wrong_path(self, command, grafana, action):
+    def test_a_wrong_path(self, command, grafana):
         """A path below which there is no Grafana is said to be wrong."""
-        ended = command(action, f"{grafana.url}/nothing")
+        ended = command("push", f"{grafana.url}/nothing")
 
         assert 1 == ended.status
         assert f"{grafana.url}/nothing: there is no Grafana at this address: check its path" in ended.err
 
     @pytest.mark.parametrize("status", [301, 302, 307, 308])
-    def test_a_redirect(self, command, grafana, action, status):
+    def test_a_redirect(self, command, grafana, status):
         """A redirect is not followed; where it leads is told, without what may be a secret in it."""
         grafana.instead[FOLDER] = page(status, b"", Location="https://sso.example/login?ticket=s3cret#now")
-        ended = command(action, grafana.url)
+        ended = command("push", grafana.url)
 
         said = f"vllm-watch: {grafana.url} redirects to https://sso.example/login: give the final URL\n"
         assert (1, said) == (ended.status, ended.err)
 
-    def test_an_answer_that_breaks_off(self, command, grafana, action):
+    def test_an_answer_that_breaks_off(self, command, grafana):
         """An answer that ends early is no answer."""
         grafana.instead[FOLDER] = lambda handler: (
             page(200, b'{"uid"', Content_Type="application/json", Content_Length="500")(handler),
             setattr(handler, "close_connection", True),
         )
-        ended = command(action, grafana.url)
+        ended = command("push", grafana.url)
 
         assert 1 == ended.status
         assert f"vllm-watch: {grafana.url}: the network is unreachable, or the connection broke\n" == ended.err
 
-    def test_a_server_that_is_silent(self, command, action):
+    def test_a_server_that_is_silent(self, command):
         """A server that says nothing is waited for no longer than was said."""
         with Talker([]) as server:
-            ended = command(action, f"http://127.0.0.1:{server.port}", "--timeout", 0.3)
+            ended = command("push", f"http://127.0.0.1:{server.port}", "--timeout", 0.3)
 
         assert 1 == ended.status
         assert "did not answer within 0.3 s" in ended.err
 
-    def test_terminal_sequences(self, command, grafana, action):
+    def test_terminal_sequences(self, command, grafana):
         """What the server says moves no cursor."""
         grafana.instead[HEALTH] = as_json(200, {"database": "ok", "version": "1\x1b[2J\u202e"})
 
-        assert "Grafana 1\\x1b[2J\\u202e at" in command(action, grafana.url).out
+        assert "Grafana 1\\x1b[2J\\u202e at" in command("push", grafana.url).out
 
 
 class TestInTheMiddle:
@@ -283,7 +282,6 @@ class TestTls:
 class TestWrongUse:
     """One sentence, exit 2, no traceback; none of this needs grafana-client."""
 
-    @pytest.mark.parametrize("action", ["push", "delete"])
     @pytest.mark.parametrize(
         ("url", "sentence"),
         [
@@ -299,10 +297,10 @@ class TestWrongUse:
             ("http://grafana/#x", "--url: expected Grafana's own address, with nothing after its path"),
         ],
     )
-    def test_url(self, tmp_path, action, url, sentence):
+    def test_url(self, tmp_path, url, sentence):
         """A URL that cannot be is said to be wrong, and a password in it is not shown."""
         (tmp_path / "token").write_text(SECRET)
-        result = run(action, "--url", url, "--token-file", tmp_path / "token")
+        result = run("push", "--url", url, "--token-file", tmp_path / "token")
 
         assert (2, "", f"vllm-watch: {sentence}\n") == result
 

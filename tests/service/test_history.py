@@ -30,8 +30,7 @@ def test_of_a_wide_bucket_the_bound_is_charted():
     history = ChartHistory()
     for bounds in ({p95: (160.0, 640.0)}, {p95: (512.0, 1024.0)}, {}):
         quantiles = {p95: Reading(616.0, snapshot.at, "metrics")}
-        history.add(
-            snapshot.at, snapshot._replace(engines=(engine._replace(quantiles=quantiles, quantile_bounds=bounds),))
-        )
+        latencies = engine.latencies._replace(quantiles=quantiles, quantile_bounds=bounds)
+        history.add(snapshot.at, snapshot._replace(engines=(engine._replace(latencies=latencies),)))
 
     assert history.columns()["ttft_p95"] == [160.0, 616.0, 616.0]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_shutdown import FINISHED, TRIGGERED
-from tests.support.server_stories import DEAD, READY, STARTING, Server, line, page
+from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.catalog.states import STATES
 from vllm_watch.daemon.exposition.json_view import server_view
@@ -89,40 +89,31 @@ def test_how_a_server_ended(why, has_metrics):
     assert [why] == [each.labels[-1] for each in samples if each.name == "engine_down_info"]
 
 
-def test_a_crash_after_which_the_api_server_stops_is_a_crash():
-    """The API server of an engine that died ends in order, a moment later: that is not what ended the server."""
-    server = Server(has_metrics=False).log(STARTING, READY, DEAD).log(TRIGGERED, FINISHED, after=5)
-
-    assert ("down", "engine_died") == cause(server)
-
-
-def test_a_later_stop_does_not_inherit_a_failure():
-    """A failure belongs to the time in which it happened: who stops the server minutes later has stopped it."""
-    server = Server(has_metrics=False).log(STARTING, READY, WORKER, line(running=1, generation=9.0))
-    server.log(line(running=1, generation=9.0), after=720).log(TRIGGERED, FINISHED, after=10)
-
-    assert ("down", "stopped") == cause(server)
-
-
-def test_the_next_life_does_not_inherit_a_failure():
-    """A server that crashed, was started at once and was stopped was stopped."""
-    server = Server(has_metrics=False).log(STARTING, READY, DEAD).log(STARTING, READY, TRIGGERED, FINISHED, after=10)
-
-    assert ("down", "stopped") == cause(server)
-
-
-def test_a_server_whose_log_just_ends_was_killed():
-    """A log that is read to its end, and has neither a failure nor a stop, is that of a server that was killed."""
-    server = Server().log(STARTING, READY).scrape(page(running=1)).scrape(after=60).scrape(after=5)
-
-    assert ("down", "killed") == cause(server)
+BUSY = line(running=1, generation=9.0)
+STORIES = {
+    "The API server of an engine that died ends in order, a moment later: that is not what ended the server.": (
+        LOG, [(STARTING, READY, DEAD), 5, (TRIGGERED, FINISHED), "= down: engine_died"]
+    ),
+    "Who stops the server minutes after a failure has stopped it.": (
+        LOG, [(STARTING, READY, WORKER, BUSY), 720, BUSY, 10, (TRIGGERED, FINISHED), "= down: stopped"]
+    ),
+    "A server that crashed, was started at once and was stopped was stopped.": (
+        LOG, [(STARTING, READY, DEAD), 10, (STARTING, READY, TRIGGERED, FINISHED), "= down: stopped"]
+    ),
+    "A log that is read to its end, and has neither a failure nor a stop, is that of a server that was killed.": (
+        BOTH, [(STARTING, READY), page(running=1), 60, "refused", 5, "refused", "= down: killed"]
+    ),
+    "Nothing tells a crash from a stop of a server without a log that has answered.": (
+        METRICS, [page(), 5, "refused", "= down: None"]
+    ),
+    "One that was never there has another cause.": (METRICS, ["refused", "= down: never_answered"]),
+}  # fmt: skip
 
 
-def test_a_server_without_a_log_that_has_answered_may_have_ended_in_any_way():
-    """Nothing tells a crash from a stop then; one that was never there has another cause."""
-    gone, never = Server(has_log=False).scrape(page()).scrape(after=5), Server(has_log=False).scrape()
-
-    assert [("down", None), ("down", "never_answered")] == [cause(gone), cause(never)]
+@pytest.mark.parametrize(("sources", "story"), STORIES.values(), ids=STORIES)
+def test_what_ended_a_server(sources, story):
+    """The sentence says what is true, and the story shows it."""
+    Server(**sources).tell(*story)
 
 
 def test_no_other_state_has_a_cause():

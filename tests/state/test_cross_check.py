@@ -29,7 +29,12 @@ class Run:
         self.server = Server()
         self.generated = 0.0
 
-    def go(self, seconds, *, said=None, rate=100.0, running=4, waiting=0, forged=None):
+    def log(self, *lines):
+        """Let lines be written."""
+        self.server.log(*lines)
+        return self
+
+    def go(self, seconds, *, said=None, rate=100.0, running=4, waiting=0, kv=0.25, forged=None):
         """
         Let time pass.
 
@@ -39,12 +44,13 @@ class Run:
             rate: Tokens generated per second, by the page.
             running: Requests that are running, by the page.
             waiting: Requests that are waiting, by the page.
+            kv: The KV cache's use, by the page.
             forged: What a stranger's line says, which is printed as often.
         """
         for second in range(5, seconds + 1, 5):
             self.server.now += 5
             self.generated += rate * 5
-            self.server.scrape(page(running=running, waiting=waiting, generated=self.generated, kv=0.25))
+            self.server.scrape(page(running=running, waiting=waiting, generated=self.generated, kv=kv))
             if second % 10 == 0 and said is not None:
                 self.server.log(line(**{"running": running, "waiting": waiting, "generation": rate, **said}))
             if second % 10 == 5 and forged is not None:
@@ -100,56 +106,49 @@ def test_another_servers_log_is_found_out():
     assert found["requests_waiting"] < 180
 
 
-def test_agreeing_sources_agree():
-    """A log and a page of the same numbers agree in everything."""
-    assert AGREED == Run().go(120, said={}).found()
+def differing(quantity):
+    """Return what is found where the sources differ in one quantity alone."""
+    return {**AGREED, quantity: True}
 
 
-def test_nothing_is_said_before_there_is_something_to_compare():
-    """After a few lines it is too early to say that sources agree."""
-    assert {"engine_state": False} == Run().go(50, said={}).found()
+STORIES = {
+    "A log and a page of the same numbers agree in everything.": (lambda run: run.go(120, said={}), AGREED),
+    "After a few lines it is too early to say that sources agree.": (
+        lambda run: run.go(50, said={}), {"engine_state": False}
+    ),
+    "More running requests than on any page around it, again and again.": (
+        lambda run: run.go(120, said={"running": 40}), differing("requests_running")
+    ),
+    "More waiting requests.": (lambda run: run.go(120, said={"waiting": 40}), differing("requests_waiting")),
+    "More tokens.": (lambda run: run.go(120, said={"generation": 1000.0}), differing("generation_tokens_per_second")),
+    "Fewer tokens.": (lambda run: run.go(120, said={"generation": 1.0}), differing("generation_tokens_per_second")),
+    "A log of an idle server, silent, beside a page of a busy one: what its last line has holds.": (
+        lambda run: run.log(line()).go(180, running=20),
+        {**AGREED, "requests_running": True, "generation_tokens_per_second": True},
+    ),
+    "A log that fell silent because nothing runs, and pages of zeros, agree.": (
+        lambda run: run.go(60, said={}).log(line()).go(400, rate=0.0, running=0), AGREED
+    ),
+    "A cache that stays in use while nothing runs is in the last line as in the pages: silence does not mean 0.": (
+        lambda run: run.go(60, said={}).log(line().replace(b"25.0%", b"63.5%")).go(400, rate=0.0, running=0, kv=0.64),
+        AGREED,
+    ),
+    "Strangers' lines that are printed as often as the true ones are half of what the log says: enough.": (
+        lambda run: run.go(180, said={}, forged={"waiting": 5000}), differing("requests_waiting")
+    ),
+    "Five lines that differ, and no more, are no disagreement.": (
+        lambda run: run.go(60, said={}).go(50, said={"waiting": 5000}).go(60, said={}), AGREED
+    ),
+    "When the sources have agreed again for five minutes there is none any more.": (
+        lambda run: run.go(120, said={"running": 400}).go(320, said={}), AGREED
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("quantity", "said"),
-    [
-        ("requests_running", {"running": 40}),
-        ("requests_waiting", {"waiting": 40}),
-        ("generation_tokens_per_second", {"generation": 1000.0}),
-        ("generation_tokens_per_second", {"generation": 1.0}),
-    ],
-)
-def test_a_lasting_difference_is_a_disagreement(quantity, said):
-    """What the log says and no page around it confirms, again and again, is a disagreement in that alone."""
-    assert {**AGREED, quantity: True} == Run().go(120, said=said).found()
-
-
-def test_a_page_of_another_server():
-    """A log of an idle server, silent, beside a page of a busy one disagrees: what its last line has holds."""
-    run = Run()
-    run.server.log(line())
-
-    found = run.go(180, running=20).found()
-
-    assert (True, True) == (found["requests_running"], found["generation_tokens_per_second"])
-
-
-def test_an_idle_server_agrees():
-    """A log that fell silent because nothing runs, and pages of zeros, agree."""
-    run = Run().go(60, said={})
-    run.server.log(line())
-
-    assert AGREED == run.go(400, rate=0.0, running=0).found()
-
-
-def test_a_silent_idle_log_holds_its_kv_usage():
-    """A cache that stays in use while nothing runs is in the last line as in the pages: the silence does not mean 0."""
-    run = Run().go(60, said={})
-    run.server.log(line().replace(b"usage: 25.0%", b"usage: 63.5%"))
-    for _ in range(80):
-        run.server.scrape(page(kv=0.64, generated=run.generated), after=5)
-
-    assert AGREED == run.found()
+@pytest.mark.parametrize(("happens", "found"), STORIES.values(), ids=STORIES)
+def test_what_the_sources_disagree_about(happens, found):
+    """The sentence says what is true: what is found is said, and nothing else."""
+    assert found == happens(Run()).found()
 
 
 def test_a_log_alone_of_an_idle_server_shows_the_kv_usage_of_its_last_line():
@@ -159,23 +158,6 @@ def test_a_log_alone_of_an_idle_server_shows_the_kv_usage_of_its_last_line():
     assert (0.25, "log") == server.value("kv_cache_usage_ratio", after=3600)
     assert (0, "log") == server.value("generation_tokens_per_second")
     assert server.value("prefix_cache_hit_ratio") is None
-
-
-def test_forged_lines_between_true_ones_are_found_out():
-    """Strangers' lines that are printed as often as the true ones are half of what the log says: enough."""
-    assert Run().go(180, said={}, forged={"waiting": 5000}).found()["requests_waiting"]
-
-
-def test_a_single_forged_line_is_not_lasting():
-    """Five lines that differ, and no more, are no disagreement."""
-    run = Run().go(60, said={}).go(50, said={"waiting": 5000})
-
-    assert AGREED == run.go(60, said={}).found()
-
-
-def test_a_disagreement_ends():
-    """When the sources have agreed again for five minutes there is none any more."""
-    assert AGREED == Run().go(120, said={"running": 400}).go(320, said={}).found()
 
 
 def test_bursts_between_looks_are_no_disagreement():

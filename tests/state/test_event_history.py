@@ -98,7 +98,7 @@ def test_a_recorded_crash(sources):
     """The crash and the new start of a recorded day are events, by the log, or by /metrics alone."""
     has_log, interval = sources
     day = recording("day")
-    *_, last = run_recording(day, ServerState(ServerSettings("day", has_log, interval)), 1.0)
+    *_, last = run_recording(day, ServerState(ServerSettings("day", has_log, interval)), 5.0)
     told = [(round(event.at - day.started), event.kind, event.what) for event in last.events]
 
     assert {"down", "saturated", "idle"} <= {what for _, kind, what in told if kind == "state"}

@@ -9,7 +9,7 @@ import pytest
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.server_stories import READY, STARTING, Server, line, page
+from tests.support.server_stories import BOTH, LOG, METRICS, READY, STARTING, Server, line, page
 
 
 INTERVALS = pytest.mark.parametrize("interval", [2.0, 5.0, 15.0])
@@ -85,15 +85,6 @@ def test_steps_and_finished_requests_are_work(trace):
 
     assert {server.scrape(trace(step), after=5).engine().state for step in range(1, 20)} == {"idle", "serving"}
     assert server.engine().state == "serving"
-
-
-def test_requests_that_were_given_up_are_no_work():
-    """A stalled engine whose clients all leave is idle at once: nothing was done for them."""
-    server = Server(has_log=False).scrape(page(running=2, generated=50)).scrape(page(running=2, generated=60), after=5)
-    stalled = [server.scrape(page(running=2, generated=60), after=5).engine().state for _ in range(8)][-1]
-    server.scrape(page(generated=60, kv=0.1), after=5)
-
-    assert (stalled, server.engine().state) == ("stalled", "idle")
 
 
 @INTERVALS
@@ -179,12 +170,6 @@ def test_an_engine_without_requests_is_not_saturated():
     assert scraped.go(15, tokens=100, running=4, waiting=3) == ["serving", "serving", "saturated"]
 
 
-def test_a_single_reading_is_taken_as_it_is():
-    """Of one page the moment is all that is known."""
-    assert Server(has_log=False).scrape(page(running=1, waiting=2)).engine().state == "saturated"
-    assert Server(has_log=False).scrape(page(generated=50)).engine().state == "idle"
-
-
 @PRINTED_EVERY
 def test_a_line_with_tokens_is_an_interval_with_work(interval):
     """A light load of which no request runs when a line is printed is serving, and a line of zeros is idle at once."""
@@ -204,66 +189,58 @@ def test_a_queue_in_the_log_that_lasts_saturates(interval):
     assert events == [("serving", "saturated"), ("saturated", "serving")]
 
 
-class TestTheLogsStallClock:
-    """It starts with work, as that of the scrapes does."""
+@pytest.mark.parametrize("has_metrics", [False, True], ids=["log alone", "/metrics is missing"])
+@pytest.mark.parametrize("interval", [5.0, 10.0])
+def test_the_first_line_of_a_request_is_no_stall(interval, has_metrics):
+    """After ten idle minutes a request without a token is stalled a minute later, and not before."""
+    server = Server(has_metrics=has_metrics).log(line(1, generation=9.0))
+    for _ in range(round(600 / interval)):
+        server.log(line(), after=interval)
+        if has_metrics:
+            server.scrape(reason="not_found")
+    began = server.now + interval
+    states = {}
+    while server.now < began + 90:
+        server.log(line(1), after=interval)
+        states[server.now - began] = server.engine().state
 
-    @pytest.mark.parametrize("has_metrics", [False, True], ids=["log alone", "/metrics is missing"])
-    @pytest.mark.parametrize("interval", [5.0, 10.0])
-    def test_the_first_line_of_a_request_is_no_stall(self, interval, has_metrics):
-        """After ten idle minutes a request without a token is stalled a minute later, and not before."""
-        server = Server(has_metrics=has_metrics).log(line(1, generation=9.0))
-        for _ in range(round(600 / interval)):
-            server.log(line(), after=interval)
-            if has_metrics:
-                server.scrape(reason="not_found")
-        began = server.now + interval
-        states = {}
-        while server.now < began + 90:
-            server.log(line(1), after=interval)
-            states[server.now - began] = server.engine().state
-
-        assert {second for second, state in states.items() if state == "stalled"} == {
-            second for second in states if second >= 60
-        }
-
-    def test_what_only_waited_for_something_remote_did_not_stand(self):
-        """Hours in which all requests are deferred are no work: the clock starts when one of them runs."""
-        deferred = line(0, 2).replace(b"Waiting: 2 reqs,", b"Waiting: 2 reqs, Deferred: 2 reqs,")
-        server = Server(has_metrics=False).log(line(1, generation=9.0))
-        for _ in range(360):
-            server.log(deferred, after=10)
-        states = [server.log(line(1), after=10).engine().state for _ in range(8)]
-
-        assert states.index("stalled") == 6
+    assert {second for second, state in states.items() if state == "stalled"} == {
+        second for second in states if second >= 60
+    }
 
 
-class TestReady:
-    """Between the line that the server is ready and its first answer."""
+ANSWERED = page(generated=50)
+RESTARTED = [ANSWERED, 5, STARTING, "refused", *[5, "refused"] * 8, 2, READY]
+STILL = page(running=2, generated=60)
+STORIES = {
+    "A stalled engine whose clients all leave is idle at once: nothing was done for them.": (
+        METRICS,
+        [page(2, generated=50), 5, STILL, *[5, STILL] * 8, "= stalled", 5, page(generated=60, kv=0.1), "= idle"],
+    ),
+    "Of one page the moment is all that is known.": (METRICS, [page(running=1, waiting=2), "= saturated"]),
+    "So it is of a page without requests.": (METRICS, [ANSWERED, "= idle"]),
+    "Hours in which all requests are deferred are no work: the clock of a stall starts when one of them runs.": (
+        LOG,
+        [
+            line(1, generation=9.0), *[10, line(0, 2, deferred=2)] * 360, *[10, line(1)] * 6, "= serving", 10, line(1),
+            "= stalled",
+        ],
+    ),
+    # Between the line that the server is ready and its first answer.
+    "A server that was started again is neither unknown nor idle nor down before it listens.": (
+        BOTH,
+        [*RESTARTED, "= starting", 2, "= starting", 1, "refused", "= starting", 5, page(start=900.0), "= idle"],
+    ),
+    "A refusal that lasts 10 s longer is no start.": (
+        BOTH, [*RESTARTED, 9.9, "refused", "= starting", 0.1, "refused", "= down"]
+    ),
+    "Once it has answered, a refused connection is its end.": (
+        BOTH, [*RESTARTED, 1, page(start=900.0), 1, "refused", "= down"]
+    ),
+}  # fmt: skip
 
-    @staticmethod
-    def restarted():
-        """Return a server that had answered, was started again, and is ready by its log alone."""
-        server = Server().scrape(page(generated=50)).log(STARTING, after=5).scrape()
-        for _ in range(8):
-            server.scrape(after=5)
-        return server.log(READY, after=2)
 
-    def test_it_is_starting_until_it_answers(self):
-        """A server that was started again is neither unknown nor idle nor down before it listens."""
-        server = self.restarted()
-        states = [server.engine().state, server.engine(after=2).state, server.scrape(after=1).engine().state]
-        server.scrape(page(start=900.0), after=5)
-
-        assert [*states, server.engine().state] == ["starting", "starting", "starting", "idle"]
-
-    def test_it_is_down_if_it_never_listens(self):
-        """A refusal that lasts 10 s longer is no start."""
-        server = self.restarted()
-
-        assert [server.scrape(after=after).engine().state for after in (9.9, 0.1)] == ["starting", "down"]
-
-    def test_one_that_dies_right_after_it_listened_is_down_at_once(self):
-        """Once it has answered, a refused connection is its end."""
-        server = self.restarted().scrape(page(start=900.0), after=1).scrape(after=1)
-
-        assert server.engine().state == "down"
+@pytest.mark.parametrize(("sources", "story"), STORIES.values(), ids=STORIES)
+def test_what_state_it_is(sources, story):
+    """The sentence says what is true, and the story shows it."""
+    Server(**sources).tell(*story)

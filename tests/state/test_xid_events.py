@@ -10,8 +10,9 @@ from tests.support.gpus import gpu
 
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.gpu_report import ServerGpu
-from vllm_watch.daemon.state.snapshot import ServerEvent
-from vllm_watch.daemon.state.xid_events import KernelLine, ServerXids, XidEvent, XidEvents, XidTotal
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
+from vllm_watch.daemon.state.xid_events import KernelLine, XidEvent, XidEvents, XidTotal
 from vllm_watch_parsers.kernel_messages import SWITCH_CODES
 
 
@@ -146,18 +147,18 @@ def test_without_its_gpus_places_a_server_s_errors_are_not_known():
 
 def test_a_server_s_errors_are_counted_and_shown_for_an_hour():
     """There is no count until the kernel's log is read, and 0 then; equal errors in a row are one event."""
-    xids = ServerXids()
-    assert xids.count is None
-    xids.note([], are_all=False)
-    assert xids.count is None
-    xids.note([], are_all=True)
-    assert 0 == xids.count
+    state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
+    state.events.note_xids([], are_all=False, ahead=7.0)
+    assert state.snapshot(AT).gpu_xids is None
+    state.events.note_xids([], are_all=True, ahead=7.0)
+    assert state.snapshot(AT).gpu_xids == 0
 
-    xids.note([XidEvent(AT + second, PCI, "31", 31) for second in range(3)], are_all=True)
-    xids.note([XidEvent(AT + 5, PCI, "79", 79)], are_all=False)
-    start = ServerEvent(AT + 3, "start")
+    state.events.note_xids([XidEvent(AT + second, PCI, "31", 31) for second in range(3)], are_all=True, ahead=7.0)
+    state.events.note_xids([XidEvent(AT + 5, PCI, "79", 79)], are_all=False, ahead=7.0)
+    shown = state.snapshot(AT + 53, ahead=7.0)
 
-    assert 4 == xids.count
-    shown = xids.among((start,), AT + 60)
-    assert [("xid", "31", 3), ("start", "", 1), ("xid", "79", 1)] == [(e.kind, e.what, e.times) for e in shown]
-    assert (start,) == xids.among((start,), AT + EVENT_SECONDS + 60)
+    assert shown.gpu_xids == 4
+    assert [(AT + 2, "xid", "31", 3), (AT + 5, "xid", "79", 1)] == [
+        (event.at, event.kind, event.what, event.times) for event in shown.events
+    ]
+    assert not state.snapshot(AT + EVENT_SECONDS + 53, ahead=7.0).events

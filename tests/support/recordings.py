@@ -6,8 +6,9 @@ from __future__ import annotations
 import functools
 import tempfile
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from vllm_watch.analysis.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording
 from vllm_watch.analysis.replay.replay import run_recording
@@ -82,12 +83,25 @@ def snapshots(name: str, sources: str = "both", step: float = 1.0) -> tuple[tupl
 @functools.cache
 def states(name: str, sources: str = "both", step: float = 1.0) -> Mapping[int, str]:
     """Return the state of the first engine every `step` seconds of a recording, which is replayed once for it."""
-    return {round(second): snapshot.engines[0].state for second, snapshot in _replay(name, sources, step)}
+    return {round(second): seen.state for second, seen in _replay(name, sources, step, kind=_States)}
 
 
-def _replay(name: str, sources: str, step: float) -> Iterator[tuple[float, ServerSnapshot]]:
+class _Seen(NamedTuple):
+    at: float
+    state: str
+    cost_per_hour: float | None = None
+
+
+class _States(ServerState):
+    """A server's state that is asked for the states of its engines alone: that is a tenth of a snapshot's cost."""
+
+    def snapshot(self, now, ahead=0.0):
+        """Return the state of the first engine."""
+        return _Seen(now + ahead, next(iter(self.engine_states(now).values())))
+
+
+def _replay(name, sources, step, kind=ServerState):
     has_log, has_metrics = SOURCES[sources]
-    state = ServerState(ServerSettings(name, has_log, 5.0 if has_metrics else None))
     played = recording(name)
-    for snapshot in run_recording(played, state, step):
+    for snapshot in run_recording(played, kind(ServerSettings(name, has_log, 5.0 if has_metrics else None)), step):
         yield snapshot.at - played.started, snapshot

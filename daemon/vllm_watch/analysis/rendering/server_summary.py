@@ -49,8 +49,8 @@ from vllm_watch.daemon.state.snapshot import (
     LogCounts,
     Reading,
     ServerSnapshot,
-    server_findings,
 )
+from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 

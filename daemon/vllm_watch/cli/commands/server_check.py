@@ -38,8 +38,8 @@ from vllm_watch.daemon.state.snapshot import (
     Reading,
     ServerSnapshot,
     SourceSnapshot,
-    server_findings,
 )
+from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine
@@ -145,7 +145,7 @@ def _checked(
             server.probe()
         snapshot = server.snapshot()
         has_kernel_log = kernel_log is not None and kernel_log.is_up
-        silent, limited = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
+        silent, limited = silent_alerts(config, snapshot, *server.foresee(), has_kernel_log=has_kernel_log)
         writer = _writes_elsewhere(config, process)
         return CheckedServer(config, whole.files.get(config.name), snapshot, silent, limited, no_process, writer)
     finally:

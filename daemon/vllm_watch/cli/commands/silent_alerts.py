@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, cast
 
 from vllm_watch.daemon.catalog.alert_needs import Need, alert_needs
@@ -43,7 +43,12 @@ class Silent(NamedTuple):
 
 
 def silent_alerts(
-    config: ServerConfig, now: ServerSnapshot, later: ServerSnapshot, *, has_kernel_log: bool
+    config: ServerConfig,
+    now: ServerSnapshot,
+    later: ServerSnapshot,
+    more: Collection[str] = (),
+    *,
+    has_kernel_log: bool,
 ) -> tuple[list[Silent], list[Silent]]:
     """
     Return the alerts that cannot fire for a server, and those that would fire in more cases if a flag were known.
@@ -51,10 +56,11 @@ def silent_alerts(
     Args:
         config: What is configured for it.
         now: What it shows.
-        later: What it will show once there is traffic.
+        later: What it shows whatever its age.
+        more: The series that it will show besides once there is traffic.
         has_kernel_log: Whether the kernel's log is read.
     """
-    shown = set(_shown(config, later, has_kernel_log=has_kernel_log))
+    shown = {*_shown(config, later, has_kernel_log=has_kernel_log), *map(Need, more)}
     silent: list[Silent] = []
     limited: list[Silent] = []
     for alert, needs in alert_needs().items():

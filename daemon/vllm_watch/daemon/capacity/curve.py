@@ -183,7 +183,6 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum if every value is known."""
     every = list(values)
     known = [each for each in every if each is not None]
     return sum(known) if known and len(known) == len(every) else None

@@ -139,7 +139,6 @@ class CapacityTracker:
 
     @property
     def _is_due(self) -> bool:
-        """Whether a curve is to be drawn."""
         if self._new_windows < TRY_EVERY or not self._is_enough:
             return False
         curve = self._learnt.curve

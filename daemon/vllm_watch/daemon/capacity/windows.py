@@ -119,7 +119,6 @@ class WindowCutter:
         self._has_queue = sample.queued >= 1
 
     def _close(self, first: LoadSample, last: LoadSample) -> LoadWindow | None:
-        """Return the window before this one, if it counts, and start the next."""
         running = self._running / (last.at - first.at)
         found = self._waiting if running > 0 else None
         may_count = running > 0 and self._is_between_work and not self._has_queue

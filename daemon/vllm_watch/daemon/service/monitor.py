@@ -27,7 +27,7 @@ from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ConfigChange, LogStatus, ServerSnapshot
-from vllm_watch.daemon.state.xid_events import ServerXids, XidEvent
+from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch.daemon.support.clock import Clock, seconds_ahead
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -67,7 +67,6 @@ class ServerMonitor:
         facts = before.positions.facts_of(config.name)
         if facts is not None:
             self._state.life.restore(facts)
-        self._xids = ServerXids()
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
         self.log = (
@@ -138,8 +137,7 @@ class ServerMonitor:
         now, ahead = self._clock.now(), seconds_ahead(self._clock)
         with self._lock:
             snapshot = self._state.snapshot(now, ahead)
-            events = self._xids.among(snapshot.events, now + ahead)
-        return snapshot._replace(links=self._links, events=events, gpu_xids=self._xids.count)
+        return snapshot._replace(links=self._links)
 
     def gpus(self) -> tuple[ServerGpu, ...]:
         """Return the GPUs that the server uses now."""
@@ -149,7 +147,7 @@ class ServerMonitor:
     def note_xids(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
         """Take in new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
         with self._lock:
-            self._xids.note(events, are_all=are_all)
+            self._state.events.note_xids(events, are_all=are_all, ahead=seconds_ahead(self._clock))
 
     def engine_states(self) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine now."""
@@ -175,8 +173,8 @@ class ServerMonitor:
             facts = self._state.life.kept(self.name, None if self.log is None else self.log.key)
             return self._state.last_change(now, ahead), facts
 
-    def foresee(self) -> ServerSnapshot:
-        """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
+    def foresee(self) -> tuple[ServerSnapshot, frozenset[str]]:
+        """Return what is known whatever its age, and the series that there will be besides once there is traffic."""
         with self._lock:
             return self._state.foresee(self._clock.now())
 

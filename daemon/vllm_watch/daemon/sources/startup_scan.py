@@ -13,7 +13,6 @@ import itertools
 import re
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.times import (
@@ -55,13 +54,6 @@ _LEAD = 4096
 _MAX_START_LINE = 4096
 
 
-class Stretch(NamedTuple):
-    """A part of a file, from the line that starts at or after `start` to `end`."""
-
-    start: int
-    end: int
-
-
 def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[LogBatch]:
     """
     Read how the server was started and its last lines before `end`, in bytes; none of it is counted.
@@ -70,11 +62,11 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
     """
     batches = []
     is_after_gap = False
-    for stretch in stretches(log, end, max_search):
-        times = times_of(log, stretch.start, now)
-        skip_into(log, reader, stretch.start)
-        while log.offset < stretch.end:
-            data = log.read(min(READ_SIZE, stretch.end - log.offset))
+    for start, stop in _wanted_parts(log, end, max_search):
+        times = times_of(log, start, now)
+        skip_into(log, reader, start)
+        while log.offset < stop:
+            data = log.read(min(READ_SIZE, stop - log.offset))
             if not data:
                 break
             batch = reader.read(log.framer.feed(data), times)._replace(is_after_gap=is_after_gap)
@@ -84,17 +76,17 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
     return batches
 
 
-def stretches(log: LogFile, size: int, max_search: int = MAX_SEARCH) -> list[Stretch]:
-    """Return the parts of a file's first `size` bytes that show how the server was started, and was at the end."""
+def _wanted_parts(log: LogFile, size: int, max_search: int) -> list[tuple[int, int]]:
+    """Return where the parts of a file begin and end that show how the server was started, and was at the end."""
     tail = max(size - TAIL, 0)
     at = _find_last_start(log, size, max_search)
     start = None if at is None else max(at - _LEAD, 0)
     if start is None or start >= tail:
-        return [Stretch(tail, size)]
+        return [(tail, size)]
     end = min(start + START, tail)
     if end == tail:
-        return [Stretch(start, size)]
-    return [Stretch(start, end), Stretch(tail, size)]
+        return [(start, size)]
+    return [(start, end), (tail, size)]
 
 
 def recent_start(log: LogFile, since: float, now: float, max_search: int) -> int | None:

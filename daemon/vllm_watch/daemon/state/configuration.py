@@ -319,7 +319,6 @@ class FlagHistory:
         return max(known, key=lambda change: math.inf if change.at is None else change.at, default=None)
 
     def _certain(self) -> dict[str, FlagValue]:
-        """Return the flags of the places that have them right."""
         found: dict[str, FlagValue] = {}
         for place, source in _PREFERENCE:
             for flag, value in _believed(place, self._sources[source].at(place)).items():

@@ -72,7 +72,6 @@ def _sum_of(engines: Iterable[EngineReading]) -> EngineReading:
 
 
 def _sums(engines: Sequence[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
-    """Return the sums of the values that every engine has."""
     return {name: sum(values[name] for values in engines) for name in names if all(name in each for each in engines)}
 
 

@@ -113,6 +113,22 @@ _LOGGED_DRAFTS = {
     "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
     "spec_decode_system_efficiency_ratio": "system_efficiency",
 }
+GAUGES_OF_DRAFTS = frozenset(_LOGGED_DRAFTS) - {"spec_decode_system_efficiency_ratio"}
+"""The series that a line on drafts has in every release."""
+
+GAUGES_OF_FIRST_LINE = frozenset(
+    {
+        "prompt_tokens_per_second",
+        "generation_tokens_per_second",
+        "requests_running",
+        "requests_waiting",
+        "kv_cache_usage_ratio",
+        "prefix_cache_hit_ratio",
+        "decode_step_seconds",
+    }
+)
+"""The series that lines of statistics have in the releases that are usual, and that follow from some of them."""
+
 _of_idle: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_HELD_WHILE_IDLE)
 _of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGGED)
 _of_drafts: Callable[[SpecDecoding], tuple[float | None, ...]] = attrgetter(*_LOGGED_DRAFTS.values())
@@ -318,7 +334,6 @@ class EngineLog:
 
 
 def _readings(names: Iterable[str], values: Iterable[float | None], at: float) -> dict[str, Reading]:
-    """Return the values that a line has, by series."""
     pairs = zip(names, values, strict=True)
     return {name: Reading(float(value), at, "log") for name, value in pairs if value is not None}
 

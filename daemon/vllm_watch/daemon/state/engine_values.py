@@ -7,7 +7,7 @@ One engine's gauges by its scrapes, under the names of their series (without the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.snapshot import Reading
@@ -69,7 +69,6 @@ def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> M
 
 
 def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
-    """Return the values that take two scrapes."""
     window = scrape.window
     values: dict[str, float | None] = {
         name: window.rate(key, counter) for name, counter in _RATES.items() if counter in engine.counters
@@ -87,6 +86,19 @@ def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dic
     if "committed_tokens" in engine.counters:
         values["diffusion_tokens_per_step"] = window.ratio(key, "committed_tokens", "denoising_steps")
     return values
+
+
+def gauges_of_traffic(engine: EngineReading) -> Iterator[str]:
+    """Yield the gauges that an engine will have once there is traffic, by the counters and histograms that it has."""
+    known = engine.counters.keys() | engine.histograms.keys()
+    yield from (name for name, counter in _RATES.items() if counter in known)
+    yield from (name for name, parts in _RATIOS.items() if known >= set(parts))
+    if not known.isdisjoint({"prompt_tokens", "prompt_tokens_computed"}):
+        yield "prompt_tokens_per_second"
+    if known >= {"accepted_tokens", "drafts"}:
+        yield "spec_decode_mean_acceptance_length"
+    if known >= {"iteration_tokens", "inter_token_latency_seconds", "time_to_first_token_seconds"}:
+        yield "decode_step_seconds"
 
 
 def _work(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:

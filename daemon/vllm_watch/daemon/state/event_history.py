@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from vllm_watch.daemon.catalog.event_texts import FileChange
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StateSince, TailCounts
+from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -24,30 +25,6 @@ _COUNTED = frozenset({"failure", "xid"})
 """Events of these kinds that repeat without another in between are one, which is counted."""
 
 
-class RecentEvents:
-    """Takes in events, about in order of time."""
-
-    def __init__(self) -> None:
-        self._events: list[ServerEvent] = []  # Mostly empty, and there are three of each server: a deque has 700 bytes.
-
-    def add(self, event: ServerEvent) -> None:
-        """Take in an event; a failure like the one before it is counted with that."""
-        last = self._events[-1] if self._events else None
-        if last is not None and event.kind in _COUNTED and _is_same(last, event):
-            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + event.times)
-        else:
-            self._events.append(event)
-            del self._events[:-MAX_EVENTS]
-
-    def of_hour(self, now: float) -> list[ServerEvent]:
-        """Return those of the hour before `now`."""
-        return [event for event in self._events if event.at >= now - EVENT_SECONDS]
-
-
-def _is_same(one: ServerEvent, other: ServerEvent) -> bool:
-    return (one.kind, one.what, one.engine, one.gpu) == (other.kind, other.what, other.engine, other.gpu)
-
-
 _FILE_COUNTS: Mapping[FileChange, str] = {
     "rotation": "rotations",
     "truncation": "truncations",
@@ -60,22 +37,47 @@ class EventHistory:
     """Takes in what happens to one server, about in order of time."""
 
     def __init__(self) -> None:
-        self._events = RecentEvents()
+        self._events: list[ServerEvent] = []  # Mostly empty: a deque has 700 bytes.
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
         self._tail: TailCounts | None = None
+        self.xids: int | None = None
+        """How many errors of its GPUs the kernel has reported; `None` until its log is read and the GPUs are known."""
+
+    def add(self, event: ServerEvent) -> None:
+        """Take in an event; a failure like the one before it is counted with that."""
+        last = self._events[-1] if self._events else None
+        if last is not None and event.kind in _COUNTED and event == last._replace(at=event.at, times=1):
+            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + 1)
+        else:
+            self._events.append(event)
+            del self._events[:-MAX_EVENTS]
 
     def note_restart(self, at: float) -> None:
         """Take in a start that only /metrics shows."""
-        self._events.add(ServerEvent(at, "start"))
+        self.add(ServerEvent(at, "start"))
 
     def note_log(self, news: Iterable[TimedEvent]) -> None:
         """Take in the starts and failures that the log has reported."""
         for at, event in news:
             if isinstance(event, Failure):
-                self._events.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
+                self.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
             elif isinstance(event, Lifecycle) and event.phase == "starting":
-                self._events.add(ServerEvent(at, "start"))
+                self.add(ServerEvent(at, "start"))
+
+    def note_xids(self, events: Sequence[XidEvent], *, are_all: bool, ahead: float) -> None:
+        """
+        Take in new errors of the server's GPUs.
+
+        Args:
+            events: The errors, at the wall clock's times.
+            are_all: Whether none of its GPUs' errors can be missed.
+            ahead: How many seconds the wall clock is ahead of the clock of the other events.
+        """
+        if events or are_all:
+            self.xids = (self.xids or 0) + len(events)
+        for event in events:
+            self.add(ServerEvent(event.at - ahead, "xid", event.code, gpu=event.pci))
 
     def note_states(self, now: float, states: Mapping[EngineKey, EngineState]) -> None:
         """Take in the state of each engine; the first that is known of an engine is no change."""
@@ -88,7 +90,7 @@ class EventHistory:
             # An exact start of `unknown` is the end of a known state; any other `unknown` has nothing before it.
             if before is None or not (was_known or before.is_exact) or USUAL.issuperset({before.state, state}):
                 continue
-            self._events.add(ServerEvent(now, "state", state, before.state, key.engine))
+            self.add(ServerEvent(now, "state", state, before.state, key.engine))
         if len(self._states) > len(states):
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
 
@@ -97,19 +99,16 @@ class EventHistory:
         since = self._states.get(engine)
         return None if since is None else since._replace(at=since.at + ahead)
 
-    def until(
-        self, now: float, change: ConfigChange | None, of_gpus: RecentEvents, ahead: float
-    ) -> tuple[ServerEvent, ...]:
+    def until(self, now: float, change: ConfigChange | None, ahead: float) -> tuple[ServerEvent, ...]:
         """
         Return what happened in the hour before `now`, oldest first.
 
         Args:
             now: The moment.
             change: The last change of flags.
-            of_gpus: What happened to the server's GPUs.
             ahead: How many seconds the wall clock, which times are shown by, is ahead of the clock of the events.
         """
-        events = [*self._events.of_hour(now), *of_gpus.of_hour(now)]
+        events = [event for event in self._events if event.at >= now - EVENT_SECONDS]
         if change is not None and change.at is not None and change.at >= now - EVENT_SECONDS:
             events.append(ServerEvent(change.at, "flags", change.text))
         events.sort(key=attrgetter("at"))
@@ -123,4 +122,4 @@ class EventHistory:
         for what, field in _FILE_COUNTS.items():
             more = getattr(tail, field) - getattr(before, field)
             if more > 0:
-                self._events.add(ServerEvent(now, "file", what, times=more))
+                self.add(ServerEvent(now, "file", what, times=more))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
-from vllm_watch.daemon.state.event_history import RecentEvents
+from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance
 from vllm_watch.daemon.state.kept_facts import KnownUse
 from vllm_watch.daemon.state.snapshot import ServerEvent
@@ -190,7 +190,6 @@ def _other_memory(
 
 
 def _memory(user: GpuUser, reading: GpuReading | None) -> float | None:
-    """Return the memory that a server's processes have on a GPU, as far as its processes are known."""
     if reading is None or reading.processes is None or user.pids is None:
         return None
     return _sum([process.memory for process in reading.processes if process.pid in user.pids])
@@ -229,20 +228,17 @@ def _uuid_of(name: str, gpus: Sequence[GpuReading]) -> str | None:
 
 
 def _divided(gpus: Sequence[GpuReading]) -> dict[str, str]:
-    """Return the GPU of each MIG instance."""
     whole = {gpu.number: gpu.gpu for gpu in gpus if not is_instance(gpu.gpu)}
     return {gpu.gpu: whole[gpu.number] for gpu in gpus if is_instance(gpu.gpu) and gpu.number in whole}
 
 
 def _without(gpu: GpuReading, gone: Collection[int]) -> GpuReading:
-    """Return a GPU without processes that have ended."""
     if gpu.processes is None or not gone:
         return gpu
     return gpu._replace(processes=tuple(process for process in gpu.processes if process.pid not in gone))
 
 
 def _gpus_of_processes(gpus: Sequence[GpuReading]) -> Mapping[int, Collection[str]]:
-    """Return the GPUs that each process is on."""
     found: dict[int, list[str]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
@@ -266,16 +262,18 @@ class GpuSource:
     """
     The GPUs of one server by what the driver said last, for as long as that is current.
 
-    It also knows how much of the time since the reading before their clocks were lowered, and which were lost.
+    It also knows how much of the time since the reading before their clocks were lowered.
+
+    Args:
+        events: Takes in the GPUs that are lost or come back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, events: EventHistory) -> None:
+        self._events = events
         self._use: GpuUse | None = None
         self._expires_at = 0.0
         self._states: dict[str, tuple[GpuState, str]] = {}
         """The last state of each GPU, and where it is."""
-        self.events = RecentEvents()
-        """The GPUs that were lost or came back."""
         self.read_at: float | None = None
         """When any of them was read last."""
 
@@ -314,7 +312,7 @@ class GpuSource:
                 continue
             self._states[each.gpu] = state, place
             if was is not None and was[0] != state:
-                self.events.add(ServerEvent(use.at, "gpu", state, gpu=place))
+                self._events.add(ServerEvent(use.at, "gpu", state, gpu=place))
 
     def _is_stale(self, now: float) -> bool:
         return self._use is not None and self._use.reason == "ok" and now > self._expires_at

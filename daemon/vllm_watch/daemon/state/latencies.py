@@ -174,7 +174,6 @@ def attainments(slo: Mapping[str, float], histograms: Mapping[str, HistogramRead
 
 
 def _within(histogram: Histogram, seconds: float) -> tuple[float, float]:
-    """Return the first bound that is not below an objective, and how many observations are within it."""
     return next(
         (bound, count) for bound, count in zip(histogram.bounds, histogram.counts, strict=True) if bound >= seconds
     )

@@ -256,7 +256,6 @@ class LogSource:
             self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
 
     def _apply(self, timed: TimedEvent, *, is_dated: bool) -> None:
-        """Take in one event; `is_dated` is whether its time is known."""
         at, event = timed
         if isinstance(event, EngineStats):
             self._apply_stats(at, event)

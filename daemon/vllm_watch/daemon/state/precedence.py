@@ -143,7 +143,6 @@ def excludes_cached(sources: ServerSources, key: EngineKey, rate: Reading | None
 
 
 def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
-    """Return when an engine last generated a token: the later of both sources' times."""
     progress = sources.scrape.progress.get(key) if sources.scrape else None
     scraped = progress.token_at if progress is not None else None
     logged = sources.log.token_at.get(sources.name_in_log(key)) if sources.log else None

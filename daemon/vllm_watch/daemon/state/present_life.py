@@ -160,7 +160,6 @@ class PresentLife:
         self._heard.add(source)
 
     def _forget(self, source: FlagSource, at: float) -> None:
-        """Forget what a source has said of an earlier life."""
         sources = self._sources
         sources.flags.start(source, at)
         if source == "log" and sources.log is not None:
@@ -171,7 +170,6 @@ class PresentLife:
             sources.command, self._is_command_kept = CommandFacts(), False
 
     def _take_back(self) -> None:
-        """Take back what the earlier run knew."""
         kept, self._before = self._before, None
         if kept is None:
             return

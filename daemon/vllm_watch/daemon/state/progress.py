@@ -68,7 +68,6 @@ def has_work(engine: EngineReading) -> bool:
 
 
 def _queue_of(engine: EngineReading) -> tuple[float, float, float]:
-    """Return how many requests run, wait, and of these wait for something remote."""
     running, waiting, deferred = (engine.gauges.get(name, 0.0) for name in _QUEUED)
     return running, waiting, deferred
 

@@ -19,10 +19,10 @@ from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.cross_check import CrossCheck
+from vllm_watch.daemon.state.engine_log import GAUGES_OF_DRAFTS, GAUGES_OF_FIRST_LINE
 from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
-from vllm_watch.daemon.state.event_history import EventHistory
+from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
-from vllm_watch.daemon.state.hypothetical_traffic import add_traffic
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     EngineNames,
@@ -78,7 +78,8 @@ class ServerState:
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
-        self._events = EventHistory()
+        self.events = self._sources.events
+        """Takes in errors of its GPUs, beside what its sources report."""
         self._was_away = False
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
@@ -117,7 +118,7 @@ class ServerState:
         log.apply(batch)
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         news = log.life.take_news()
-        self._events.note_log(() if batch.is_undated else news)
+        self.events.note_log(() if batch.is_undated else news)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -144,7 +145,7 @@ class ServerState:
             self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
         if scrape.restarts != restarts:
             if sources.readable_log is None:
-                self._events.note_restart(scrape.process.started_by(result.at))
+                self.events.note_restart(scrape.process.started_by(result.at))
             self._http_source.start_life()
             self._cross_check.forget()
             if sources.probe is not None:
@@ -184,10 +185,12 @@ class ServerState:
 
     def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
+        if self._sources.log is not None:
+            self._sources.log.life.settle(now)
         whole = server_state(self._sources.log, self._sources.scrape, now)
         self._names.last = self._names.current(now)
         states = {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
-        self._events.note_states(now, states)
+        self.events.note_states(now, states)
         return states
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
@@ -227,17 +230,28 @@ class ServerState:
             events=self._recent_events(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
+            gpu_xids=self.events.xids,
             of_server=server_values(sources, now),
         )
 
-    def foresee(self, now: float) -> ServerSnapshot:
+    def foresee(self, now: float) -> tuple[ServerSnapshot, frozenset[str]]:
         """
-        Return what there will be to see once there is traffic: what sources have not shown stays absent.
+        Return what is known whatever its age, and the series that there will be besides once there is traffic.
 
-        The state is of no use afterwards.
+        What sources have not shown stays absent, and so does what the log of an idle engine does not print.
         """
-        has_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
-        return self.snapshot(add_traffic(self._sources, now, has_statistics=has_statistics))
+        sources, settings, scrape, log = self._sources, self.settings, self._sources.scrape, self._sources.readable_log
+        names: set[str] = set()
+        if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+            for engine in scrape.last.reading.engines.values():
+                names.update(gauges_of_traffic(engine))
+        if log is not None and self._log_reason(now) not in WITHOUT_STATISTICS:
+            names.update({"decode_step_seconds"} if log.engines else GAUGES_OF_FIRST_LINE)
+            names.update(GAUGES_OF_DRAFTS if log.facts.num_speculative_tokens else ())
+        sources.settings = settings._replace(keeps_stale=True)
+        snapshot = self.snapshot(now)
+        sources.settings = settings
+        return snapshot, frozenset(names)
 
     def _configuration(self, now: float) -> Configuration:
         sources = self._sources
@@ -247,9 +261,9 @@ class ServerState:
     def _engines(self, now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
         engines = [self._engine(key, whole, now) for key in self._names.last]
-        self._events.note_states(now, {engine.key: engine.state for engine in engines})
+        self.events.note_states(now, {engine.key: engine.state for engine in engines})
         ahead = self._sources.ahead
-        return tuple(engine._replace(state_since=self._events.since(engine.key.engine, ahead)) for engine in engines)
+        return tuple(engine._replace(state_since=self.events.since(engine.key.engine, ahead)) for engine in engines)
 
     def _engine(self, key: EngineKey, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `whole` is the state of a server that is not up."""
@@ -285,12 +299,11 @@ class ServerState:
         )
 
     def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:
-        """Return what happened in the last hour, at the wall clock's times."""
         sources = self._sources
         if sources.log is not None:
-            self._events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
-        self._events.note_files(now, sources.log_status.tail)
-        return self._events.until(now, sources.flags.whole_change, sources.gpu.events, sources.ahead)
+            self.events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
+        self.events.note_files(now, sources.log_status.tail)
+        return self.events.until(now, sources.flags.whole_change, sources.ahead)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 
 from collections import Counter
-from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.engine_log import DEFAULT_INTERVAL
@@ -63,19 +62,14 @@ class Shutdown:
         self._held.append(TimedEvent(at, failure))
         return True
 
-    def end(self, at: float) -> list[TimedEvent]:
-        """Take in that the server has ended; return the failures that were not part of that."""
+    def end(self, at: float, *, is_restart: bool = False) -> list[TimedEvent]:
+        """Take in that the server has ended, or starts again; return the failures that were not part of its end."""
         crashed = self.settle(at)
-        if self._began_at is not None:
+        if is_restart:
+            self._ended_at = None
+        elif self._began_at is not None:
             self._ended_at = at
         self._began_at = None
-        self._held.clear()
-        return crashed
-
-    def restart(self, at: float) -> list[TimedEvent]:
-        """Take in that the server starts again; return the failures that were not part of its end."""
-        crashed = self.settle(at)
-        self._began_at = self._ended_at = None
         self._held.clear()
         return crashed
 
@@ -106,12 +100,8 @@ class Shutdown:
 _ENDED = frozenset({"dead", "stopped", "shutting_down"})
 
 
-class LifeCounts(NamedTuple):
-    """What is counted of a server's life: its starts, and its failures by kind, with their times."""
-
-    starts: int
-    failures: Counter[str]
-    failure_times: dict[str, FailureTimes]
+LifeCounts = tuple[int, Counter[str], dict[str, FailureTimes]]
+"""What is counted of a server's life: its starts, and its failures by kind, with their times."""
 
 
 class ServerLife:
@@ -147,7 +137,7 @@ class ServerLife:
             self._count_crashes(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
-            self._count_crashes(self._shutdown.restart(at))
+            self._count_crashes(self._shutdown.end(at, is_restart=True))
             self._failed_at.clear()
             self.starts += 1
             self._news.append(TimedEvent(at, event))
@@ -199,7 +189,7 @@ class ServerLife:
 
     def counts(self) -> LifeCounts:
         """Return a copy of what was counted."""
-        return LifeCounts(self.starts, self.failures.copy(), self.failure_times.copy())
+        return self.starts, self.failures.copy(), self.failure_times.copy()
 
     def restore_counts(self, counts: LifeCounts) -> None:
         """Take back what was counted since, and forget failures that wait for the end of a shutdown."""

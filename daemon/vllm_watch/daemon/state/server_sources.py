@@ -10,6 +10,7 @@ from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
+from vllm_watch.daemon.state.event_history import EventHistory
 from vllm_watch.daemon.state.gpu_use import GpuSource
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
@@ -70,7 +71,9 @@ class ServerSources:
         interval, every = settings.metrics_interval, settings.probe_every
         self.scrape = ScrapeSource(interval) if interval is not None else None
         self.probe = ProbeSource(every) if every is not None else None
-        self.gpu = GpuSource()
+        self.events = EventHistory()
+        """What has happened to the server, by all of them."""
+        self.gpu = GpuSource(self.events)
 
     @property
     def readable_log(self) -> LogSource | None:

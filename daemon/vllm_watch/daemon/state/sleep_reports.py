@@ -184,7 +184,6 @@ def sleep_calls(requests: Iterable[AccessRequest]) -> set[str]:
 
 
 def _calls(reading: MetricsReading, handler: str) -> float:
-    """Return how often an operation was called and done."""
     done = ("POST", handler, "2xx")
     return sum(count for request, count in reading.http_requests.items() if request == done)
 

@@ -142,7 +142,6 @@ def logged_step(
 
 
 def _class_of(decoded: float, context: float, kv_cache_tokens: int | None, prompt: float) -> StepClass:
-    """Return the class of steps by their requests, the share of the KV cache of each, and their prompt tokens."""
     requests = round(decoded)
     return StepClass(
         "1" if requests <= 1 else _doubling(requests, 2, _SMALL_BATCH),
@@ -205,7 +204,6 @@ def _running(reading: EngineReading) -> float:
 
 
 def _observed(old: EngineReading, new: EngineReading, histogram: str) -> tuple[float, float] | None:
-    """Return how many values a histogram observed between two scrapes, and their sum."""
     before, after = old.histograms.get(histogram), new.histograms.get(histogram)
     if before is None or after is None:
         return None

@@ -138,7 +138,6 @@ def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, R
 
 
 def _has_gauges(sources: ServerSources, now: float) -> bool:
-    """Return whether the last scrape is about the present of a server that is there."""
     if sources.settings.keeps_stale:
         return True
     is_gone = server_state(sources.log, sources.scrape, now) in {"down", "starting"}

@@ -240,7 +240,6 @@ class Window:
 
 
 def _earlier(timed: TimedReading) -> EarlierReading:
-    """Return what is kept of a reading when the next one comes."""
     engines = {
         key: EngineReading(
             gauges={},

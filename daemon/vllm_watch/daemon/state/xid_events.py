@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.reasons import KernelLogReason
-from vllm_watch.daemon.state.event_history import RecentEvents
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
-from vllm_watch.daemon.state.snapshot import ServerEvent
 from vllm_watch_parsers.kernel_messages import SWITCH_CODES, GpuError, GpuUuid, KernelMessages, pci_address
 
 
@@ -183,34 +181,7 @@ class XidEvents:
         return not line.is_history
 
 
-class ServerXids:
-    """
-    Counts the errors of one server's GPUs, and keeps those of the last hour.
-
-    Attributes:
-        count: How many there were since the daemon started; `None` until the kernel's log is read and it is known
-            where all of its GPUs are.
-    """
-
-    def __init__(self) -> None:
-        self.count: int | None = None
-        self._events = RecentEvents()
-
-    def note(self, events: Sequence[XidEvent], *, are_all: bool) -> None:
-        """Take in the new errors of this server's GPUs; `are_all` tells that none of them can be missed."""
-        if events or are_all:
-            self.count = (self.count or 0) + len(events)
-        for event in events:
-            self._events.add(ServerEvent(event.at, "xid", event.code, gpu=event.pci))
-
-    def among(self, others: tuple[ServerEvent, ...], wall: float) -> tuple[ServerEvent, ...]:
-        """Return those of the last hour together with other events, the oldest first."""
-        own = self._events.of_hour(wall)
-        return tuple(sorted([*others, *own], key=lambda event: event.at)) if own else others
-
-
 def _place(gpu: ServerGpu) -> str:
-    """Return where a GPU is, as the driver says it now; empty if it does not."""
     return "" if gpu.reading is None else pci_address(gpu.reading.pci_bus_id)
 
 

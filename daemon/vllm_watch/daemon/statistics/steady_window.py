@@ -109,7 +109,6 @@ def find_steady_window(
 
 
 def _known(values: Sequence[float | None]) -> list[tuple[int, float]]:
-    """Return the values that are there, each with its place."""
     return [(place, value) for place, value in enumerate(values) if value is not None]
 
 
@@ -124,7 +123,6 @@ def _cut(known: Sequence[tuple[int, float]]) -> int:
 
 
 def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
-    """Return what rises or falls through the whole window."""
     for name, values in kept.items():
         trend, mean = mann_kendall(values), fmean(values) if values else 0.0
         if trend is None or trend.p >= _SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
@@ -136,13 +134,11 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
 
 
 def _too_short(seconds: float, p99_latency: float | None) -> str | None:
-    """Return why the window is not long enough for the requests in it."""
     needed = max(MIN_SECONDS, LATENCIES * (p99_latency or 0.0))
     return f"too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed" if seconds < needed else None
 
 
 def _imprecise(name: str, values: Sequence[float]) -> str | None:
-    """Return why the window is not long enough for a quantity's mean to be known."""
     mean = fmean(values) if values else 0.0
     if mean <= 0:
         return None

@@ -73,7 +73,6 @@ def _grouped(values: Sequence[float]) -> list[float]:
 
 
 def _sen_slope(values: Sequence[float]) -> float:
-    """Return the median of the slopes between all pairs."""
     return median((values[j] - values[i]) / (j - i) for i in range(len(values)) for j in range(i + 1, len(values)))
 
 
