@@ -152,6 +152,9 @@ def test_no_table_is_without_values():
     """Where no value is known of all sides, there is no table that only repeats their names."""
     matrix = tuple(msgspec.structs.replace(each, values={}) for each in SEVERAL.matrix)
 
+    alike = tuple(msgspec.structs.replace(each, config={}) for each in SEVERAL.matrix)
+
+    assert "No difference of configuration is known." in unwrapped(msgspec.structs.replace(SEVERAL, matrix=alike))
     assert "All configurations" in comparisons_markdown(SEVERAL)
     assert "All configurations" not in comparisons_markdown(msgspec.structs.replace(SEVERAL, matrix=matrix))
 

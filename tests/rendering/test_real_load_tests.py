@@ -43,10 +43,11 @@ def test_a_real_load_test_is_rendered():
 
 def test_a_real_curve_is_rendered():
     """Eight loads of one server are a table, two curves, and a page under the limit."""
-    page = report_html(read("curve"))
+    page = report_html(report_of(FOLDER / "curve.jsonl.xz"))
 
     assert len(page.encode()) < 1_500_000
     assert "All 8 runs" in page
+    assert "Latency turns at " in page
     assert "Time to first token against throughput" in page
 
 

@@ -10,6 +10,7 @@ from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTI
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.times import ArrivalTimes
+from vllm_watch.daemon.state.engine_log import GAUGES_OF_FIRST_LINE
 
 
 BUSY, DONE = line(1, generation=5.0), page(generated=5)
@@ -186,62 +187,54 @@ def test_after_lines_that_were_not_read_the_log_alone_knows_nothing_until_news(n
     assert server.log(news).engine().state in {"idle", "serving", "unknown" if news == READY else "idle"}
 
 
-class TestWhoDecides:
-    """Which source a gauge comes from."""
+LINE = line(running=7, generation=1.0)
+HITS = 'vllm:prefix_cache_{}_total{{engine="0",model_name="m"}} 5\n'
+ALL_HIT = page(extra=HITS.format("queries") + HITS.format("hits"))
+DECIDING = {
+    "A page that was just read wins over a line that was just printed.": (
+        BOTH, [LINE, page(running=3), "requests_running = 3 metrics"]
+    ),
+    "When the page cannot be read any more, the log's line is shown in the same moment.": (
+        BOTH, [LINE, page(running=3), 1, "timeout", "requests_running = 7 log"]
+    ),
+    "Without a log a failed scrape leaves the last page's values for 15 s, and nothing after that.": (
+        METRICS,
+        [page(running=3), 5, "timeout", 10, "requests_running = 3 metrics", 1, "requests_running = absent"],
+    ),
+    "A statistics line is the present for 30 s, and nothing after that.": (
+        LOG, [LINE, 30, "requests_running = 7 log", 1, "requests_running = absent"]
+    ),
+    "A page that can be read again decides at once.": (
+        BOTH, [LINE, "timeout", 1, page(running=2), "requests_running = 2 metrics"]
+    ),
+    "A quantity that this server's pages do not have is taken from the log beside them.": (
+        BOTH, [page(), LINE, "prefix_cache_hit_ratio = 0.1 log"]
+    ),
+    "One page gives no rate: the log's stands in until 10 s of pages are read.": (
+        BOTH,
+        [
+            page(), BUSY, "generation_tokens_per_second = 5 log", 10, page(generated=30),
+            "generation_tokens_per_second = 3 metrics",
+        ],
+    ),
+    "A hit rate without a query is not 0, and the log's older one does not stand for it.": (
+        BOTH, [ALL_HIT, 10, ALL_HIT, LINE, "prefix_cache_hit_ratio = absent"]
+    ),
+    "The log's fatal error is believed at once: nothing more is known of requests.": (
+        LOG, [BUSY, DEAD, "= down", "requests_running = absent"]
+    ),
+    "So is a refusal.": (METRICS, [page(running=3), 5, "refused", "= down", "requests_running = absent"]),
+}  # fmt: skip
 
-    def test_the_scrape_decides_where_both_are_fresh(self):
-        """A page that was just read wins over a line that was just printed."""
-        server = Server().log(line(running=7, generation=1.0)).scrape(page(running=3))
 
-        assert (3, "metrics") == server.value("requests_running")
+@pytest.mark.parametrize(("sources", "story"), DECIDING.values(), ids=DECIDING)
+def test_who_decides(sources, story):
+    """The sentence says what is true, and the story shows it."""
+    Server(**sources).tell(*story)
 
-    def test_the_log_stands_in_at_once(self):
-        """When the page cannot be read any more, the log's line is shown in the same moment."""
-        server = Server().log(line(running=7, generation=1.0)).scrape(page(running=3)).scrape(reason="timeout", after=1)
 
-        assert (7, "log") == server.value("requests_running")
-
-    def test_a_page_is_kept_for_three_intervals_without_a_log(self):
-        """Without a log a failed scrape leaves the last page's values for 15 s, and nothing after that."""
-        server = Server(has_log=False).scrape(page(running=3)).scrape(reason="timeout", after=5)
-        kept = server.value("requests_running", after=10)
-
-        assert ((3, "metrics"), None) == (kept, server.value("requests_running", after=1))
-
-    def test_a_line_is_gone_after_three_intervals(self):
-        """A statistics line is the present for 30 s, and nothing after that."""
-        server = Server(has_metrics=False).log(line(running=7, generation=1.0))
-        kept = server.value("requests_running", after=30)
-
-        assert ((7, "log"), None) == (kept, server.value("requests_running", after=1))
-
-    def test_the_scrape_decides_again_when_it_is_back(self):
-        """A page that can be read again decides at once."""
-        server = Server().log(line(running=7, generation=1.0)).scrape(reason="timeout").scrape(page(running=2), after=1)
-
-        assert (2, "metrics") == server.value("requests_running")
-
-    def test_what_no_page_says_may_come_from_the_log(self):
-        """A quantity that this server's pages do not have is taken from the log beside them."""
-        server = Server().scrape(page()).log(line(running=1, generation=1.0))
-
-        assert (0.1, "log") == server.value("prefix_cache_hit_ratio")
-
-    def test_the_log_says_rates_until_there_are_two_pages(self):
-        """One page gives no rate: the log's stands in until 10 s of pages are read."""
-        server = Server().scrape(page(generated=0)).log(line(running=1, generation=5.0))
-        first = server.value("generation_tokens_per_second")
-        server.scrape(page(generated=30), after=10)
-
-        assert ((5, "log"), (3, "metrics")) == (first, server.value("generation_tokens_per_second"))
-
-    def test_a_ratio_of_nothing_is_absent(self):
-        """A hit rate without a query is not 0, and the log's older one does not stand for it."""
-        counters = 'vllm:prefix_cache_queries_total{engine="0"} 5\nvllm:prefix_cache_hits_total{engine="0"} 5\n'
-        body = page(extra=counters.replace('engine="0"', 'engine="0",model_name="m"'))
-        server = Server().scrape(body).scrape(body, after=10).log(line(running=1, generation=1.0))
-
-        assert server.value("prefix_cache_hit_ratio") is None
+class TestFromEach:
+    """What is of one source, or of both."""
 
     def test_counters_never_come_from_the_log_of_a_scraped_server(self):
         """While /metrics is away its counters are away: the log's own sums are of another beginning."""
@@ -262,13 +255,6 @@ class TestWhoDecides:
         said = server.engine().by_source
 
         assert (7, 3) == tuple(said[source]["requests_running"].value for source in ("log", "metrics"))
-
-    def test_values_of_a_server_that_is_gone_are_gone(self):
-        """The log's fatal error is believed at once, and so is a refusal: nothing more is known of requests."""
-        dead = Server(**LOG).tell(BUSY, DEAD, "= down")
-        refused = Server(**METRICS).tell(page(running=3), 5, "refused", "= down")
-
-        assert dead.value("requests_running") is refused.value("requests_running") is None
 
     def test_facts_hold_until_the_next_start(self):
         """Capacity holds for days, and is forgotten when the server starts again."""
@@ -385,3 +371,21 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
 
         assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "story", "wanted"),
+    [
+        (METRICS, [ALL_HIT], {"generation_tokens_per_second", "prompt_tokens_per_second", "prefix_cache_hit_ratio"}),
+        (LOG, [STARTING, READY], GAUGES_OF_FIRST_LINE),
+        (LOG, [STARTING, READY, line()], {"decode_step_seconds"}),
+        (LOG, [STARTING, SEVERAL, READY], set()),
+    ],
+)
+def test_what_there_will_be_once_there_is_traffic(sources, story, wanted):
+    """What follows from the counters that a page has, or is in lines of statistics; nothing of a log without them."""
+    server = Server(**sources).tell(*story)
+    before, (known, names) = server.engine(), server.state.foresee(server.now)
+
+    assert wanted == names
+    assert (known.engines[0].state, server.engine()) == (before.state, before)

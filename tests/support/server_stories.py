@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
@@ -90,9 +91,9 @@ class Server:
         Let a story happen, and compare what is seen in it.
 
         Seconds pass, a page is read, lines are written (those of a tuple together), and a reason is why a page is not
-        read. ``= stalled`` is the state that is seen then, ``= down: killed`` with its cause, ``log = idle`` the reason
-        of a source, ``engine_dead = 1`` how many failures of a kind the log has counted,
-        and ``requests = 200: 8`` how many HTTP requests are counted by code.
+        read. What is seen then: ``= stalled`` is the state, ``= down: killed`` with its cause, ``log = idle`` the
+        reason of a source, ``engine_dead = 1`` how many failures of a kind the log has counted, ``requests = 200: 8``
+        how many HTTP requests are counted by code, ``requests_running = 3 metrics`` a gauge and who said it.
         """
         for number, step in enumerate(story):
             if isinstance(step, (int, float)):
@@ -119,4 +120,7 @@ class Server:
             return ", ".join(f"{key.code}: {count:.0f}" for key, count in snapshot.http_requests.items())
         if snapshot.log and what in snapshot.log.events:
             return str(snapshot.log.events[what])
+        if what in SERIES:
+            reading = engine.gauges.get(what)
+            return f"{reading.value:g} {reading.source}" if reading else "absent"
         return next(source.reason for source in snapshot.sources if source.source == what)
