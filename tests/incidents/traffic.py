@@ -9,6 +9,7 @@ counted. Of requests that finish, and of first tokens, the times of the phase ar
 from __future__ import annotations
 
 import math
+import re
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,8 @@ class Moment(NamedTuple):
     phase: Phase
     gauges: Mapping[str, float]
     totals: Totals
+    lines: Mapping[str, float]
+    gpu_values: Mapping[str, float]
     kv_blocks: int
     is_first_of_phase: bool
 
@@ -100,24 +103,45 @@ def moments(story: Story) -> Iterator[Moment]:
     values, unknown = dict(usual), usual.keys() - HEALTHY.keys()
     phases = (Phase(seconds=story.before, probe=story.probe, gpu=story.gpu), *story.then)
     totals, start, at, blocks = Totals(-3600.0), 0.0, 0.0, 10_000
+    lines, gpu_values = _Samples(), _Samples()
     for phase in phases:
         values |= {**_presets(usual)[phase.does], **phase.values}
         unknown |= values.keys() - HEALTHY.keys()
         if unknown:
             raise ValueError(f"{story.title}: unknown values: {', '.join(sorted(unknown))}")
         if phase.starts:
-            totals = Totals(start)
+            totals, lines = Totals(start), _Samples(lines.values)
+        lines.values |= phase.lines
+        gpu_values.values |= phase.gpu.values if phase.gpu is not None else {}
         blocks = phase.kv_blocks or blocks
         is_first = True
         while at < start + phase.seconds:
-            now = {name: _at(value, at - start, phase.seconds) for name, value in values.items()}
+            share = (at - start, phase.seconds)
+            now = {name: _at(value, *share) for name, value in values.items()}
             _add(totals, now, story.every)
-            yield Moment(at, phase, now, totals, blocks, is_first)
+            shown = lines.shown(*share, story.every), gpu_values.shown(*share, story.every)
+            yield Moment(at, phase, now, totals, *shown, blocks, is_first)
             is_first = False
             at += story.every
         # A value that moved through a phase stays where it ended.
         values = {name: value[1] if isinstance(value, tuple) else value for name, value in values.items()}
         start += phase.seconds
+
+
+class _Samples:
+    """Samples by their names and labels: totals, which grow, and others."""
+
+    def __init__(self, values: Mapping[str, Value] = {}) -> None:
+        self.values: dict[str, Value] = dict(values)
+        self._totals: Counter[str] = Counter()
+
+    def shown(self, at: float, whole: float, every: float) -> Mapping[str, float]:
+        """Return their values so many seconds after the beginning of a phase, and count on."""
+        now = {name: _at(value, at, whole) for name, value in self.values.items()}
+        totals = {name for name in now if re.match(r"[\w:]+_(?:total|count|sum|bucket)\b", name)}
+        for name in totals:
+            self._totals[name] += now[name] * every
+        return {name: math.floor(self._totals[name] + 1e-6) if name in totals else now[name] for name in now}
 
 
 def _presets(usual: Mapping[str, Value]) -> Mapping[str | None, Mapping[str, Value]]:
