@@ -157,11 +157,10 @@ def _server(name: str, model: str, story: Story, of_second: Story | None = None)
             apply_counts(state, TailCounts(files_lost=moment.phase.log_files_lost))
         _scrape(replayed, story.release, model, engines)
         _apply_probe(state, moment)
-        gpus = moment.phase.gpu
-        if gpus is not None:
-            state.gpu.apply(_gpu_use(name, gpus, moment), story.every)
-            if gpus.xid is not None and moment.is_first_of_phase:
-                found.xids.append((name, gpus.xid, moment.at))
+        if moment.gpu is not None:
+            state.gpu.apply(_gpu_use(name, moment.gpu, moment), story.every)
+        if moment.phase.gpu is not None and moment.phase.gpu.xid is not None and moment.is_first_of_phase:
+            found.xids.append((name, moment.phase.gpu.xid, moment.at))
         if moment.phase.scrape != "unwatched":
             found.snapshots.append(state.snapshot(STARTED + moment.at))
     return found
@@ -190,7 +189,7 @@ def _printed(story: Story, moment: Moment) -> Iterator[str]:
 
 def _apply_probe(state: ServerState, moment: Moment) -> None:
     """A probe ends once a minute."""
-    probe = moment.phase.probe
+    probe = moment.probe
     if probe is None or probe == "none" or moment.at % 60 >= 5:
         return
     at = STARTED + moment.at

@@ -78,8 +78,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         starts: Whether the server's process begins there.
         kv_blocks: The size of its KV cache from there on.
         scrape: What becomes of each scrape; "unwatched" is that the daemon knows of no such server any more.
-        probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute.
-        gpu: What the driver says of its GPU.
+        probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute. It stays, too.
+        gpu: What the driver says of its GPU. It stays, too.
     """
 
     seconds: Seconds

@@ -14,9 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tests.incidents.story import Phase, Story, Swing, Value
+from tests.incidents.story import Gpu, Phase, Story, Swing, Value
 
 
 HEALTHY: Mapping[str, float] = {
@@ -92,7 +92,9 @@ class Moment(NamedTuple):
     gauges: Mapping[str, float]
     totals: Totals
     lines: Mapping[str, float]
+    gpu: Gpu | None
     gpu_values: Mapping[str, float]
+    probe: float | Literal["timeout", "none"] | None
     kv_blocks: int
     is_first_of_phase: bool
 
@@ -101,10 +103,12 @@ def moments(story: Story) -> Iterator[Moment]:
     """Yield what there is to see at each scrape; the totals grow from one to the next."""
     usual: Mapping[str, Value] = {**HEALTHY, **story.usual}
     values, unknown = dict(usual), usual.keys() - HEALTHY.keys()
-    phases = (Phase(seconds=story.before, probe=story.probe, gpu=story.gpu), *story.then)
+    phases = (Phase(seconds=story.before), *story.then)
     totals, start, at, blocks = Totals(-3600.0), 0.0, 0.0, 10_000
     lines, gpu_values = _Samples(), _Samples()
+    gpu, probe = story.gpu, story.probe
     for phase in phases:
+        gpu, probe = phase.gpu or gpu, probe if phase.probe is None else phase.probe
         values |= {**_presets(usual)[phase.does], **phase.values}
         unknown |= values.keys() - HEALTHY.keys()
         if unknown:
@@ -112,15 +116,16 @@ def moments(story: Story) -> Iterator[Moment]:
         if phase.starts:
             totals, lines = Totals(start), _Samples(lines.values)
         lines.values |= phase.lines
-        gpu_values.values |= phase.gpu.values if phase.gpu is not None else {}
+        gpu_values.values |= gpu.values if gpu is not None else {}
         blocks = phase.kv_blocks or blocks
         is_first = True
         while at < start + phase.seconds:
             share = (at - start, phase.seconds)
             now = {name: _at(value, *share) for name, value in values.items()}
             _add(totals, now, story.every)
-            shown = lines.shown(*share, story.every), gpu_values.shown(*share, story.every)
-            yield Moment(at, phase, now, totals, *shown, blocks, is_first)
+            samples = lines.shown(*share, story.every)
+            of_gpu = gpu_values.shown(*share, story.every)
+            yield Moment(at, phase, now, totals, samples, gpu, of_gpu, probe, blocks, is_first)
             is_first = False
             at += story.every
         # A value that moved through a phase stays where it ended.

@@ -58,6 +58,12 @@ _TIMES: Mapping[str, str] = {
     "prefill_time_seconds": "prefill",
     "decode_time_seconds": "decode",
 }
+_TOKENS: Mapping[str, str] = {
+    "request_prompt_tokens": "computed",
+    "request_computed_prompt_tokens": "computed",
+    "request_generation_tokens": "generated",
+    "request_max_generation_tokens": "generated",
+}
 _OF_NAME = {name: quantity for table in (GAUGES, COUNTERS) for quantity, names in table.items() for name in names}
 _OF_HISTOGRAM = {name: quantity for quantity, names in HISTOGRAMS.items() for name in names}
 _REQUESTS = re.compile(r"(?P<family>.*?)_(?P<part>bucket|sum|count)")
@@ -211,11 +217,15 @@ def _histogram(_release: str, name: str, labels: Mapping[str, str]) -> Filler | 
         return lambda moment: moment.totals.count("generated" if is_sum else "steps")
     if quantity in {"request_params_n", "request_params_best_of"}:
         return lambda moment: moment.totals.count("finished") if le >= 1 else 0.0
-    if quantity in {"request_prompt_tokens", "request_computed_prompt_tokens"}:
-        return lambda moment: moment.totals.count("computed" if is_sum else "finished") if le == math.inf else 0.0
-    if quantity in {"request_generation_tokens", "request_max_generation_tokens"}:
-        return lambda moment: moment.totals.count("generated" if is_sum else "finished") if le == math.inf else 0.0
+    if quantity in _TOKENS:
+        return partial(_tokens, _TOKENS[quantity], le, is_sum)
     return lambda moment: 0.0 if is_sum or le < math.inf else moment.totals.count("finished")
+
+
+def _tokens(name: str, le: float, is_sum: bool, moment: Moment) -> float:  # noqa: FBT001 - A partial's.
+    """Return a sample of how many tokens the requests had that have finished: all the same number."""
+    tokens, requests = moment.totals.count(name), moment.totals.count("finished")
+    return tokens if is_sum else requests if tokens <= le * requests else 0.0
 
 
 def _times(name: str, le: float, is_sum: bool, moment: Moment) -> float:  # noqa: FBT001 - A partial's.
