@@ -81,6 +81,7 @@ def test_texts_of_alerts_ask_for_nothing_else():
     }
 
     assert asked == {
+        ("GpuThrottled", "engine:vllm_watch_slower_ratio:median"),
         ("VllmSlowerThanItWas", "engine:vllm_watch_slower_ratio:median"),
         ("VllmCapacityExhausted", "engine:vllm_watch_batch_full_ratio:max1m"),
         ("VllmCapacityExhausted", "engine:vllm_watch_kv_cache_usage_ratio:avg1m"),
