@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.alerts import incidents as recorded
@@ -19,9 +21,10 @@ from vllm_watch.analysis.backtest.fired import Alert
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
 
 CASES = [pytest.param(kind, name, id=f"{kind}-{name}") for kind in KINDS for name in stories(kind)]
+REPORT = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 LEAST = {"reported": 25, "healthy": 15}
-ALWAYS = {"Watchdog"}
-"""It fires when all is well, so that its absence can be noticed."""
+OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "Watchdog"}
+"""Alerts on what no server does; `alerts/tests/trust.yml` shows when each fires."""
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -37,13 +40,33 @@ def test_there_are_enough(kind):
 
 
 def test_every_alert_is_needed():
-    """Without any one of the rules some incident, recorded or reported, would be missed."""
+    """Without any one of the alerts some incident, recorded or reported, would be missed."""
     groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     needed = {said.alert for story in stories("reported").values() for said in story.says}
     needed |= {expected.alert for incident in recorded.EVERY for expected in incident.expected}
 
-    assert set() == alerts - needed - ALWAYS
+    assert alerts - needed == OF_THE_DAEMON
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_story_names_a_report(kind):
+    """Each story says where it was reported: a repository and a number."""
+    assert [] == [
+        name
+        for name, story in stories(kind).items()
+        if not story.reports or not all(REPORT.fullmatch(report) for report in story.reports)
+    ]
+
+
+def test_each_incident_has_an_answer():
+    """Each incident says what finds it, or why nothing can."""
+    assert [] == [name for name, story in stories("reported").items() if bool(story.says) == (story.unseen is not None)]
+
+
+def test_no_two_stories_have_one_name():
+    """A name is a server's label in one Prometheus, whichever folder its story is in."""
+    assert not stories("reported").keys() & stories("healthy").keys()
 
 
 def test_nobody_is_woken_by_a_healthy_server():
