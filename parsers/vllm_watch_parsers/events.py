@@ -138,6 +138,7 @@ class StartupFact(NamedTuple):
     served_model_name: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_active_seqs: int | None = None
     tensor_parallel_size: int | None = None
     data_parallel_size: int | None = None
     api_server_count: int | None = None

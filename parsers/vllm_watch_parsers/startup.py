@@ -45,6 +45,7 @@ _MAX_LOAD_SECONDS = 1_000_000
 _MOST: dict[str, float] = {
     "max_model_len": 1_000_000_000,
     "max_num_seqs": MAX_REQUESTS,
+    "max_num_active_seqs": MAX_REQUESTS,
     "tensor_parallel_size": _MAX_PROCESSES,
     "data_parallel_size": _MAX_PROCESSES,
     "api_server_count": _MAX_PROCESSES,
@@ -121,6 +122,7 @@ def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
         served_model_name=known_name(unquote(items.get("served_model_name", ""))),
         max_model_len=whole(items.get("max_model_len", "")),
         max_num_seqs=whole(items.get("max_num_seqs", "")),
+        max_num_active_seqs=whole(items.get("max_num_active_seqs", "")),
         tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
         data_parallel_size=whole(items.get("data_parallel_size", "")),
         api_server_count=whole(items.get("api_server_count", "")),

@@ -23,7 +23,7 @@ from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
 from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.fields import number
-from vllm_watch_parsers.flags import PARALLEL_SIZES, CommandFacts, Flags
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE, PARALLEL_SIZES, CommandFacts, Flags, least_drafted
 
 
 # A value comes from the log, /metrics or a command line: what is not spelt as vLLM spells its choices is no label.
@@ -88,6 +88,13 @@ _MODEL = "model"
 _VERSION = "version"
 _GENERATION = "engine-generation"
 
+
+LEAST_DRAFTED = "num_speculative_tokens_least"
+"""How many tokens a draft has at least, where their number varies; a fact."""
+
+_SEATS = "max_running_requests"
+_ACTIVE_SEQS = "max-num-active-seqs"
+"""Lets fewer requests run at once than ``max-num-seqs`` (`Facts.max_running_requests`)."""
 
 _MOST: Mapping[str, float] = {
     "max_model_len_tokens": 1_000_000_000_000,
@@ -334,4 +341,13 @@ class FlagHistory:
 
 def _facts(flags: Mapping[str, str]) -> dict[str, float]:
     found = {fact: number(flags[flag]) for fact in _MOST if (flag := FLAGS_OF_FACTS[fact]) in flags}
-    return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
+    known = {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
+    active = number(flags.get(_ACTIVE_SEQS, ""))
+    if active:
+        known[_SEATS] = min(active, known.get(_SEATS, active))
+    least = least_drafted(flags.get(DRAFT_SCHEDULE, ""))
+    # With data parallelism vLLM ignores the schedule (vllm/config/vllm.py of 0.32.0).
+    is_used = flags.get("data-parallel-size", "1") == "1"
+    if least is not None and is_used and least < known.get("num_speculative_tokens", math.inf):
+        known[LEAST_DRAFTED] = least
+    return known

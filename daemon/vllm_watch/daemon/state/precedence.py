@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
+from vllm_watch.daemon.state.configuration import LEAST_DRAFTED
 from vllm_watch.daemon.state.engine_state import (
     UNKNOWN,
     Judgement,
@@ -168,7 +169,14 @@ def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
 
 
 def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> tuple[Reading | None, ...]:
-    """Return the share of drafts accepted at each position: by /metrics if it decides and has them, else by the log."""
+    """
+    Return the share of drafts accepted at each position: by /metrics if it decides and has them, else by the log.
+
+    vLLM divides by all drafts (vllm/v1/spec_decode/metrics.py): where their length varies with the batch, that says how
+    many had this position, not how many tokens at it were accepted, and there is none.
+    """
+    if LEAST_DRAFTED in sources.flags.facts:
+        return ()
     scrape = deciding_scrape(sources, now)
     ratios = positions_of_scrape(scrape, key, ahead=sources.ahead) if scrape is not None else None
     if ratios is not None:
