@@ -123,7 +123,8 @@ DRAFT_SCHEDULE = f"speculative-config.{_SCHEDULE}"
 How many tokens are drafted by how many requests run, as ``1-64:3/65-128:1``.
 
 vLLM's value is a list of (first, last, tokens), both inclusive, and ``num_speculative_tokens`` is the most there are:
-vllm/config/speculative.py and vllm/v1/spec_decode/dynamic/utils.py of 0.32.0. The engine's configuration has it not.
+vllm/config/speculative.py and vllm/v1/spec_decode/dynamic/utils.py of 0.33.0. The engine's configuration has it not; a
+line says so where it is not used, and the value is ``off``.
 """
 
 CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"})

@@ -89,7 +89,6 @@ STARTUP = [
     ("graph_capture_seconds", "Graph capturing finished in {} secs, took 1.5 GiB"),
     ("engine_init_seconds", "init engine (profile, create kv cache, warmup model) took {} seconds"),
     ("max_num_seqs", "args: Namespace(max_num_seqs={})"),
-    ("max_num_active_seqs", "non-default args: {{'max_num_active_seqs': {}}}"),
     ("tensor_parallel_size", "args: Namespace(tensor_parallel_size={})"),
     ("data_parallel_size", "args: Namespace(data_parallel_size={})"),
     ("api_server_count", "args: Namespace(api_server_count={})"),

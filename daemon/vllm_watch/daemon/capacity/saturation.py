@@ -52,9 +52,9 @@ class Stretch(NamedTuple):
         """
         The requests that take the places of running ones.
 
-        Deferred ones are counted: vllm-project/vllm#53130 shows 3 running and 5 deferred of 8, and nothing else is let
-        in; since 0.32 at the latest those that wait for their client's next input keep their place (`num_running` in
-        vllm/v1/core/sched/scheduler.py).
+        Deferred ones are counted: vllm-project/vllm#53130 shows 3 running and 5 deferred of 8 in 0.27.1, and nothing
+        else is let in. In 0.33.0 only those that wait for their client's next input keep a place (`num_running` in
+        vllm/v1/core/sched/scheduler.py), which /metrics does not tell apart.
         """
         return self.running + self.deferred
 

@@ -92,9 +92,13 @@ _GENERATION = "engine-generation"
 LEAST_DRAFTED = "num_speculative_tokens_least"
 """How many tokens a draft has at least, where their number varies; a fact."""
 
-_SEATS = "max_running_requests"
+SEATS = "max_running_requests"
 _ACTIVE_SEQS = "max-num-active-seqs"
-"""Lets fewer requests run at once than ``max-num-seqs`` (`Facts.max_running_requests`)."""
+"""
+How many requests the scheduler lets run at once; ``max-num-seqs`` sizes the batch, and must not be smaller.
+
+vllm/config/scheduler.py and vllm/v1/core/sched/scheduler.py of 0.33.0. Of some draft models vLLM lowers it, and says so.
+"""
 
 _MOST: Mapping[str, float] = {
     "max_model_len_tokens": 1_000_000_000_000,
@@ -344,9 +348,9 @@ def _facts(flags: Mapping[str, str]) -> dict[str, float]:
     known = {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
     active = number(flags.get(_ACTIVE_SEQS, ""))
     if active:
-        known[_SEATS] = min(active, known.get(_SEATS, active))
+        known[SEATS] = min(active, known.get(SEATS, active))
     least = least_drafted(flags.get(DRAFT_SCHEDULE, ""))
-    # With data parallelism vLLM ignores the schedule (vllm/config/vllm.py of 0.32.0).
+    # With data parallelism vLLM ignores the schedule (vllm/config/vllm.py of 0.33.0).
     is_used = flags.get("data-parallel-size", "1") == "1"
     if least is not None and is_used and least < known.get("num_speculative_tokens", math.inf):
         known[LEAST_DRAFTED] = least

@@ -80,7 +80,6 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     served_model_name: Text | None = None
     max_model_len: Count | None = None
     max_num_seqs: Count | None = None
-    max_num_active_seqs: Count | None = None
     tensor_parallel_size: Count | None = None
     data_parallel_size: Count | None = None
     api_server_count: Count | None = None
@@ -187,17 +186,6 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
             size = round(facts.max_concurrency * self.max_model_len / self.num_gpu_blocks)
         return self.num_gpu_blocks * size if size else None
 
-    @property
-    def max_running_requests(self) -> int | None:
-        """
-        How many requests run at once at most.
-
-        `max_num_seqs` sizes the batch, and `max_num_active_seqs` is how many requests the scheduler lets into it, which
-        must not be more (vllm/config/scheduler.py and vllm/v1/core/sched/scheduler.py of 0.32.0).
-        """
-        given = [limit for limit in (self.max_num_seqs, self.max_num_active_seqs) if limit is not None]
-        return min(given, default=None)
-
     def by_series(self, engine: str) -> dict[str, float | None]:
         """Return what an engine was started with, by series; `None` where the log does not have it."""
         reported = self.of_engine(engine) or EngineFacts()
@@ -207,7 +195,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
             "model_load_seconds": reported.model_load_seconds,
             "model_weights_bytes": _bytes(reported.model_load_gib),
             "kv_cache_bytes": _bytes(reported.kv_cache_memory_gib),
-            "max_running_requests": self.max_running_requests,
+            "max_running_requests": self.max_num_seqs,
             "max_model_len_tokens": self.max_model_len,
             "num_speculative_tokens": self.num_speculative_tokens,
             "tensor_parallel_size": self.tensor_parallel_size,
@@ -222,7 +210,6 @@ _FIRST_COUNTS = (
     "model",
     "served_model_name",
     "max_num_seqs",
-    "max_num_active_seqs",
     "tensor_parallel_size",
     "api_server_count",
     "num_speculative_tokens",

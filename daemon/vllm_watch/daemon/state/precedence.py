@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
-from vllm_watch.daemon.state.configuration import LEAST_DRAFTED
+from vllm_watch.daemon.state.configuration import LEAST_DRAFTED, SEATS
 from vllm_watch.daemon.state.engine_state import (
     UNKNOWN,
     Judgement,
@@ -223,6 +223,8 @@ def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
         logged = log.facts.by_series(key.engine)
         known.update({name: value for name, value in logged.items() if value is not None})
         is_alone = log.facts.is_believed_alone() and (reading is None or len(reading.engines) < 2)
+        seats = (known.get(SEATS), sources.flags.facts.get(SEATS))
+        known[SEATS] = min((limit for limit in seats if limit is not None), default=None)
         if "data_parallel_size" not in known and is_alone:
             known["data_parallel_size"] = 1
     return {name: value for name, value in known.items() if value is not None}
