@@ -25,6 +25,8 @@ _SAMPLE = re.compile(r"(?P<head>(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MODEL = re.compile(r'model_name="\w+"')
 _BLOCKS = re.compile(r'num_gpu_blocks="\d+"')
+_TOKENS = re.compile(r'kv_cache_size_tokens="\d+"')
+_BLOCK_SIZE = 16
 
 _GAUGES: Mapping[str, str] = {
     "requests_running": "running",
@@ -79,7 +81,8 @@ def body(release: str, model: str, moment: Moment) -> bytes:
         if value is None:
             lines.append(head)
         elif head.startswith("vllm:cache_config_info"):
-            lines.append(_BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0")
+            sized = _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head)
+            lines.append(_TOKENS.sub(f'kv_cache_size_tokens="{moment.kv_blocks * _BLOCK_SIZE}"', sized) + " 1.0")
         else:
             lines.append(f"{head} {value(moment)!r}")
     return _MODEL.sub(f'model_name="{model}"', "\n".join(lines) + "\n").encode()

@@ -97,7 +97,7 @@ _ACTIVE_SEQS = "max-num-active-seqs"
 """
 How many requests the scheduler lets run at once; ``max-num-seqs`` sizes the batch, and must not be smaller.
 
-vllm/config/scheduler.py and vllm/v1/core/sched/scheduler.py of 0.33.0. Of some draft models vLLM lowers it, and says so.
+vllm/config/scheduler.py and vllm/v1/core/sched/scheduler.py of 0.33.0. With some drafts vLLM lowers it, and says so.
 """
 
 _MOST: Mapping[str, float] = {
@@ -302,6 +302,11 @@ class FlagHistory:
     def whole_change(self) -> ConfigChange | None:
         """The last change of a start that was over when `known` was called last, by the clock of the times."""
         return self._whole_change
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of what is known so far, also while the server starts."""
+        return self._all().digest
 
     @property
     def facts(self) -> Mapping[str, float]:

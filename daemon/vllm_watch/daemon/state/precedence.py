@@ -40,6 +40,7 @@ _BUSY = ("gpu_busy_ratio",)
 _AT_WORK = 0.5
 """How busy the busiest GPU of an engine with work is at least."""
 
+KV_CACHE_TOKENS = "kv_cache_capacity_tokens"
 _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _FIRST_WITHOUT_CACHED = (0, 16)
 
@@ -217,7 +218,7 @@ def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
     log, scrape = sources.log, counted_scrape(sources)
     reading = scrape.reading if scrape else None
     if reading is not None:
-        known["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(key.engine)
+        known[KV_CACHE_TOKENS] = reading.kv_cache_tokens.get(key.engine)
         known["max_concurrency"] = reading.max_concurrency.get(key.engine)
     if log is not None:
         logged = log.facts.by_series(key.engine)
@@ -227,6 +228,8 @@ def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
         known[SEATS] = min((limit for limit in seats if limit is not None), default=None)
         if "data_parallel_size" not in known and is_alone:
             known["data_parallel_size"] = 1
+    if known.get(KV_CACHE_TOKENS) is not None:
+        known["kv_cache_capacity_former_tokens"] = sources.caches.tokens(sources.flags.digest, key)
     return {name: value for name, value in known.items() if value is not None}
 
 

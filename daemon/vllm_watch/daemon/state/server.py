@@ -25,6 +25,7 @@ from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
+    KV_CACHE_TOKENS,
     EngineNames,
     counted_scrape,
     deciding_scrape,
@@ -81,6 +82,8 @@ class ServerState:
         self.events = self._sources.events
         """Takes in errors of its GPUs, beside what its sources report."""
         self._was_away = False
+        self._seen_caches: tuple[object, ...] = ()
+        """By what the sizes of the KV caches were known when they were taken in last."""
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
         self.life = PresentLife(self._sources)
@@ -119,6 +122,7 @@ class ServerState:
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         news = log.life.take_news()
         self.events.note_log(() if batch.is_undated else news)
+        self._note_caches(batch.end)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -156,6 +160,23 @@ class ServerState:
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
             self._names.note_scrape(result.reading)
+            self._note_caches(result.at)
+
+    def _note_caches(self, now: float) -> None:
+        """Take in how large the KV caches are, for the server's next start."""
+        sources, log = self._sources, self._sources.log
+        digest, scrape = sources.flags.digest, counted_scrape(sources)
+        is_starting = log is not None and log.life.phase == "starting"  # Then /metrics may be that of the last start.
+        if digest is None or is_starting or not self.life.is_certain:
+            return
+        seen = (digest, log and log.facts_learnt, scrape and scrape.reading and scrape.reading.kv_cache_tokens)
+        if seen == self._seen_caches:
+            return
+        self._seen_caches = seen
+        sizes = {key: facts(sources, key).get(KV_CACHE_TOKENS) for key in self._names.current(now)}
+        known = {key: size for key, size in sizes.items() if size is not None}
+        if known:
+            sources.caches.note(digest, known)
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once, `None` if there is none or the server sleeps."""
