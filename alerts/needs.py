@@ -10,9 +10,12 @@ the others come and go.
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import promql_parser as promql
 import yaml
+
+from vllm_watch.daemon.catalog.codes import severity_rank
 
 
 PREFIX = "vllm_watch_"
@@ -37,25 +40,35 @@ def needs(rule_files: dict[str, str]) -> dict[str, dict[str, object]]:
     """
     Return each alert's severity, summary and ways to fire.
 
+    Two rules of one name are one alert of two severities: it has the summary of the first, the worst severity, and the
+    ways of both.
+
     Args:
         rule_files: The texts of rendered rule files, by name.
     """
     groups = [group for text in rule_files.values() for group in yaml.safe_load(text)["groups"]]
     rules = [rule for group in groups for rule in group["rules"]]
     recorded = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for rule in rules:
+        if "alert" in rule:
+            by_name.setdefault(rule["alert"], []).append(rule)
     return {
-        rule["alert"]: {
-            "severity": rule["labels"]["severity"],
-            "summary": rule["annotations"]["summary"],
+        name: {
+            "severity": min((rule["labels"]["severity"] for rule in same), key=severity_rank),
+            "summary": same[0]["annotations"]["summary"],
             "ways": [
                 [{"series": series, **({"source": source} if source else {})} for series, source in way]
-                for way in sorted(sorted(way) for way in _ways(promql.parse(rule["expr"]), recorded))
+                for way in sorted(sorted(way) for way in _ways_of_rules(same, recorded))
             ],
-            **({"several_engines": True} if rule["alert"] in _OF_SEVERAL_ENGINES else {}),
+            **({"several_engines": True} if name in _OF_SEVERAL_ENGINES else {}),
         }
-        for rule in rules
-        if "alert" in rule
+        for name, same in by_name.items()
     }
+
+
+def _ways_of_rules(rules: list[dict[str, Any]], recorded: dict[str, str]) -> Ways:
+    return _least(_NO_WAY.union(*(_ways(promql.parse(rule["expr"]), recorded) for rule in rules)))
 
 
 def _ways(expression: promql.Expr, recorded: dict[str, str]) -> Ways:

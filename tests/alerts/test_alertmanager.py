@@ -221,6 +221,7 @@ def test_inhibition_is_bound_to_a_server_or_a_daemon():
     """Each label that must be equal is also matched as not empty on both sides, but for those that only narrow it."""
     for rule in load_yaml(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]:
         bound = set(rule["equal"]) - {"cluster"} - ({"instance"} if "server" in rule["equal"] else set())
+        bound -= {"engine", "gpu"} if "alertname" in rule["equal"] else set()
         assert bound & {"server", "instance"}
         for side in ("source_matchers", "target_matchers"):
             assert {f'{label}=~".+"' for label in bound} <= set(rule[side]), rule
@@ -259,6 +260,8 @@ def gpu_alert(name, gpu="GPU-a"):
 
 # What fires, what else fires, and whether that is silenced: of one server of one daemon, unless a row says more.
 INHIBITION = {
+    "two severities: the less severe one": (FULL, {**FULL, "severity": "warning"}, True),
+    "two severities: of another engine": (FULL, {**FULL, "severity": "warning", "engine": "1"}, False),
     "stalled: saturation of the engine": (STALLED, KV, True),
     "stalled: the page for saturation": (STALLED, FULL, True),
     "stalled: latency": (STALLED, FAST, True),

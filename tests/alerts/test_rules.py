@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 
+from itertools import groupby
 from pathlib import Path
 
 import promql_parser as promql
@@ -44,7 +45,9 @@ needs_promtool = pytest.mark.needs_tool("promtool")
 
 
 GROUPS = [group for path in RULES for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]]
-ALERT_RULES = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
+EVERY_RULE = [rule for group in GROUPS for rule in group["rules"] if "alert" in rule]
+ALERT_RULES = {rule["alert"]: rule for rule in EVERY_RULE}
+"""By name; two severities of one alert are two rules."""
 CASES = {path.name: load_yaml(path.read_text(encoding="utf-8")) for path in TESTS}
 
 
@@ -119,9 +122,14 @@ def test_how_long_a_rule_waits_is_a_threshold(path):
 
 
 def test_names_are_unique():
-    """No two alerts, no two recorded series and no two groups have one name: a test names a group to order it."""
+    """
+    No two recorded series, no two groups and no two alerts of one severity have one name.
+
+    A test names a group to order it. The severities of one alert stand beside each other.
+    """
     recorded = [rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule]
-    assert len(ALERT_RULES) == sum("alert" in rule for group in GROUPS for rule in group["rules"])
+    assert len(EVERY_RULE) == len({(rule["alert"], rule["labels"]["severity"]) for rule in EVERY_RULE})
+    assert list(ALERT_RULES) == [name for name, _ in groupby(rule["alert"] for rule in EVERY_RULE)]
     assert len(recorded) == len(set(recorded))
     assert len(GROUPS) == len({group["name"] for group in GROUPS})
 
@@ -135,13 +143,15 @@ def test_every_alert_is_tested(alert):
 
 @pytest.mark.parametrize("alert", ALERT_RULES)
 def test_every_alert_is_tested_to_the_letter(alert):
-    """Every alert has a case that holds all its labels and annotations."""
-    assert any(
-        case["alertname"] == alert and case["exp_alerts"]
+    """Every alert has a case that holds all its labels and annotations, for each of its severities."""
+    assert {rule["labels"]["severity"] for rule in EVERY_RULE if rule["alert"] == alert} == {
+        each["exp_labels"]["severity"]
         for document in CASES.values()
         for test in document["tests"]
         for case in test.get("alert_rule_test", ())
-    )
+        for each in case["exp_alerts"]
+        if case["alertname"] == alert
+    }
 
 
 def test_cases_are_of_alerts_that_there_are():
@@ -178,11 +188,10 @@ def test_the_healthy_server_shows_all_that_rules_use():
                         assert any(labels.get(matcher.name) == matcher.value for labels in labels_of[selector.name])
 
 
-@pytest.mark.parametrize("alert", ALERT_RULES)
-def test_every_alert_says_what_it_is(alert):
+@pytest.mark.parametrize("rule", EVERY_RULE, ids=lambda rule: f"{rule['alert']}-{rule['labels']['severity']}")
+def test_every_alert_says_what_it_is(rule):
     """Severity and tier are of closed lists, the summary is one plain sentence, links lead where the name says."""
-    rule = ALERT_RULES[alert]
-    labels, notes = rule["labels"], rule["annotations"]
+    alert, labels, notes = rule["alert"], rule["labels"], rule["annotations"]
     assert set(labels) == {"severity", "tier"}
     assert labels["severity"] in SEVERITIES
     assert labels["tier"] in TIERS
@@ -198,12 +207,12 @@ def test_every_alert_says_what_it_is(alert):
 @pytest.mark.parametrize("alert", sorted(set(ALERT_RULES) - {ALWAYS_FIRING}))
 def test_every_alert_says_of_whom(alert):
     """The description names the server, or the daemon's address; a link to a server's dashboard names it too."""
-    notes = ALERT_RULES[alert]["annotations"]
-    if alert in OF_THE_DAEMON:
-        assert "$labels.instance" in notes["description"] or "$labels.trouble" in notes["description"]
-    else:
-        assert notes["description"].startswith("{{ $labels.server }}")
-        assert "var-server={{ $labels.server }}" in notes["dashboard_url"]
+    for notes in (rule["annotations"] for rule in EVERY_RULE if rule["alert"] == alert):
+        if alert in OF_THE_DAEMON:
+            assert "$labels.instance" in notes["description"] or "$labels.trouble" in notes["description"]
+        else:
+            assert notes["description"].startswith("{{ $labels.server }}")
+            assert "var-server={{ $labels.server }}" in notes["dashboard_url"]
 
 
 def test_labels_of_servers_and_engines_survive():
@@ -216,8 +225,8 @@ def test_labels_of_servers_and_engines_survive():
             continue
         level = {"engine"} if name.startswith("engine:") else set()
         assert shapes[name].labels >= {"server", "instance", CONFIGURED} | level, name
-    for alert, rule in ALERT_RULES.items():
-        shape = quiet.whole(rule["expr"])
+    for rule in EVERY_RULE:
+        alert, shape = rule["alert"], quiet.whole(rule["expr"])
         assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert
         if "engine {{ $labels.engine }}" in rule["annotations"]["description"]:
             assert "engine" in shape.labels, alert

@@ -132,9 +132,10 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
     """Yield the alerts of which it says nothing that they did not fire; of the package's is known what they need."""
     calendar = set(_of_calendar(rules))
     there = set(_needs_met(subject))
+    said: set[str] = set()  # An alert of two severities has two rules.
     for rule in rules.alerts:
         name = rule["alert"]
-        if name in fired or name in ALWAYS_FIRING:
+        if name in fired or name in ALWAYS_FIRING or name in said:
             continue
         unknown = NotJudged(name, str(rule.get("labels", {}).get("severity", "")), "")
         lacking: NotJudged | None = None
@@ -146,6 +147,7 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
             lacking = _without_series(unknown, absent)
         lacking = lacking or _too_short(unknown, rule, rules.recorded, subject)
         if lacking is not None:
+            said.add(name)
             yield lacking
 
 
