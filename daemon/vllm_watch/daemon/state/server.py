@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vllm_watch.daemon.capacity.saturation import Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
@@ -82,8 +82,6 @@ class ServerState:
         self.events = self._sources.events
         """Takes in errors of its GPUs, beside what its sources report."""
         self._was_away = False
-        self._seen_caches: tuple[object, ...] = ()
-        """By what the sizes of the KV caches were known when they were taken in last."""
         self.gpu = self._sources.gpu
         """Takes in what the driver says of its GPUs."""
         self.life = PresentLife(self._sources)
@@ -117,12 +115,13 @@ class ServerState:
         log = self._sources.log
         if log is None:
             return
-        starts, facts = log.life.starts, log.facts
+        starts, facts, known = log.life.starts, log.facts, (log.life.phase, log.facts_learnt)
         log.apply(batch)
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         news = log.life.take_news()
         self.events.note_log(() if batch.is_undated else news)
-        self._note_caches(batch.end)
+        if (log.life.phase, log.facts_learnt) != known and self.life.is_certain:
+            _note_caches(self._sources, self._names.current(batch.end))
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -160,23 +159,8 @@ class ServerState:
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
             self._names.note_scrape(result.reading)
-            self._note_caches(result.at)
-
-    def _note_caches(self, now: float) -> None:
-        """Take in how large the KV caches are, for the server's next start."""
-        sources, log = self._sources, self._sources.log
-        digest, scrape = sources.flags.digest, counted_scrape(sources)
-        is_starting = log is not None and log.life.phase == "starting"  # Then /metrics may be that of the last start.
-        if digest is None or is_starting or not self.life.is_certain:
-            return
-        seen = (digest, log and log.facts_learnt, scrape and scrape.reading and scrape.reading.kv_cache_tokens)
-        if seen == self._seen_caches:
-            return
-        self._seen_caches = seen
-        sizes = {key: facts(sources, key).get(KV_CACHE_TOKENS) for key in self._names.current(now)}
-        known = {key: size for key, size in sizes.items() if size is not None}
-        if known:
-            sources.caches.note(digest, known)
+            if self.life.is_certain:
+                _note_caches(sources, self._names.current(result.at))
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once, `None` if there is none or the server sleeps."""
@@ -345,6 +329,17 @@ class ServerState:
 
     def _is_sleeping(self, now: float) -> bool:
         return is_any_sleeping(self._sources, self._names.current(now), now)
+
+
+def _note_caches(sources: ServerSources, keys: Iterable[EngineKey]) -> None:
+    """Take in how large the KV caches are, for the server's next start."""
+    digest, log = sources.flags.digest, sources.log
+    if digest is None or (log is not None and log.life.phase == "starting"):
+        return  # While it starts /metrics may be that of the last start.
+    sizes = {key: facts(sources, key).get(KV_CACHE_TOKENS) for key in keys}
+    known = {key: size for key, size in sizes.items() if size is not None}
+    if known:
+        sources.caches.note(digest, known)
 
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
