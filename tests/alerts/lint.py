@@ -46,6 +46,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
+    ("VllmKvCacheLeaks", "unless matches samples that differ in model_name"): "a role is of a whole server",
+    ("VllmPreemptionStorm", "+ of different units: preemptions and requests"): "each preemption begins a request again",
     ("VllmSlowerThanItWas", "1.5 is no ratio from 0 to 1"): "it is a time by a time of the past",
     ("GpuThrottledAndSlow", "1.3 is no ratio from 0 to 1"): "it is a time by a time of the past",
     ("GpuMemoryFailing", "vllm_watch_gpu_ecc_errors_total is a counter and stands bare"): (
