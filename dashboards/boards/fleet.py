@@ -384,7 +384,7 @@ def _gpu_courses(t: Texts) -> list[Panel]:
             t.panel("gpu_hottest"),
             gpus.CELSIUS,
             [Query(_hottest(), "{{server}} GPU {{index}}", palette.ORANGE)],
-            runbooks=runbooks(t, "GpuHwThermal"),
+            runbooks=runbooks(t, "GpuThrottled"),
         ),
         lines(
             t.panel("gpu_throttled_course"),
@@ -394,7 +394,7 @@ def _gpu_courses(t: Texts) -> list[Panel]:
             ),
             bounds=[(number("gpu_throttled_share"), palette.WARNING)],
             soft_most=number("gpu_throttled_share"),
-            runbooks=runbooks(t, "GpuThrottledAndSlow"),
+            runbooks=runbooks(t, "GpuThrottled"),
         ),
         lines(
             t.panel("gpu_power_course"),

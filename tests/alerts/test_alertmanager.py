@@ -153,7 +153,11 @@ def test_other_alerts_have_a_way_too(labels, receiver):
 
 
 def test_pages_are_kept_apart_and_messages_together():
-    """Each kind of page of a server rings by itself, its warnings are one message, the Watchdog is alone."""
+    """
+    A server that does not work is one page, so is one that is too slow, and what else is critical each by itself.
+
+    A server's warnings are one message, the Watchdog is alone.
+    """
     root = load_yaml(SHIPPED.read_text(encoding="utf-8"))["route"]
     groups = [(each["receiver"], each.get("group_by")) for each in root["routes"]]
     assert root["group_by"] == ["cluster", "instance", "server"]
@@ -162,6 +166,8 @@ def test_pages_are_kept_apart_and_messages_together():
         ("nobody", None),
         ("digest", ["cluster"]),
         ("page", ["cluster", "alertname"]),
+        ("page", ["cluster", "instance", "server"]),
+        ("page", ["cluster", "instance", "server"]),
         ("page", ["cluster", "instance", "server", "alertname"]),
     ]
     assert not any(each.get("continue") for each in root["routes"])
@@ -258,6 +264,9 @@ def gpu_alert(name, gpu="GPU-a"):
     return {"alertname": name, "gpu": gpu, "severity": "critical"}
 
 
+PROBE = {"alertname": "VllmProbeFailing", "severity": "critical"}
+LOST = gpu_alert("GpuNeedsAction")
+
 # What fires, what else fires, and whether that is silenced: of one server of one daemon, unless a row says more.
 INHIBITION = {
     "two severities: the less severe one": (FULL, {**FULL, "severity": "warning"}, True),
@@ -289,52 +298,61 @@ INHIBITION = {
     "full: warnings of it": (FULL, alert(KV, "VllmQueueStanding"), True),
     "full: of another engine": (FULL, alert(KV, "VllmQueueStanding", engine="1"), False),
     "full: that users are refused": (FULL, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
-    "full: a page": (FULL, FAST, False),
+    "full: that it is slow": (FULL, FAST, True),
+    "full: a probe that waits": (FULL, alert(PROBE), True),
+    "full: that most are refused": (
+        FULL,
+        alert(without(FULL, "engine"), "VllmAdmissionRejections"),
+        False,
+    ),
     "stalled: slower": (STALLED, alert(KV, "VllmSlowerThanItWas"), True),
     "fast: end to end": (FAST, alert(KV, "VllmEndToEndSlow"), True),
     "fast: the same objective": (FAST, SLOW, True),
     "fast: the other objective": (FAST, alert(SLOW, objective="time_per_output_token"), False),
     "loop: that it died": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"), True),
-    "loop: that it is down": (LOOP, DOWN, False),
+    "loop: that it is down": (LOOP, DOWN, True),
+    "loop: another server": (LOOP, alert(DOWN, server="other"), False),
     "gone: the daemon's own trouble": (GONE, alert(GONE, "VllmWatchUnwell", severity="warning"), True),
     "gone: its server is not shown": (GONE, alert(GONE, "VllmServerNotWatched", severity="warning"), True),
     "gone: another daemon's trouble": (GONE, alert(GONE, "VllmWatchUnwell", instance="other:9468"), False),
     "gone: what a server did": (GONE, alert(GONE, "VllmEngineCrashed", server=SERVER), False),
     "gone: a page of a server": (GONE, alert(DOWN, server=SERVER), False),
-    "throttled: that it is slower": (gpu_alert("GpuThrottledAndSlow"), alert(KV, "VllmSlowerThanItWas"), True),
-    "throttled: by which hardware": (gpu_alert("GpuThrottledAndSlow"), gpu_alert("GpuHwThermal"), True),
-    "throttled: another GPU": (gpu_alert("GpuThrottledAndSlow"), gpu_alert("GpuPowerBrake", gpu="GPU-b"), False),
-    "lost: that the engine died": (
-        gpu_alert("GpuNeedsAction"),
-        alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"),
+    "stalled: that no probe gets a token": (STALLED, PROBE, True),
+    "stalled: the error of its GPU": (STALLED, gpu_alert("GpuXid"), True),
+    "stalled: a smaller error of its GPU": (STALLED, alert(gpu_alert("GpuXid"), severity="warning"), False),
+    "stalled: another server's GPU": (STALLED, alert(gpu_alert("GpuXid"), server="other"), False),
+    "stalled: what is not known": (STALLED, alert(KV, "VllmStateUnknown"), True),
+    "down: that no probe gets a token": (DOWN, PROBE, True),
+    "down: the error of its GPU": (DOWN, gpu_alert("GpuXid"), True),
+    "down: that its GPU is gone": (DOWN, gpu_alert("GpuMissing"), True),
+    "down: that the driver is gone": (DOWN, alert(without(KV, "engine"), "VllmSourceDown", source="gpu"), False),
+    "probe: what is not known": (PROBE, alert(KV, "VllmStateUnknown"), True),
+    "throttled: that it is slower": (
+        alert(gpu_alert("GpuThrottled"), severity="warning"),
+        alert(KV, "VllmSlowerThanItWas"),
         True,
     ),
+    "lost: that the engine died": (LOST, alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"), True),
+    "lost: that it is down": (LOST, DOWN, True),
+    "lost: that it starts again and again": (LOST, LOOP, True),
+    "lost: that it is stalled": (LOST, STALLED, True),
+    "lost: that no probe gets a token": (LOST, PROBE, True),
+    "lost: the error of another of its GPUs": (LOST, gpu_alert("GpuXid", gpu="GPU-b"), True),
+    "lost: that GPUs of it are gone": (LOST, gpu_alert("GpuMissing"), True),
+    "lost: another server": (LOST, alert(DOWN, server="other"), False),
+    "to be reset: that it is down": (alert(LOST, severity="warning"), DOWN, False),
     "missing: that a worker failed": (
         gpu_alert("GpuMissing"),
         alert(without(KV, "engine"), "VllmEngineCrashed", event="worker_died"),
         True,
     ),
-    "lost: that it is down": (gpu_alert("GpuNeedsAction"), DOWN, False),
-    "lost: that it starts again and again": (gpu_alert("GpuNeedsAction"), LOOP, False),
-    "lost: that it is stalled": (gpu_alert("GpuNeedsAction"), STALLED, False),
-    "xid: the codes that follow": (gpu_alert("GpuXid"), gpu_alert("GpuXidMinor"), True),
-    "xid: another GPU's": (gpu_alert("GpuXid"), gpu_alert("GpuXidMinor", gpu="GPU-b"), False),
-    "xid: what to do": (gpu_alert("GpuXid"), gpu_alert("GpuNeedsAction"), False),
-    "broken: that it fails": (gpu_alert("GpuRowRemapFailed"), gpu_alert("GpuMemoryFailing"), True),
-    "stuck: its source": (
-        alert(without(gpu_alert("GpuSourceStuck"), "gpu"), source="gpu"),
-        alert(without(KV, "engine"), "VllmSourceDown", source="gpu"),
-        True,
-    ),
-    "stuck: another source": (
-        alert(without(gpu_alert("GpuSourceStuck"), "gpu"), source="gpu"),
-        alert(without(KV, "engine"), "VllmSourceDown", source="log"),
-        False,
-    ),
+    "xid: the codes that follow": (gpu_alert("GpuXid"), alert(gpu_alert("GpuXid"), severity="warning"), True),
+    "xid: another GPU's": (gpu_alert("GpuXid"), alert(gpu_alert("GpuXid", gpu="GPU-b"), severity="warning"), False),
+    "xid: its links": (gpu_alert("GpuXid"), alert(gpu_alert("GpuLinkLost"), severity="warning"), True),
     # A label that both lack counts as equal: rows that begin with "no" have none.
     "no server on either side": (STALLED, KV, False),
     "no server, down": (DOWN, alert(without(KV, "engine"), "VllmSourceDown"), False),
-    "no GPU on either side": (without(gpu_alert("GpuXid"), "gpu"), without(gpu_alert("GpuXidMinor"), "gpu"), False),
+    "no GPU on either side": (without(gpu_alert("GpuXid"), "gpu"), without(gpu_alert("GpuLinkLost"), "gpu"), False),
     "no engine on either side": (without(STALLED, "engine"), without(KV, "engine"), False),
     "no server, loop": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed"), False),
     "no objective on either side": (without(FAST, "objective"), without(SLOW, "objective"), False),

@@ -38,7 +38,7 @@ AS_SHIPPED = {"energy.yml", "latency.yml"}
 """Files of cases that promtool gets as they are, with all rules: so users run them."""
 
 ALWAYS_FIRING = "Watchdog"
-OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected", ALWAYS_FIRING}
+OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", ALWAYS_FIRING}
 """Alerts that speak of no server."""
 
 needs_promtool = pytest.mark.needs_tool("promtool")

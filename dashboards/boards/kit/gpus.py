@@ -165,7 +165,7 @@ def _memory(t: Texts) -> Panel:
             Query(of_servers(free), t.of_server("free"), palette.GREY),
         ],
         width=6,
-        runbooks=runbooks(t, "GpuMemoryNearlyFull", "GpuMemoryShort"),
+        runbooks=runbooks(t, "GpuMemoryShort"),
     )
 
 
@@ -181,7 +181,7 @@ def _throttled(t: Texts) -> Panel:
         width=6,
         stacked=True,
         soft_most=number("gpu_throttled_share"),
-        runbooks=runbooks(t, "GpuThrottledAndSlow", "GpuHwThermal", "GpuPowerBrake"),
+        runbooks=runbooks(t, "GpuThrottled"),
     )
 
 
@@ -195,7 +195,7 @@ def _temperature(t: Texts) -> Panel:
             Query(of_servers(memory, "max"), t.of_server("hottest_memory"), palette.LIMIT, limit=True),
         ],
         width=6,
-        runbooks=runbooks(t, "GpuHwThermal"),
+        runbooks=runbooks(t, "GpuThrottled"),
     )
 
 
