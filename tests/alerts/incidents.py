@@ -86,7 +86,7 @@ INCIDENTS = (
         recording_path("sustained"),
         "a batch of at most 4, and more than it serves: requests wait now and then from 90, always from 170 to 595",
         (Expected("VllmCapacityExhausted", 175, 295, ended_by=640),),
-        frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
+        frozenset({"VllmQueueStanding", "VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
         quiet=((0, 175),),
     ),
     Incident(
@@ -161,6 +161,7 @@ ENDINGS = (
         recording_path("freeze"),
         "the engine is frozen from 147 to 223 with four requests running, whose clients give up at 170",
         (Expected("VllmEngineStalled", 147, 223, ended_by=260),),
+        frozenset({"VllmClientsGiveUp"}),
         quiet=((0, 147),),
     ),
 )
