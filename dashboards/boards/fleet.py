@@ -291,7 +291,7 @@ def _courses(t: Texts) -> list[Panel]:
             _ranked_gauge("requests_waiting", "sum"),
             width=12,
             soft_most=1,
-            runbooks=runbooks(t, "VllmQueueGrowing"),
+            runbooks=runbooks(t, "VllmQueueStanding"),
         ),
         lines(
             t.panel("kv_course"),
@@ -299,7 +299,7 @@ def _courses(t: Texts) -> list[Panel]:
             _ranked_gauge("kv_cache_usage_ratio", "max"),
             most=1,
             bounds=[(number("kv_full_ratio"), palette.BAD)],
-            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+            runbooks=runbooks(t, "VllmCapacityExhausted"),
         ),
         lines(
             t.panel("ttft_course"),
@@ -384,7 +384,7 @@ def _gpu_courses(t: Texts) -> list[Panel]:
             t.panel("gpu_hottest"),
             gpus.CELSIUS,
             [Query(_hottest(), "{{server}} GPU {{index}}", palette.ORANGE)],
-            runbooks=runbooks(t, "GpuHwThermal"),
+            runbooks=runbooks(t, "GpuThrottled"),
         ),
         lines(
             t.panel("gpu_throttled_course"),
@@ -394,7 +394,7 @@ def _gpu_courses(t: Texts) -> list[Panel]:
             ),
             bounds=[(number("gpu_throttled_share"), palette.WARNING)],
             soft_most=number("gpu_throttled_share"),
-            runbooks=runbooks(t, "GpuThrottledAndSlow"),
+            runbooks=runbooks(t, "GpuThrottled"),
         ),
         lines(
             t.panel("gpu_power_course"),

@@ -102,7 +102,7 @@ def _servers(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("server"), False)],
         height=6,
-        runbooks=runbooks(t, "VllmKvTransfersFailOften", "VllmKvReadAfterExpiry"),
+        runbooks=runbooks(t, "VllmKvTransfersFail", "VllmKvReadAfterExpiry"),
     )
 
 
@@ -161,7 +161,7 @@ def _fetching(t: Texts) -> Panel:
             "in_progress": palette.SKY,
             "completed_waiting": palette.GREEN,
         },
-        runbooks=runbooks(t, "VllmKvFetchDoesNotStart", "VllmRequestsDeferred"),
+        runbooks=runbooks(t, "VllmKvTransfersWait", "VllmRequestsDeferred"),
     )
 
 
@@ -225,7 +225,7 @@ def _troubles(t: Texts) -> Panel:
         ],
         bars=True,
         soft_most=1,
-        runbooks=runbooks(t, "VllmKvTransfersFail", "VllmKvBlocksExpire", "VllmKvReadAfterExpiry"),
+        runbooks=runbooks(t, "VllmKvTransfersFail", "VllmKvReadAfterExpiry"),
     )
 
 
@@ -241,7 +241,7 @@ def _usage(t: Texts) -> Panel:
         [Query(promql.per_server(usage, "max"), "{{server}} {{connector}} {{kv_tier}}", several=True)],
         width=6,
         most=1,
-        runbooks=runbooks(t, "VllmKvOffloadFull"),
+        runbooks=runbooks(t, "VllmKvTransfersWait"),
     )
 
 
@@ -288,6 +288,6 @@ def _skipped(t: Texts) -> Panel:
         ],
         width=6,
         most=1,
-        bounds=[(number("kv_no_space_ratio"), palette.WARNING)],
-        runbooks=runbooks(t, "VllmKvOffloadFull", "VllmKvBackpressure"),
+        bounds=[(number("kv_skipped_ratio"), palette.WARNING)],
+        runbooks=runbooks(t, "VllmKvTransfersWait"),
     )

@@ -246,7 +246,7 @@ def _sources(t: Texts) -> Panel:
         ],
         sort_by=[(verdict, True), (server, False), (source, False)],
         height=8,
-        runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent", "VllmServerNotWatched"),
+        runbooks=runbooks(t, "VllmSourceDown", "VllmServerNotWatched"),
     )
 
 
@@ -301,7 +301,7 @@ def _reasons_over_time(t: Texts) -> Panel:
         [value_mapping(words)],
         height=10,
         rows_per_page=_ROWS,
-        runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent"),
+        runbooks=runbooks(t, "VllmSourceDown"),
     )
 
 
@@ -356,7 +356,7 @@ def _missing(t: Texts) -> Panel:
         [Column(f"avg_over_time({missing}[$__range]) and {missing} == 1", t.name("how_long"), RATIO, width=120)],
         sort_by=[(server, False), (metric, False)],
         width=10,
-        runbooks=runbooks(t, "VllmRequiredMetricMissing"),
+        runbooks=runbooks(t, "VllmFormatChanged"),
     )
 
 
@@ -376,7 +376,7 @@ def _counted(t: Texts) -> Panel:
         [Column(counted, count, width=80)],
         sort_by=[(count, True)],
         width=14,
-        runbooks=runbooks(t, "VllmStatisticsUnparsed", "VllmLogLost"),
+        runbooks=runbooks(t, "VllmFormatChanged", "VllmLogLost"),
     )
 
 
@@ -396,7 +396,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
         width=width,
         bars=True,
         soft_most=1,
-        runbooks=runbooks(t, "VllmStatisticsUnparsed", "VllmLogLost"),
+        runbooks=runbooks(t, "VllmFormatChanged", "VllmLogLost"),
     )
 
 
@@ -457,7 +457,7 @@ def _daemons(t: Texts) -> Panel:
         ],
         sort_by=[(is_scraped, False), (daemon, False)],
         height=5,
-        runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected"),
+        runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell"),
     )
 
 

@@ -46,8 +46,11 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
+    ("VllmKvCacheLeaks", "unless matches samples that differ in model_name"): "a role is of a whole server",
+    ("VllmPreemptionStorm", "+ of different units: preemptions and requests"): "each preemption begins a request again",
+    ("VllmKvTransfersFail", "$value has several units: requests, transfers"): "the label `kind` tells them apart",
     ("VllmSlowerThanItWas", "1.5 is no ratio from 0 to 1"): "it is a time by a time of the past",
-    ("GpuThrottledAndSlow", "1.3 is no ratio from 0 to 1"): "it is a time by a time of the past",
+    ("GpuThrottled", "1.3 is no ratio from 0 to 1"): "it is a time by a time of the past",
     ("GpuMemoryFailing", "vllm_watch_gpu_ecc_errors_total is a counter and stands bare"): (
         "all errors since the driver was loaded count, until the GPU is reset"
     ),
@@ -178,6 +181,7 @@ def _never_absent(text: str) -> Iterator[str]:
 
 
 def _template(text: str, shape: Shape, labels: Mapping[str, str]) -> Iterator[str]:
+    is_told_apart = bool(shape.fixed & set(_LABEL.findall(text)))
     for action in _ACTION.findall(text):
         bare = _STRING.sub("", action)
         for word in _WORD.findall(bare):
@@ -188,7 +192,7 @@ def _template(text: str, shape: Shape, labels: Mapping[str, str]) -> Iterator[st
                 yield f"$labels.{label} is never there"
         for function in _IN_A_PIPE.findall(bare):
             wanted = _OF_THE_VALUE.get(function)
-            if wanted is not None and shape.units != {wanted}:
+            if wanted is not None and (wanted not in shape.units if is_told_apart else shape.units != {wanted}):
                 yield f"{function} of what is no {wanted}"
     if "$value" in text:
         yield from _value(text, shape)
@@ -197,8 +201,7 @@ def _template(text: str, shape: Shape, labels: Mapping[str, str]) -> Iterator[st
 def _value(text: str, shape: Shape) -> Iterator[str]:
     if shape.units == {"1"}:
         yield "$value is always the same: the other side was meant"
-    told_apart = shape.fixed & set(_LABEL.findall(text))
-    if len(shape.units) > 1 and not told_apart:
+    if len(shape.units) > 1 and not shape.fixed & set(_LABEL.findall(text)):
         yield f"$value has several units: {', '.join(sorted(map(str, shape.units)))}"
 
 

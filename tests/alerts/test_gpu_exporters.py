@@ -499,7 +499,7 @@ def test_an_xid_is_told_for_ten_minutes(exporter, errors, tmp_path):
     series.append({"series": 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0a"}', "values": "50x100"})
     series += [used("chat", "GPU-0a"), used("code", "GPU-other")]
     firing = ('{alertname="GpuXid",server="chat",gpu="GPU-0a"}', 1)
-    queries = [asked(FIRING, "2m"), asked(FIRING, "4m", firing), asked(FIRING, "12m", firing), asked(FIRING, "14m")]
+    queries = [asked(FIRING, "4m"), asked(FIRING, "6m", firing), asked(FIRING, "12m", firing), asked(FIRING, "14m")]
 
     assert_true(tmp_path, exporter, series, *queries, beside="alerts.yml")
 

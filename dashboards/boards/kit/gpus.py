@@ -112,7 +112,7 @@ def _one_of(series: str, label: str, names: tuple[str, ...]) -> str:
 def panels(t: Texts) -> list[Panel]:
     """Return the panels of a row: what GPUs do, what slows them, what is wrong."""
     return [
-        _by_gpu(t, "gpu_busy", RATIO, "vllm_watch_gpu_busy_ratio", ("GpuBusyNoTokens", "GpuIdleRequestsRunning")),
+        _by_gpu(t, "gpu_busy", RATIO, "vllm_watch_gpu_busy_ratio", ("VllmEngineStalled",)),
         _by_gpu(t, "gpu_memory_busy", RATIO, "vllm_watch_gpu_memory_busy_ratio"),
         _power(t),
         _memory(t),
@@ -165,7 +165,7 @@ def _memory(t: Texts) -> Panel:
             Query(of_servers(free), t.of_server("free"), palette.GREY),
         ],
         width=6,
-        runbooks=runbooks(t, "GpuMemoryNearlyFull", "GpuMemoryShort"),
+        runbooks=runbooks(t, "GpuMemoryShort"),
     )
 
 
@@ -181,7 +181,7 @@ def _throttled(t: Texts) -> Panel:
         width=6,
         stacked=True,
         soft_most=number("gpu_throttled_share"),
-        runbooks=runbooks(t, "GpuThrottledAndSlow", "GpuHwThermal", "GpuPowerBrake"),
+        runbooks=runbooks(t, "GpuThrottled"),
     )
 
 
@@ -195,7 +195,7 @@ def _temperature(t: Texts) -> Panel:
             Query(of_servers(memory, "max"), t.of_server("hottest_memory"), palette.LIMIT, limit=True),
         ],
         width=6,
-        runbooks=runbooks(t, "GpuHwThermal"),
+        runbooks=runbooks(t, "GpuThrottled"),
     )
 
 
