@@ -174,17 +174,8 @@ class ServerState:
         self._was_away = is_away
         if is_sleeping:
             return None  # It would hold the request; older releases would compute on memory that is given up.
-        due = probe.due_at(self._still_since())
+        due = probe.due_at(_still_since(sources))
         return now if due is None else due
-
-    def _still_since(self) -> float | None:
-        """Return since when an engine with work stands still, once that is half of what makes a stall."""
-        scrape = self._sources.scrape
-        if scrape is None or scrape.read_at is None:
-            return None
-        at, enough = scrape.read_at, self.settings.stall_after / 2
-        still = (progress.still_seconds(at, progress.woke_at) for progress in scrape.progress.values())
-        return min((at - seconds + enough for seconds in still if seconds >= enough), default=None)
 
     def start_probe(self, now: float) -> str:
         """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
@@ -329,6 +320,16 @@ class ServerState:
 
     def _is_sleeping(self, now: float) -> bool:
         return is_any_sleeping(self._sources, self._names.current(now), now)
+
+
+def _still_since(sources: ServerSources) -> float | None:
+    """Return since when an engine with work stands still, once that is half of what makes a stall."""
+    scrape = sources.scrape
+    if scrape is None or scrape.read_at is None:
+        return None
+    at, enough = scrape.read_at, sources.settings.stall_after / 2
+    still = (progress.still_seconds(at, progress.woke_at) for progress in scrape.progress.values())
+    return min((at - seconds + enough for seconds in still if seconds >= enough), default=None)
 
 
 def _note_caches(sources: ServerSources, keys: Iterable[EngineKey]) -> None:
