@@ -25,6 +25,8 @@ _SAMPLE = re.compile(r"(?P<head>(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MODEL = re.compile(r'model_name="\w+"')
 _BLOCKS = re.compile(r'num_gpu_blocks="\d+"')
+_SIZE = re.compile(r'kv_cache_size_tokens="\d+"')
+_BLOCK_SIZE = 16
 
 _GAUGES: Mapping[str, str] = {
     "requests_running": "running",
@@ -98,7 +100,8 @@ def _of_engine(release: str, moment: Moment, engine: int) -> Iterator[str]:
             continue
         head = line.head.replace('engine="0"', labels) if engine and is_of_engine else line.head
         if line.family == "vllm:cache_config_info":
-            yield _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head).replace(" 0.0", " 1.0")
+            sized = _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head).replace(" 0.0", " 1.0")
+            yield _SIZE.sub(f'kv_cache_size_tokens="{moment.kv_blocks * _BLOCK_SIZE}"', sized)
         elif line.value is None:
             yield head
         else:
