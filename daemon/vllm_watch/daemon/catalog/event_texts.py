@@ -39,7 +39,21 @@ FAILURES: Mapping[str, str] = {
 """The failures that a log reports, and what explains them, by kind."""
 
 FAILURE_RUNBOOKS: Mapping[str, str] = dict.fromkeys(
-    FAILURES.keys() - {"request_error", "shm_timeout"}, "VllmEngineCrashed"
+    (
+        "cuda_illegal_access",
+        "cuda_launch_failure",
+        "engine_dead",
+        "execution_timeout",
+        "gpu_ecc",
+        "gpu_lost",
+        "gpu_memory_too_small",
+        "gpu_nvlink",
+        "kv_cache_too_small",
+        "nccl_error",
+        "out_of_memory",
+        "worker_died",
+    ),
+    "VllmEngineCrashed",
 )
 """The runbook that says what to do about a failure: that of the alert on it."""
 
