@@ -327,7 +327,7 @@ def test_all_labels_are_of_closed_lists():
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400"])
 def test_a_mean_that_is_no_number_is_left_out(value):
     """A mean of nothing, which vLLM prints as it is, costs neither the other values of its line nor the lines after."""
-    text = f"KV Transfer metrics: Num successful transfers=2, Avg MB per transfer={value}, Avg xfer time (ms)=250.0"
+    text = f"KV Transfer metrics: Num successful transfers=2, Avg MB per transfer={value}, Avg xfer time (ms)=250.0, Avg post time (ms)=1.0"
     event = parse_line(f"INFO 11-21 02:35:10 [metrics.py:106] {text}".encode()).events[0]
 
     counted = flat(event.counts)
