@@ -78,6 +78,8 @@ def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool)
     """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
+        if sample.name == "kv_cache_capacity_tokens":
+            yield Need("kv_cache_capacity_former_tokens")  # From the server's next start on.
         labels = SERIES[sample.name].labels
         if "source" in labels:
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
