@@ -85,6 +85,7 @@ def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool)
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
     yield from (Need(series.name) for series in DAEMON.series)
     yield Need("engine_stall_info")  # It is there while the engine is stalled.
+    yield Need("kv_cache_capacity_former_tokens")  # It is there from the second start on.
     if later.gpus and has_kernel_log:
         yield from (Need(series.name) for series in GPUS.series if series.origins == _KERNEL_LOG)
     if config.has_log:
