@@ -11,6 +11,7 @@ import time
 import zlib
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -25,16 +26,18 @@ from vllm_watch.analysis.backtest.fired import Alert, intervals
 from vllm_watch.analysis.backtest.promtool import FIRING, NOTHING, Evaluation, evaluate, promtool
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
 from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
-from vllm_watch.analysis.replay.replay import ReplayedServer, apply_counts
+from vllm_watch.analysis.replay.replay import ReplayedServer, apply_counts, recorded_scrape
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.probe_source import ProbeResult
+from vllm_watch.daemon.state.scrape_source import scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
 from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.kernel_messages import BY_CODE
+from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
@@ -158,7 +161,7 @@ def _server(name: str, model: str, story: Story, of_second: Story | None = None)
             replayed.apply(LogWritten(moment.at, text.encode()))
         if moment.phase.log_files_lost:
             apply_counts(state, TailCounts(files_lost=moment.phase.log_files_lost))
-        _scrape(replayed, story.release, model, engines)
+        _scrape(state, story.release, model, engines)
         _apply_probe(state, moment)
         if moment.gpu is not None:
             state.gpu.apply(_gpu_use(name, moment.gpu, moment), story.every)
@@ -173,12 +176,18 @@ def _is_probed(story: Story) -> bool:
     return any(phase.probe is not None for phase in story.then) or story.probe is not None
 
 
-def _scrape(server: ReplayedServer, release: str, model: str, engines: Sequence[Moment]) -> None:
-    at, status = engines[0].at, engines[0].phase.scrape
+def _scrape(state: ServerState, release: str, model: str, engines: Sequence[Moment]) -> None:
+    at, status, seconds = STARTED + engines[0].at, engines[0].phase.scrape, engines[0].gauges["scrape_seconds"]
     if status == "ok":
-        server.apply(MetricsRead(at, body(release, model, *engines), "ok", engines[0].gauges["scrape_seconds"]))
+        state.apply_scrape(scrape_result(at, seconds, _reading(body(release, model, *engines))))
     elif status in {"refused", "timeout"}:
-        server.apply(MetricsRead(at, b"", status))
+        state.apply_scrape(recorded_scrape(MetricsRead(engines[0].at, b"", status), at))
+
+
+@lru_cache(maxsize=4)
+def _reading(text: bytes) -> MetricsReading | Unreadable:
+    """Return what a body reports; an engine that stands still has the same one again and again."""
+    return read_metrics(text)
 
 
 def _printed(story: Story, moment: Moment) -> Iterator[str]:
