@@ -8,8 +8,9 @@ All stories of one step are servers of one Prometheus, whose rules promtool eval
 from __future__ import annotations
 
 import time
+import zlib
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -18,20 +19,22 @@ from tests.alerts.replay import EVALUATION, groups_at_worst
 from tests.incidents.story import Gpu, Story
 from tests.incidents.traffic import Moment, moments
 from tests.incidents.vllm_body import STARTED, body
-from tests.support.gpus import WHOLE, gpu, lost, used
+from tests.support.gpus import GIB, WHOLE, gpu, lost, unread, used, uuid
 
 from vllm_watch.analysis.backtest.fired import Alert, intervals
-from vllm_watch.analysis.backtest.promtool import FIRING, Evaluation, evaluate, promtool
+from vllm_watch.analysis.backtest.promtool import FIRING, NOTHING, Evaluation, evaluate, promtool
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
 from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
-from vllm_watch.analysis.replay.replay import ReplayedServer
+from vllm_watch.analysis.replay.replay import ReplayedServer, apply_counts
 from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
 from vllm_watch_parsers.flags import CommandFacts
+from vllm_watch_parsers.kernel_messages import BY_CODE
 
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
@@ -43,7 +46,6 @@ _STATISTICS = (
     "Avg generation throughput: {generated:.1f} tokens/s, Running: {running:.0f} reqs, Waiting: {waiting:.0f} reqs, "
     "GPU KV cache usage: {kv:.1%}, Prefix cache hit rate: 20.0%\n"
 )
-_SCRAPE_STATUS = {"refused": "refused", "timeout": "timeout"}
 
 
 class Played(NamedTuple):
@@ -59,8 +61,15 @@ class Played(NamedTuple):
     fired: tuple[Alert, ...]
 
 
-class _Shown(NamedTuple):
+class _Server(NamedTuple):
+    """A server's snapshots, one after each scrape, and the errors of its GPU in the kernel's log, with their times."""
+
     snapshots: list[ServerSnapshot]
+    xids: list[tuple[str, str, float]]
+
+
+class _Shown(NamedTuple):
+    servers: list[_Server]
     states: Mapping[EngineState, float]
 
 
@@ -70,20 +79,37 @@ def play(stories: Mapping[str, Story]) -> dict[str, Played]:
     by_step = sorted(stories, key=lambda name: stories[name].every)
     for step, names in groupby(by_step, key=lambda name: stories[name].every):
         shown = {name: _shown(name, stories[name]) for name in names}
-        grids = [gridded(one.snapshots, step) for one in shown.values()]
-        whole = together(grid for grid in grids if grid is not None)
-        alerts = _alerts(whole, step)
+        alerts = _alerts([_grid(server, step) for one in shown.values() for server in one.servers], step)
         for name, one in shown.items():
-            mine = (alert for alert in alerts if alert.labels.get("server") == name)
+            mine = (alert for alert in alerts if alert.labels.get("server", "").partition("~")[0] == name)
             played[name] = Played(one.states, tuple(_while_it_lasts(mine, stories[name])))
     return played
 
 
-def _alerts(grid: SeriesGrid, step: float) -> list[Alert]:
-    series = {**of_the_daemon(grid.steps), **grid.series}
+def _grid(server: _Server, step: float) -> SeriesGrid:
+    grid = gridded(server.snapshots, step)
+    assert grid is not None
+    return grid._replace(series={**grid.series, **_xids(server, step)})
+
+
+def _xids(server: _Server, step: float) -> dict[str, list[str]]:
+    """Return what the kernel has reported of GPUs, by the time of the rules' evaluation."""
+    series = {}
+    for name, xid, at in server.xids:
+        labels = f'gpu="{uuid(_number(name))}",pci="",xid="{xid}",class="{BY_CODE[xid].group}"'
+        before = int(at / step)
+        values = [*[NOTHING] * before, *[f"{at:g}"] * (len(server.snapshots) - before)]
+        series[f"vllm_watch_gpu_xid_last_timestamp_seconds{{{labels}}}"] = values
+    return series
+
+
+def _alerts(grids: list[SeriesGrid], step: float) -> list[Alert]:
+    whole = together(grids)
+    series = {**of_the_daemon(whole.steps), **whole.series}
     groups = needed(groups_at_worst(), [FIRING])
+    interval = max(EVALUATION, int(step))
     with promtool() as tool:
-        answers = evaluate(tool, [Evaluation(series, grid.steps, step, EVALUATION, groups, (FIRING,))])[0]
+        answers = evaluate(tool, [Evaluation(series, whole.steps, step, interval, groups, (FIRING,))])[0]
     return list(intervals(answers[FIRING]))
 
 
@@ -98,19 +124,20 @@ def _while_it_lasts(alerts: Iterable[Alert], story: Story) -> Iterator[Alert]:
 
 
 def _shown(name: str, story: Story) -> _Shown:
-    """Return the snapshots of a story, one after each scrape, and since when each state was shown."""
-    snapshots = list(snapshots_of(name, story))
+    """Return what the daemon shows of the servers of a story, and since when each state of the first was shown."""
+    servers = [_server(name, name, story, story.of_second if story.second == "engine" else None)]
+    if story.second == "server":
+        servers.append(_server(f"{name}~2", name, story.of_second))
     states: dict[EngineState, float] = {}
-    for snapshot in snapshots:
+    for snapshot in servers[0].snapshots:
         since = snapshot.at - STARTED - story.before
         if since >= 0:
             for engine in snapshot.engines:
                 states.setdefault(engine.state, since)
-    return _Shown(snapshots, states)
+    return _Shown(servers, states)
 
 
-def snapshots_of(name: str, story: Story) -> Iterator[ServerSnapshot]:
-    """Yield what the daemon shows after each scrape."""
+def _server(name: str, model: str, story: Story, of_second: Story | None = None) -> _Server:
     settings = ServerSettings(
         name,
         has_log=story.prints_statistics or any(phase.log for phase in story.then),
@@ -120,43 +147,49 @@ def snapshots_of(name: str, story: Story) -> Iterator[ServerSnapshot]:
         command=CommandFacts(flags=dict(story.flags)),
     )
     state = ServerState(settings)
-    server = ReplayedServer(state, STARTED)
-    for moment in moments(story):
+    replayed = ReplayedServer(state, STARTED)
+    found = _Server([], [])
+    for engines in zip(moments(story), *([moments(of_second)] if of_second else []), strict=True):
+        moment = engines[0]
         for text in _printed(story, moment):
-            server.apply(LogWritten(moment.at, text.encode()))
-        if (scraped := _scraped(name, story, moment)) is not None:
-            server.apply(scraped)
+            replayed.apply(LogWritten(moment.at, text.encode()))
+        if moment.phase.log_files_lost:
+            apply_counts(state, TailCounts(files_lost=moment.phase.log_files_lost))
+        _scrape(replayed, story.release, model, engines)
         _apply_probe(state, moment)
-        if moment.phase.gpu is not None:
-            state.gpu.apply(_gpus(name, moment.phase.gpu, moment.at), story.every)
-        yield state.snapshot(STARTED + moment.at)
+        if moment.gpu is not None:
+            state.gpu.apply(_gpu_use(name, moment.gpu, moment), story.every)
+        if moment.phase.gpu is not None and moment.phase.gpu.xid is not None and moment.is_first_of_phase:
+            found.xids.append((name, moment.phase.gpu.xid, moment.at))
+        if moment.phase.scrape != "unwatched":
+            found.snapshots.append(state.snapshot(STARTED + moment.at))
+    return found
 
 
 def _is_probed(story: Story) -> bool:
     return any(phase.probe is not None for phase in story.then) or story.probe is not None
 
 
-def _scraped(name: str, story: Story, moment: Moment) -> MetricsRead | None:
-    status = moment.phase.scrape
-    if status == "none":
-        return None
-    if status != "ok":
-        return MetricsRead(moment.at, b"", _SCRAPE_STATUS[status])
-    return MetricsRead(moment.at, body(story.release, name, moment), "ok", moment.gauges["scrape_seconds"])
+def _scrape(server: ReplayedServer, release: str, model: str, engines: Sequence[Moment]) -> None:
+    at, status = engines[0].at, engines[0].phase.scrape
+    if status == "ok":
+        server.apply(MetricsRead(at, body(release, model, *engines), "ok", engines[0].gauges["scrape_seconds"]))
+    elif status in {"refused", "timeout"}:
+        server.apply(MetricsRead(at, b"", status))
 
 
 def _printed(story: Story, moment: Moment) -> Iterator[str]:
     clock = time.strftime("%m-%d %H:%M:%S", time.localtime(STARTED + moment.at))
     if moment.is_first_of_phase:
         yield from (f"{line.replace('{clock}', clock)}\n" for line in moment.phase.log)
-    gauges = moment.gauges
-    if story.prints_statistics and moment.at % PRINTED_SECONDS < story.every and gauges["generated"]:
-        yield _STATISTICS.format(clock=clock, **gauges)
+    said = {**moment.gauges, **moment.phase.logged}
+    if story.prints_statistics and moment.at % PRINTED_SECONDS < story.every and said["generated"]:
+        yield _STATISTICS.format(clock=clock, **said)
 
 
 def _apply_probe(state: ServerState, moment: Moment) -> None:
     """A probe ends once a minute."""
-    probe = moment.phase.probe
+    probe = moment.probe
     if probe is None or probe == "none" or moment.at % 60 >= 5:
         return
     at = STARTED + moment.at
@@ -164,9 +197,22 @@ def _apply_probe(state: ServerState, moment: Moment) -> None:
     state.apply_probe(ProbeResult(at, "timeout") if isinstance(probe, str) else ProbeResult(at, "ok", probe))
 
 
-def _gpus(name: str, of_phase: Gpu, at: float) -> GpuUse:
-    number = int.from_bytes(name.encode()[-3:], "big")  # Each story has a GPU of its own.
-    if of_phase.state == "lost":
-        return GpuUse(STARTED + at, "ok", (lost(number),))
-    values = {**WHOLE, ("gpu_busy_ratio",): of_phase.busy, ("gpu_power_watts",): of_phase.watts}
-    return GpuUse(STARTED + at, "ok", (used(gpu(number, values=values), {}),))
+def _gpu_use(name: str, gpus: Gpu, moment: Moment) -> GpuUse:
+    number = _number(name)
+    well = [used(gpu(number + other), {}) for other in range(1, gpus.count)]
+    return GpuUse(STARTED + moment.at, "ok", (_first_gpu(number, gpus, moment.gpu_values), *well))
+
+
+def _first_gpu(number: int, gpus: Gpu, values: Mapping[str, float]) -> ServerGpu:
+    if gpus.state == "lost":
+        return lost(number)
+    if gpus.state == "missing":
+        return unread(number)
+    shown = {**WHOLE, ("gpu_busy_ratio",): gpus.busy, ("gpu_power_watts",): gpus.watts}
+    shown |= {tuple(name.split()): value for name, value in values.items()}
+    return used(gpu(number, values=shown), {}, other=gpus.others * GIB)
+
+
+def _number(name: str) -> int:
+    """Return the number of a server's first GPU: each has its own."""
+    return zlib.crc32(name.encode()) & 0xFFFF00

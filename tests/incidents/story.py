@@ -36,11 +36,27 @@ Value = float | tuple[float, float] | Swing
 
 
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the driver says of the server's only GPU."""
+    """
+    What the driver and the kernel say of the server's GPUs.
+
+    Args:
+        busy: The share of time in which kernels run.
+        watts: The power.
+        state: "missing" is what the driver shows no more.
+        count: How many there are; what else is said is of the first, and the others are as they are when all is well.
+        values: Its other values, by their names and labels, such as ``gpu_throttled_seconds_total hw_thermal``; what
+            ends with ``_total`` grows by so much each second.
+        others: GiB that processes of no watched server have on it.
+        xid: The code of an error that the kernel reports when the phase begins.
+    """
 
     busy: float = 0.9
     watts: float = 500.0
-    state: Literal["ok", "lost"] = "ok"
+    state: Literal["ok", "lost", "missing"] = "ok"
+    count: int = 1
+    values: Mapping[str, Value] = {}
+    others: float = 0.0
+    xid: str | None = None
 
 
 class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,21 +68,32 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         does: What the engine does: "usual" is the healthy traffic again, "nothing" counts nothing more, "idle" has no
             request either.
         values: What is different, by the names of `traffic.HEALTHY`; all else stays as it was before.
+        second: The same of the second engine or server, where it differs from the first.
+        lines: Samples of /metrics that no value stands for, by their names and labels; counters and histograms grow by
+            so much each second. They stay, too.
+        without: Families that its /metrics does not have.
         log: Lines that are printed at its start.
+        logged: What the log's statistics say, where that is not what /metrics says.
+        log_files_lost: Log files that were deleted before they were read to their end.
         starts: Whether the server's process begins there.
         kv_blocks: The size of its KV cache from there on.
-        scrape: What becomes of each scrape.
-        probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute.
-        gpu: What the driver says of its GPU.
+        scrape: What becomes of each scrape; "unwatched" is that the daemon knows of no such server any more.
+        probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute. It stays, too.
+        gpu: What the driver says of its GPU. It stays, too.
     """
 
     seconds: Seconds
     does: Literal["usual", "nothing", "idle"] | None = None
     values: Mapping[str, Value] = {}
+    second: Mapping[str, Value] = {}
+    lines: Mapping[str, Value] = {}
+    without: frozenset[str] = frozenset()
     log: tuple[str, ...] = ()
+    logged: Mapping[str, float] = {}
+    log_files_lost: int = 0
     starts: bool = False
     kv_blocks: int | None = None
-    scrape: Literal["ok", "refused", "timeout", "none"] = "ok"
+    scrape: Literal["ok", "refused", "timeout", "none", "unwatched"] = "ok"
     probe: float | Literal["timeout", "none"] | None = None
     gpu: Gpu | None = None
 
@@ -98,13 +125,15 @@ class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         may: What else may fire: a warning that is true of it.
         unseen: Why it cannot be found, if so.
         prints_statistics: Whether its log has the lines of statistics.
+        probe: What becomes of the probe before, and of the GPU.
+        second: Whether there is a second engine in the same server, or a second server of the same model.
     """
 
     title: str
     reports: tuple[str, ...]
     release: str
     then: tuple[Phase, ...]
-    before: Seconds = 300
+    before: Seconds = 180
     usual: Mapping[str, Value] = {}
     flags: Mapping[str, str] = {}
     slo: bool = False
@@ -117,6 +146,13 @@ class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     prints_statistics: bool = False
     probe: float | None = None
     gpu: Gpu | None = None
+    second: Literal["engine", "server"] | None = None
+
+    @property
+    def of_second(self) -> Story:
+        """The same story of the second engine or server."""
+        then = [msgspec.structs.replace(phase, values={**phase.values, **phase.second}) for phase in self.then]
+        return msgspec.structs.replace(self, then=tuple(then))
 
     @property
     def seconds(self) -> float:

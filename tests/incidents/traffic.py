@@ -9,13 +9,14 @@ counted. Of requests that finish, and of first tokens, the times of the phase ar
 from __future__ import annotations
 
 import math
+import re
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tests.incidents.story import Phase, Story, Swing, Value
+from tests.incidents.story import Gpu, Phase, Story, Swing, Value
 
 
 HEALTHY: Mapping[str, float] = {
@@ -90,6 +91,10 @@ class Moment(NamedTuple):
     phase: Phase
     gauges: Mapping[str, float]
     totals: Totals
+    lines: Mapping[str, float]
+    gpu: Gpu | None
+    gpu_values: Mapping[str, float]
+    probe: float | Literal["timeout", "none"] | None
     kv_blocks: int
     is_first_of_phase: bool
 
@@ -98,26 +103,50 @@ def moments(story: Story) -> Iterator[Moment]:
     """Yield what there is to see at each scrape; the totals grow from one to the next."""
     usual: Mapping[str, Value] = {**HEALTHY, **story.usual}
     values, unknown = dict(usual), usual.keys() - HEALTHY.keys()
-    phases = (Phase(seconds=story.before, probe=story.probe, gpu=story.gpu), *story.then)
+    phases = (Phase(seconds=story.before), *story.then)
     totals, start, at, blocks = Totals(-3600.0), 0.0, 0.0, 10_000
+    lines, gpu_values = _Samples(), _Samples()
+    gpu, probe = story.gpu, story.probe
     for phase in phases:
+        gpu, probe = phase.gpu or gpu, probe if phase.probe is None else phase.probe
         values |= {**_presets(usual)[phase.does], **phase.values}
         unknown |= values.keys() - HEALTHY.keys()
         if unknown:
             raise ValueError(f"{story.title}: unknown values: {', '.join(sorted(unknown))}")
         if phase.starts:
-            totals = Totals(start)
+            totals, lines = Totals(start), _Samples(lines.values)
+        lines.values |= phase.lines
+        gpu_values.values |= gpu.values if gpu is not None else {}
         blocks = phase.kv_blocks or blocks
         is_first = True
         while at < start + phase.seconds:
-            now = {name: _at(value, at - start, phase.seconds) for name, value in values.items()}
+            share = (at - start, phase.seconds)
+            now = {name: _at(value, *share) for name, value in values.items()}
             _add(totals, now, story.every)
-            yield Moment(at, phase, now, totals, blocks, is_first)
+            samples = lines.shown(*share, story.every)
+            of_gpu = gpu_values.shown(*share, story.every)
+            yield Moment(at, phase, now, totals, samples, gpu, of_gpu, probe, blocks, is_first)
             is_first = False
             at += story.every
         # A value that moved through a phase stays where it ended.
         values = {name: value[1] if isinstance(value, tuple) else value for name, value in values.items()}
         start += phase.seconds
+
+
+class _Samples:
+    """Samples by their names and labels: totals, which grow, and others."""
+
+    def __init__(self, values: Mapping[str, Value] = {}) -> None:
+        self.values: dict[str, Value] = dict(values)
+        self._totals: Counter[str] = Counter()
+
+    def shown(self, at: float, whole: float, every: float) -> Mapping[str, float]:
+        """Return their values so many seconds after the beginning of a phase, and count on."""
+        now = {name: _at(value, at, whole) for name, value in self.values.items()}
+        totals = {name for name in now if re.match(r"[\w:]+_(?:total|count|sum|bucket)\b", name)}
+        for name in totals:
+            self._totals[name] += now[name] * every
+        return {name: math.floor(self._totals[name] + 1e-6) if name in totals else now[name] for name in now}
 
 
 def _presets(usual: Mapping[str, Value]) -> Mapping[str | None, Mapping[str, Value]]:

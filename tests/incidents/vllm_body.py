@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -58,6 +58,12 @@ _TIMES: Mapping[str, str] = {
     "prefill_time_seconds": "prefill",
     "decode_time_seconds": "decode",
 }
+_TOKENS: Mapping[str, str] = {
+    "request_prompt_tokens": "computed",
+    "request_computed_prompt_tokens": "computed",
+    "request_generation_tokens": "generated",
+    "request_max_generation_tokens": "generated",
+}
 _OF_NAME = {name: quantity for table in (GAUGES, COUNTERS) for quantity, names in table.items() for name in names}
 _OF_HISTOGRAM = {name: quantity for quantity, names in HISTOGRAMS.items() for name in names}
 _REQUESTS = re.compile(r"(?P<family>.*?)_(?P<part>bucket|sum|count)")
@@ -66,23 +72,44 @@ Filler = Callable[[Moment], float]
 
 
 class _Line(NamedTuple):
-    """A line of the body: what stands before the value, and the value at a moment; a comment has none."""
+    """A line of the body: its family, what stands before the value, and the value at a moment; a comment has none."""
 
+    family: str
     head: str
     value: Filler | None
 
 
-def body(release: str, model: str, moment: Moment) -> bytes:
-    """Return the body of a server of a model at a moment."""
-    lines = []
-    for head, value in _lines(release):
-        if value is None:
-            lines.append(head)
-        elif head.startswith("vllm:cache_config_info"):
-            lines.append(_BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0")
-        else:
-            lines.append(f"{head} {value(moment)!r}")
+def body(release: str, model: str, *engines: Moment) -> bytes:
+    """Return the body of a server of a model at a moment, which each of its engines sees in its own way."""
+    lines: list[str] = []
+    for number, moment in enumerate(engines):
+        lines += _of_engine(release, moment, number)
     return _MODEL.sub(f'model_name="{model}"', "\n".join(lines) + "\n").encode()
+
+
+def _of_engine(release: str, moment: Moment, engine: int) -> Iterator[str]:
+    """Yield the lines of an engine; what is the whole server's is only among those of the first."""
+    labels = f'engine="{engine}"'
+    more = {_labelled(name, labels): value for name, value in moment.lines.items()}
+    without = {*moment.phase.without, *(name.partition("{")[0] for name in moment.lines)}
+    for line in _lines(release):
+        is_of_engine = 'engine="0"' in line.head
+        if line.family in without or (engine and not is_of_engine):
+            continue
+        head = line.head.replace('engine="0"', labels) if engine and is_of_engine else line.head
+        if line.value is None:
+            yield head
+        elif line.family == "vllm:cache_config_info":
+            yield _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0"
+        else:
+            yield f"{head} {line.value(moment)!r}"
+    yield from (f"{name} {value!r}" for name, value in more.items())
+
+
+def _labelled(name: str, engine: str) -> str:
+    """Return a sample's name with the labels that each of an engine has."""
+    family, _, labels = name.partition("{")
+    return f'{family}{{{engine},model_name="m"{"," + labels if labels else "}"}'
 
 
 def positions(release: str) -> int:
@@ -97,11 +124,11 @@ def _lines(release: str) -> tuple[_Line, ...]:
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line)
         if sample is None:
-            found.append(_Line(line, None))
+            found.append(_Line(line.split()[2], line, None))
             continue
         labels = dict(_LABEL.findall(sample["labels"] or ""))
         if labels.get("engine", "0") == "0":
-            found.append(_Line(sample["head"], _filler(release, sample["name"], labels)))
+            found.append(_Line(sample["name"], sample["head"], _filler(release, sample["name"], labels)))
     return tuple(found)
 
 
@@ -190,11 +217,15 @@ def _histogram(_release: str, name: str, labels: Mapping[str, str]) -> Filler | 
         return lambda moment: moment.totals.count("generated" if is_sum else "steps")
     if quantity in {"request_params_n", "request_params_best_of"}:
         return lambda moment: moment.totals.count("finished") if le >= 1 else 0.0
-    if quantity in {"request_prompt_tokens", "request_computed_prompt_tokens"}:
-        return lambda moment: moment.totals.count("computed" if is_sum else "finished") if le == math.inf else 0.0
-    if quantity in {"request_generation_tokens", "request_max_generation_tokens"}:
-        return lambda moment: moment.totals.count("generated" if is_sum else "finished") if le == math.inf else 0.0
+    if quantity in _TOKENS:
+        return partial(_tokens, _TOKENS[quantity], le, is_sum)
     return lambda moment: 0.0 if is_sum or le < math.inf else moment.totals.count("finished")
+
+
+def _tokens(name: str, le: float, is_sum: bool, moment: Moment) -> float:  # noqa: FBT001 - A partial's.
+    """Return a sample of how many tokens the requests had that have finished: all the same number."""
+    tokens, requests = moment.totals.count(name), moment.totals.count("finished")
+    return tokens if is_sum else requests if tokens <= le * requests else 0.0
 
 
 def _times(name: str, le: float, is_sum: bool, moment: Moment) -> float:  # noqa: FBT001 - A partial's.

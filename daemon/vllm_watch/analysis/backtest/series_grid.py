@@ -55,7 +55,10 @@ def gridded(snapshots: Iterable[ServerSnapshot], step: float) -> SeriesGrid | No
         return None
     places = [round((at - moments[0]) / step) for at in moments]
     steps = places[-1] + 1
-    lasts = {place: _last(place, later, step) for place, later in zip(places, [*places[1:], steps], strict=True)}
+    stays = {
+        f"{at:.3f}": (place, _last(place, later, step))
+        for at, place, later in zip(moments, places, [*places[1:], steps], strict=True)
+    }
     series: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
     for text in gathered.texts():
@@ -63,8 +66,7 @@ def gridded(snapshots: Iterable[ServerSnapshot], step: float) -> SeriesGrid | No
             if line.startswith("#"):
                 continue
             name, value, at = line.rsplit(" ", 2)
-            place = round((float(at) - moments[0]) / step)
-            _put(series.setdefault(name, []), place, lasts[place], texts.setdefault(value, value))
+            _put(series.setdefault(name, []), *stays[at], texts.setdefault(value, value))
     return SeriesGrid(moments[0], steps, {name: padded(values, steps) for name, values in series.items()})
 
 
