@@ -70,7 +70,7 @@ _REPLICAS = {"servers": 80, "for_week": 100, "for_demand": 80}
 """Pixels of the columns of counts: what they leave has the model's name, at 1280 px, too."""
 
 _TREND = "10m"
-"""The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
+"""The time over which the trend of the KV cache is taken."""
 
 _RUNNING = promql.of_engine("requests_running")
 _USAGE = promql.of_engine("kv_cache_usage_ratio")
@@ -129,7 +129,7 @@ def _places_now(t: Texts) -> Panel:
         steps=_NONE_LEFT,
         decimals=0,
         one_at_a_time=True,
-        runbooks=runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -143,7 +143,7 @@ def _full_in_now(t: Texts) -> Panel:
         below=palette.WARNING,
         decimals=0,
         mappings=[_full(t)],
-        runbooks=runbooks(t, "VllmKvCacheExhaustionAhead", "VllmKvCacheSaturated"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -221,9 +221,9 @@ def _full(t: Texts) -> models.ValueMapping:
 
 def _full_in() -> str:
     """
-    Return seconds until an engine's KV cache is full, by the line that the alert looks along; 0 where it is full.
+    Return seconds until an engine's KV cache is full, by its trend; 0 where it is full.
 
-    Full is what VllmKvCacheSaturated calls full; one that drains is not, although its mean of a minute still is. One
+    Full is what VllmCapacityExhausted calls full; one that drains is not, although its mean of a minute still is. One
     that is full now and has no trend is full, too: the mean of a minute is late.
     """
     left = f"1 - predict_linear({_USAGE}[{_TREND}], 0)"
@@ -234,7 +234,7 @@ def _full_in() -> str:
 
 
 def _trending() -> str:
-    """Return the conditions of VllmKvCacheExhaustionAhead under which the KV cache has a trend."""
+    """Return the conditions under which the KV cache has a trend: it is used, not yet full, and grows."""
     return (
         f"{_USAGE_MEAN} > {number('exhaustion_from_ratio'):g} and {_USAGE_MEAN} <= {number('kv_full_ratio'):g}"
         f" and avg_over_time({_USAGE}[5m]) > {number('exhaustion_growth'):g} * avg_over_time({_USAGE}[5m] offset 5m)"
@@ -295,7 +295,7 @@ def _places(t: Texts) -> Panel:
         width=12,
         stepped=True,
         runbooks=[
-            *runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
+            *runbooks(t, "VllmCapacityExhausted"),
             to_dashboard(t.name("open_server"), server.UID),
         ],
     )
@@ -314,7 +314,7 @@ def _kv_cache(t: Texts) -> Panel:
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
         runbooks=[
-            *runbooks(t, "VllmKvCacheExhaustionAhead", "VllmKvCacheSaturated"),
+            *runbooks(t, "VllmCapacityExhausted"),
             to_dashboard(t.name("open_server"), server.UID),
         ],
     )
@@ -460,7 +460,7 @@ def _gain(t: Texts) -> Panel:
         sort_by=[(t.name("server"), False), (t.name("at_least"), False)],
         width=15,
         height=9,
-        runbooks=runbooks(t, "VllmBatchLimitReached"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -511,7 +511,7 @@ def _prompt_sources(t: Texts) -> Panel:
         ],
         width=10,
         stacked=True,
-        runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
+        runbooks=runbooks(t, "VllmCacheCollapseSlows"),
     )
 
 

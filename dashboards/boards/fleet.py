@@ -291,7 +291,7 @@ def _courses(t: Texts) -> list[Panel]:
             _ranked_gauge("requests_waiting", "sum"),
             width=12,
             soft_most=1,
-            runbooks=runbooks(t, "VllmQueueGrowing"),
+            runbooks=runbooks(t, "VllmQueueStanding"),
         ),
         lines(
             t.panel("kv_course"),
@@ -299,7 +299,7 @@ def _courses(t: Texts) -> list[Panel]:
             _ranked_gauge("kv_cache_usage_ratio", "max"),
             most=1,
             bounds=[(number("kv_full_ratio"), palette.BAD)],
-            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+            runbooks=runbooks(t, "VllmCapacityExhausted"),
         ),
         lines(
             t.panel("ttft_course"),

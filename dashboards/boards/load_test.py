@@ -305,7 +305,7 @@ def _running(t: Texts) -> Panel:
         ],
         width=6,
         stepped=True,
-        runbooks=runbooks(t, "VllmBatchLimitReached"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -321,7 +321,7 @@ def _waiting(t: Texts) -> Panel:
         width=6,
         stepped=True,
         soft_most=1,
-        runbooks=runbooks(t, "VllmQueueGrowing"),
+        runbooks=runbooks(t, "VllmQueueStanding"),
     )
 
 
@@ -365,7 +365,7 @@ def _kv_cache(t: Texts) -> Panel:
         [Query(usage, "{{server}}", palette.SKY), _earlier_line(t, usage)],
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
-        runbooks=runbooks(t, "VllmKvCacheSaturated"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -398,5 +398,5 @@ def _positions(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("position"), False)],
         width=8,
-        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
     )

@@ -107,7 +107,7 @@ def _pressure(t: Texts) -> list[Panel]:
             REQUESTS,
             Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting")),
             steps=[(1, palette.WARNING)],
-            runbooks=runbooks(t, "VllmQueueGrowing"),
+            runbooks=runbooks(t, "VllmQueueStanding"),
         ),
         figure(
             t.panel("running_now"),
@@ -119,7 +119,7 @@ def _pressure(t: Texts) -> list[Panel]:
                 steps=[(0, palette.WARNING), (1, palette.TEXT)],
             ),
             decimals=0,
-            runbooks=runbooks(t, "VllmBatchLimitReached"),
+            runbooks=runbooks(t, "VllmCapacityExhausted"),
         ),
         figure(
             t.panel("kv_now"),
@@ -127,7 +127,7 @@ def _pressure(t: Texts) -> list[Panel]:
             Query(f"max({promql.of_engine('kv_cache_usage_ratio')})", t.name("fullest")),
             steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
             decimals=0,
-            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+            runbooks=runbooks(t, "VllmCapacityExhausted"),
         ),
         figure(t.panel("tokens_now"), TOKENS_PER_SECOND, Query(tokens, t.name("total")), decimals=0),
     ]
@@ -399,7 +399,7 @@ def _running(t: Texts) -> Panel:
             Query(limit, t.of_server("batch_limit"), palette.LIMIT, limit=True),
         ],
         stepped=True,
-        runbooks=runbooks(t, "VllmBatchLimitReached"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -413,7 +413,7 @@ def _waiting(t: Texts) -> Panel:
         ],
         stepped=True,
         soft_most=1,
-        runbooks=runbooks(t, "VllmQueueGrowing"),
+        runbooks=runbooks(t, "VllmQueueStanding"),
     )
 
 
@@ -522,7 +522,7 @@ def _kv_cache(t: Texts) -> Panel:
         [Query(promql.per_server(usage, "max"), t.of_server("fullest"), palette.SKY)],
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
-        runbooks=runbooks(t, "VllmKvCacheSaturated", "VllmKvCacheExhaustionAhead"),
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
@@ -561,7 +561,7 @@ def _hit_ratios(t: Texts) -> Panel:
             )
         ],
         most=1,
-        runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
+        runbooks=runbooks(t, "VllmCacheCollapseSlows"),
     )
 
 
@@ -604,7 +604,7 @@ def _failures(t: Texts) -> Panel:
         bars=True,
         soft_most=1,
         colors=_CRASHES,
-        runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory", "VllmCorruptedRequests"),
+        runbooks=runbooks(t, "VllmEngineCrashed", "VllmCorruptedRequests"),
     )
 
 

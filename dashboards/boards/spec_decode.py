@@ -136,7 +136,7 @@ def _advice(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("server"), False)],
         height=6,
-        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
     )
 
 
@@ -203,7 +203,7 @@ def _figures(t: Texts) -> list[Panel]:
 
 
 def _acceptance_figures(t: Texts) -> list[Panel]:
-    wasteful = runbooks(t, "VllmDraftsDoNotPay")
+    wasteful = runbooks(t, "VllmAcceptanceCollapsed")
     wasted = _of_drafting(f"{_DRAFTED} - {_ACCEPTED}", promql.of_engine("generation_tokens_per_second"))
     return [
         figure(
@@ -303,7 +303,7 @@ def _positions(t: Texts) -> Panel:
         width=8,
         height=8,
         rows_per_page=_ROWS,
-        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
     )
 
 
@@ -320,7 +320,7 @@ def _by_position(t: Texts) -> Panel:
         [_share(share, t.name("ratio"), gauge=True)],
         sort_by=[(server_name, False), (position, False)],
         width=8,
-        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
     )
 
 
@@ -333,7 +333,7 @@ def _flow(t: Texts) -> Panel:
             Query(promql.per_server(_ACCEPTED), t.of_server("accepted"), palette.GREEN),
             Query(promql.per_server(f"{_DRAFTED} - {_ACCEPTED}"), t.of_server("wasted"), palette.ORANGE),
         ],
-        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
     )
 
 

@@ -46,7 +46,7 @@ class Incident(NamedTuple):
         return name_of(self.path)
 
 
-_OVERLOAD = frozenset({"VllmQueueGrowing", "VllmKvCacheSaturated", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})
+_OVERLOAD = frozenset({"VllmQueueStanding", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})
 
 INCIDENTS = (
     Incident(
@@ -55,8 +55,6 @@ INCIDENTS = (
         "the engine killed at 507, the server back at 550",
         (
             Expected("VllmCapacityExhausted", 195, 315, ended_by=755),
-            Expected("VllmKvCacheSaturated", 195, 315, ended_by=755),
-            Expected("VllmQueueGrowing", 195, 315, ended_by=755),
             Expected("VllmEngineCrashed", 507, 567),
         ),
         _OVERLOAD | {"VllmEndToEndSlow", "VllmAcceptanceCollapsed"},
@@ -80,23 +78,15 @@ INCIDENTS = (
     Incident(
         recording_path("queue"),
         "a batch of at most 4: from 110 requests wait and more come than it serves, while the KV cache stays empty",
-        (
-            Expected("VllmCapacityExhausted", 110, 230, ended_by=400),
-            Expected("VllmBatchLimitReached", 110, 260, ended_by=400),
-            Expected("VllmQueueGrowing", 110, 230, ended_by=400),
-        ),
+        (Expected("VllmCapacityExhausted", 110, 230, ended_by=400),),
         frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
         quiet=((0, 100),),
     ),
     Incident(
         recording_path("sustained"),
         "a batch of at most 4, and more than it serves: requests wait now and then from 90, always from 170 to 595",
-        (
-            Expected("VllmCapacityExhausted", 175, 295, ended_by=640),
-            Expected("VllmBatchLimitReached", 175, 325, ended_by=640),
-            Expected("VllmQueueGrowing", 175, 325, ended_by=640),
-        ),
-        frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
+        (Expected("VllmCapacityExhausted", 175, 295, ended_by=640),),
+        frozenset({"VllmQueueStanding", "VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
         quiet=((0, 175),),
     ),
     Incident(
@@ -131,7 +121,6 @@ INCIDENTS = (
         recording_path("acceptance"),
         "every draft is accepted until 420, and few are from then on",
         (Expected("VllmAcceptanceCollapsed", 420, 630),),
-        frozenset({"VllmDraftsDoNotPay"}),
         quiet=((0, 420),),
     ),
 )
@@ -172,6 +161,7 @@ ENDINGS = (
         recording_path("freeze"),
         "the engine is frozen from 147 to 223 with four requests running, whose clients give up at 170",
         (Expected("VllmEngineStalled", 147, 223, ended_by=260),),
+        frozenset({"VllmClientsGiveUp"}),
         quiet=((0, 147),),
     ),
 )
@@ -182,7 +172,7 @@ HEALTHY = (
     Incident(
         recording_path("longshort"),
         "from 125 to 295 a long prompt takes the whole budget of each step, and 40 requests queue up behind it",
-        allowed=frozenset({"VllmCapacityExhausted", "VllmQueueGrowing", "VllmLatencyBudgetBurnsFast"}),
+        allowed=frozenset({"VllmCapacityExhausted", "VllmQueueStanding", "VllmLatencyBudgetBurnsFast"}),
     ),
     Incident(
         recording_path("sleep"), "asleep from 175 to 235 and from 271 to 311, and from 328 to 398 with requests running"

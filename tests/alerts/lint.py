@@ -46,6 +46,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
+    ("VllmKvCacheLeaks", "unless matches samples that differ in model_name"): "a role is of a whole server",
+    ("VllmPreemptionStorm", "+ of different units: preemptions and requests"): "each preemption begins a request again",
     ("VllmKvTransfersFail", "$value has several units: requests, transfers"): "the label `kind` tells them apart",
     ("VllmSlowerThanItWas", "1.5 is no ratio from 0 to 1"): "it is a time by a time of the past",
     ("GpuThrottled", "1.3 is no ratio from 0 to 1"): "it is a time by a time of the past",

@@ -331,6 +331,8 @@ class Judge:
             return left._replace(name="", kind="gauge")
         if operation == "/" and len(units) == 1 and None not in units:
             return left._replace(name="", kind="gauge", units=frozenset({"ratio"}))
+        if operation == "*" and units == {"ratio"}:
+            return left._replace(name="", kind="gauge")
         if operation == "*" and "1" in units:
             return left._replace(name="", kind="gauge", units=frozenset(units - {"1"}) or frozenset({"1"}))
         both = units - {"tokens"}

@@ -176,7 +176,7 @@ def test_pages_are_kept_apart_and_messages_together():
 # Inhibition, in a running Alertmanager.
 
 
-ADVICE = {"alertname": "VllmDraftsDoNotPay", "engine": "0", "severity": "info", "server": "a", "instance": "h:9468"}
+ADVICE = {"alertname": "VllmDemandNearMaximum", "engine": "0", "severity": "info", "server": "a", "instance": "h:9468"}
 SHORTER = {
     "group_wait: 10m": "group_wait: 1s",
     "group_interval: 1d": "group_interval: 2s",
@@ -195,20 +195,20 @@ def post(url, *alerts, **times):
 def test_a_day_of_advice_is_one_message(tmp_path):
     """Advice of two servers and kinds comes together, again a day later, with what came and went; then it ends."""
     with Receivers() as receivers, alertmanager(tmp_path, receivers.url, SHORTER) as url:
-        first, second = ADVICE, {**ADVICE, "alertname": "VllmPrefixCacheCollapsed", "server": "b"}
+        first, second = ADVICE, {**ADVICE, "alertname": "VllmDataParallelImbalance", "server": "b"}
         # Alertmanager sends the first of them at once where it began longer ago than the group waits.
         post(url, first, second, startsAt=dt.datetime.now(dt.timezone.utc).isoformat())
         until(lambda: len(receivers.to("digest")) >= 2)
         over = dt.datetime.now(dt.timezone.utc).isoformat()
         post(url, first, endsAt=over)
-        until(lambda: any(statuses(each)["VllmDraftsDoNotPay"] == "resolved" for each in receivers.to("digest")))
+        until(lambda: any(statuses(each)["VllmDemandNearMaximum"] == "resolved" for each in receivers.to("digest")))
         post(url, second, endsAt=over)
         until(lambda: receivers.to("digest")[-1].body["status"] == "resolved")
 
     days = [statuses(each) for each in receivers.to("digest")]
-    assert days[0] == days[1] == {"VllmDraftsDoNotPay": "firing", "VllmPrefixCacheCollapsed": "firing"}
-    assert {"VllmDraftsDoNotPay": "resolved", "VllmPrefixCacheCollapsed": "firing"} in days
-    assert days[-1]["VllmPrefixCacheCollapsed"] == "resolved"
+    assert days[0] == days[1] == {"VllmDemandNearMaximum": "firing", "VllmDataParallelImbalance": "firing"}
+    assert {"VllmDemandNearMaximum": "resolved", "VllmDataParallelImbalance": "firing"} in days
+    assert days[-1]["VllmDataParallelImbalance"] == "resolved"
     assert not receivers.to("channel")
 
 
@@ -245,7 +245,7 @@ FAST = {
 SLOW = {**FAST, "alertname": "VllmLatencyBudgetBurnsSlowly", "severity": "warning"}
 LOOP = {"alertname": "VllmRestartLoop", "severity": "critical"}
 GONE = {"alertname": "VllmWatchGone", "job": "vllm-watch", "severity": "critical"}
-KV = {"alertname": "VllmKvCacheSaturated", "engine": "0", "severity": "warning"}
+KV = {"alertname": "VllmQueueStanding", "engine": "0", "severity": "warning"}
 SERVER = "<a server of this case>"
 
 
@@ -274,13 +274,13 @@ INHIBITION = {
     "stalled: saturation of the engine": (STALLED, KV, True),
     "stalled: the page for saturation": (STALLED, FULL, True),
     "stalled: latency": (STALLED, FAST, True),
-    "stalled: cache": (STALLED, alert(KV, "VllmPrefixCacheCollapsed"), True),
+    "stalled: cache": (STALLED, alert(KV, "VllmCacheCollapseSlows"), True),
     "stalled: another engine": (STALLED, alert(KV, engine="1"), False),
     "stalled: another server": (STALLED, alert(KV, server="other"), False),
     "stalled: the same name at another daemon": (STALLED, alert(KV, instance="other:9468"), False),
     "stalled: the same name in another cluster": (STALLED, alert(KV, cluster="other"), False),
     "stalled: an alert without an engine": (STALLED, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
-    "stalled: its cause": (STALLED, alert(without(KV, "engine"), "VllmWorkerFailed", event="nccl_error"), False),
+    "stalled: its cause": (STALLED, alert(without(KV, "engine"), "VllmEngineCrashed", event="nccl_error"), False),
     "stalled: the month's budget": (STALLED, SLOW, False),
     "stalled: it is down, too": (STALLED, DOWN, False),
     "stalled: an alert of another system": (STALLED, alert(KV, "DiskFull"), False),
@@ -292,11 +292,11 @@ INHIBITION = {
         alert(without(KV, "engine"), "VllmSourceDown", source="metrics", server="other"),
         False,
     ),
-    "down: that it died": (DOWN, alert(without(KV, "engine"), "VllmEngineCrashed"), True),
-    "down: its cause": (DOWN, alert(without(KV, "engine"), "VllmOutOfMemory"), False),
+    "down: that it died": (DOWN, alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"), True),
+    "down: its cause": (DOWN, alert(without(KV, "engine"), "VllmEngineCrashed", event="out_of_memory"), False),
     "down: another server": (DOWN, alert(KV, server="other"), False),
-    "full: warnings of it": (FULL, alert(KV, "VllmQueueGrowing"), True),
-    "full: of another engine": (FULL, alert(KV, "VllmQueueGrowing", engine="1"), False),
+    "full: warnings of it": (FULL, alert(KV, "VllmQueueStanding"), True),
+    "full: of another engine": (FULL, alert(KV, "VllmQueueStanding", engine="1"), False),
     "full: that users are refused": (FULL, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
     "full: that it is slow": (FULL, FAST, True),
     "full: a probe that waits": (FULL, alert(PROBE), True),
@@ -305,22 +305,17 @@ INHIBITION = {
         alert(without(FULL, "engine"), "VllmAdmissionRejections"),
         False,
     ),
-    "cache: advice on it": (
-        {"alertname": "VllmCacheCollapseSlows", "engine": "0", "cache": "prefix", "severity": "warning"},
-        {"alertname": "VllmPrefixCacheCollapsed", "engine": "0", "severity": "info"},
-        True,
-    ),
     "stalled: slower": (STALLED, alert(KV, "VllmSlowerThanItWas"), True),
     "fast: end to end": (FAST, alert(KV, "VllmEndToEndSlow"), True),
     "fast: the same objective": (FAST, SLOW, True),
     "fast: the other objective": (FAST, alert(SLOW, objective="time_per_output_token"), False),
-    "loop: that it died": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed"), True),
+    "loop: that it died": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"), True),
     "loop: that it is down": (LOOP, DOWN, True),
     "loop: another server": (LOOP, alert(DOWN, server="other"), False),
     "gone: the daemon's own trouble": (GONE, alert(GONE, "VllmWatchUnwell", severity="warning"), True),
     "gone: its server is not shown": (GONE, alert(GONE, "VllmServerNotWatched", severity="warning"), True),
     "gone: another daemon's trouble": (GONE, alert(GONE, "VllmWatchUnwell", instance="other:9468"), False),
-    "gone: what a server did": (GONE, alert(GONE, "VllmOutOfMemory", server=SERVER), False),
+    "gone: what a server did": (GONE, alert(GONE, "VllmEngineCrashed", server=SERVER), False),
     "gone: a page of a server": (GONE, alert(DOWN, server=SERVER), False),
     "stalled: that no probe gets a token": (STALLED, PROBE, True),
     "stalled: the error of its GPU": (STALLED, gpu_alert("GpuXid"), True),
@@ -337,7 +332,7 @@ INHIBITION = {
         alert(KV, "VllmSlowerThanItWas"),
         True,
     ),
-    "lost: that the engine died": (LOST, alert(without(KV, "engine"), "VllmEngineCrashed"), True),
+    "lost: that the engine died": (LOST, alert(without(KV, "engine"), "VllmEngineCrashed", event="engine_dead"), True),
     "lost: that it is down": (LOST, DOWN, True),
     "lost: that it starts again and again": (LOST, LOOP, True),
     "lost: that it is stalled": (LOST, STALLED, True),
@@ -346,7 +341,11 @@ INHIBITION = {
     "lost: that GPUs of it are gone": (LOST, gpu_alert("GpuMissing"), True),
     "lost: another server": (LOST, alert(DOWN, server="other"), False),
     "to be reset: that it is down": (alert(LOST, severity="warning"), DOWN, False),
-    "missing: that a worker failed": (gpu_alert("GpuMissing"), alert(without(KV, "engine"), "VllmWorkerFailed"), True),
+    "missing: that a worker failed": (
+        gpu_alert("GpuMissing"),
+        alert(without(KV, "engine"), "VllmEngineCrashed", event="worker_died"),
+        True,
+    ),
     "xid: the codes that follow": (gpu_alert("GpuXid"), alert(gpu_alert("GpuXid"), severity="warning"), True),
     "xid: another GPU's": (gpu_alert("GpuXid"), alert(gpu_alert("GpuXid", gpu="GPU-b"), severity="warning"), False),
     "xid: its links": (gpu_alert("GpuXid"), alert(gpu_alert("GpuLinkLost"), severity="warning"), True),
@@ -434,7 +433,7 @@ OVER = {**FIRST, "status": "resolved", "endsAt": "2026-11-21T03:12:04.523Z"}
 SECOND = {**FIRST, "labels": {**FIRST["labels"], "engine": "1"}}
 QUEUE = {
     **FIRST,
-    "labels": {**FIRST["labels"], "alertname": "VllmQueueGrowing", "severity": "warning"},
+    "labels": {**FIRST["labels"], "alertname": "VllmQueueStanding", "severity": "warning"},
     "annotations": {**FIRST["annotations"], "summary": "The queue is growing."},
 }
 GONE_ALERT = {
@@ -490,8 +489,8 @@ def rendered(tmp_path):
             [FIRST, SECOND],
             "FIRING qwen: The engine has work and makes no progress. VllmEngineStalled (2 firing) on 10.0.0.5:9468",
         ),
-        ([FIRST, SECOND, QUEUE], "FIRING qwen: VllmEngineStalled, VllmQueueGrowing (3 firing) on 10.0.0.5:9468"),
-        ([OVER, QUEUE], "FIRING qwen: VllmQueueGrowing (1 firing, 1 resolved) on 10.0.0.5:9468"),
+        ([FIRST, SECOND, QUEUE], "FIRING qwen: VllmEngineStalled, VllmQueueStanding (3 firing) on 10.0.0.5:9468"),
+        ([OVER, QUEUE], "FIRING qwen: VllmQueueStanding (1 firing, 1 resolved) on 10.0.0.5:9468"),
         ([GONE_ALERT], "FIRING vllm-watch: vllm-watch is gone, so vLLM is not monitored. VllmWatchGone"),
     ],
     ids=["firing", "resolved", "two engines", "several", "mixed", "no server"],
@@ -507,7 +506,7 @@ def test_a_text_says_what_where_since_when_and_what_to_do(rendered):
     assert rendered("vllm_watch.text", QUEUE, OVER) == (
         "FIRING warning: The queue is growing.\n"
         "qwen engine 0: requests are running, and no token came for half a minute.\n"
-        "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 03:00:01 UTC\n"
+        "VllmQueueStanding, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 03:00:01 UTC\n"
         "Runbook: https://example.com/runbooks/VllmEngineStalled.md\n"
         "Dashboard: http://grafana.example.com/d/vllm-watch-server?var-server=qwen&from=now-1h\n"
         "\n"
@@ -531,7 +530,7 @@ DRAFTS = {
     "annotations": {
         "summary": "Most draft tokens are rejected.",
         "description": "qwen engine 0: 40% of draft tokens are accepted.",
-        "runbook_url": "https://example.com/runbooks/VllmDraftsDoNotPay.md",
+        "runbook_url": "https://example.com/runbooks/VllmDemandNearMaximum.md",
     },
     "startsAt": "2026-11-21T03:00:01.123Z",
     "endsAt": "0001-01-01T00:00:00Z",
@@ -543,7 +542,7 @@ OTHER_DRAFTS = {
 }
 PREFIX = {
     **DRAFTS,
-    "labels": {**DRAFTS["labels"], "alertname": "VllmPrefixCacheCollapsed"},
+    "labels": {**DRAFTS["labels"], "alertname": "VllmDataParallelImbalance"},
     "annotations": {"summary": "The prefix cache hit rate has dropped."},
 }
 PREFIX_OVER = {**PREFIX, "status": "resolved", "endsAt": "2026-11-21T04:12:04.523Z"}
@@ -553,19 +552,19 @@ PREFIX_OVER = {**PREFIX, "status": "resolved", "endsAt": "2026-11-21T04:12:04.52
 def test_a_digest_has_each_kind_of_advice_once(rendered):
     """A kind's summary and runbook stand above all that have it, and what has come and gone stands at the end."""
     assert rendered("vllm_watch.digest_title", DRAFTS, OTHER_DRAFTS, PREFIX_OVER) == (
-        "ADVICE of the day (2 firing, 1 resolved): VllmDraftsDoNotPay"
+        "ADVICE of the day (2 firing, 1 resolved): VllmDemandNearMaximum"
     )
     assert rendered("vllm_watch.digest", OTHER_DRAFTS, DRAFTS, PREFIX, PREFIX_OVER) == (
-        "VllmDraftsDoNotPay: Most draft tokens are rejected.\n"
-        "Runbook: https://example.com/runbooks/VllmDraftsDoNotPay.md\n"
+        "VllmDemandNearMaximum: Most draft tokens are rejected.\n"
+        "Runbook: https://example.com/runbooks/VllmDemandNearMaximum.md\n"
         "* other engine 0: 30% of draft tokens are accepted. Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
         "* qwen engine 0: 40% of draft tokens are accepted. Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
         "\n"
-        "VllmPrefixCacheCollapsed: The prefix cache hit rate has dropped.\n"
+        "VllmDataParallelImbalance: The prefix cache hit rate has dropped.\n"
         "* qwen Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
         "\n"
         "Not seen any more:\n"
-        "* VllmPrefixCacheCollapsed, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 04:12:04 UTC, "
+        "* VllmDataParallelImbalance, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 04:12:04 UTC, "
         "after 1h12m3s"
     )
 
@@ -574,9 +573,9 @@ def test_a_digest_has_each_kind_of_advice_once(rendered):
 def test_a_digest_of_what_is_over_names_it(rendered):
     """When nothing is advised any more, the last digest says what was."""
     assert (
-        rendered("vllm_watch.digest_title", PREFIX_OVER) == "ADVICE of the day (1 resolved): VllmPrefixCacheCollapsed"
+        rendered("vllm_watch.digest_title", PREFIX_OVER) == "ADVICE of the day (1 resolved): VllmDataParallelImbalance"
     )
-    assert rendered("vllm_watch.digest", PREFIX_OVER).startswith("Not seen any more:\n* VllmPrefixCacheCollapsed, ")
+    assert rendered("vllm_watch.digest", PREFIX_OVER).startswith("Not seen any more:\n* VllmDataParallelImbalance, ")
 
 
 @needs_amtool
@@ -624,6 +623,6 @@ def test_an_email_has_what_the_text_has(rendered):
     ]
     words = " ".join(re.sub(r"<(?!/?b>)[^>]+>", " ", shown).replace("<b>", "").replace("</b>", "").split())
     assert "FIRING warning: The queue is growing. qwen engine 0: requests are running" in words
-    assert "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC" in words
+    assert "VllmQueueStanding, server qwen, engine 0, seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC" in words
     assert "RESOLVED: VllmEngineStalled, server qwen" in words
     assert "Not seen any more since 2026-11-21 03:12:04 UTC, after 12m3s" in words

@@ -18,7 +18,7 @@ EVERY = [(state, cause) for state in first_steps() for cause in (None, *CAUSES.g
 COST = ("running requests are lost", "loading takes minutes", "prefix cache begins empty")
 
 RUNBOOK = """\
-# VllmSleepsLong
+# VllmSleepingWithRequests
 
 ## Diagnosis
 
@@ -29,7 +29,7 @@ RUNBOOK = """\
 How it fell asleep
 is not known:
 
-1. Look, see [another](VllmOutOfMemory.md).
+1. Look, see [another](VllmEngineCrashed.md).
 2. Wait for `up 1`,
    *then* rest.
 
@@ -101,15 +101,15 @@ def read(folder, monkeypatch, text):
     monkeypatch.setattr(reader, "RUNBOOKS", folder)
     monkeypatch.setattr(reader, "STATES", {"sleeping": STATES["sleeping"]})
     monkeypatch.setattr(reader, "CAUSES", {"sleeping": {"put_to_sleep": "", "paused": ""}})
-    (folder / "VllmSleepsLong.md").write_text(text)
+    (folder / "VllmSleepingWithRequests.md").write_text(text)
     return reader.first_steps("https://r.example.com")["sleeping"]
 
 
 def test_steps_are_plain_text(tmp_path, monkeypatch):
     """All steps below a line of causes are taken for each of them, those below another line for none; code stays."""
     assert read(tmp_path, monkeypatch, RUNBOOK) == {
-        "runbook": "VllmSleepsLong",
-        "url": "https://r.example.com/VllmSleepsLong.md",
+        "runbook": "VllmSleepingWithRequests",
+        "url": "https://r.example.com/VllmSleepingWithRequests.md",
         "steps": ["Look, see another.", "Wait for `up 1`, then rest."],
         "by_cause": {"put_to_sleep": ["Wake it."], "paused": ["Wake it."]},
     }
@@ -118,11 +118,15 @@ def test_steps_are_plain_text(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("## Mitigation", "## Cure", "VllmSleepsLong.md: no steps for a cause that is not known"),
-        ("`put_to_sleep`, `paused`:", "`paused`:", "VllmSleepsLong.md: no steps for put_to_sleep"),
-        ("`paused`:", "`paused`, `died`:", "VllmSleepsLong.md: steps for died, which is no cause"),
-        ("* Sleep less.", "1. Sleep less.", "VllmSleepsLong.md: two lists of steps for a cause that is not known"),
-        ("1. Wake it.", "1. A\n2. B\n3. C\n4. D\n5. E", "VllmSleepsLong.md: more than 4 steps below"),
+        ("## Mitigation", "## Cure", "VllmSleepingWithRequests.md: no steps for a cause that is not known"),
+        ("`put_to_sleep`, `paused`:", "`paused`:", "VllmSleepingWithRequests.md: no steps for put_to_sleep"),
+        ("`paused`:", "`paused`, `died`:", "VllmSleepingWithRequests.md: steps for died, which is no cause"),
+        (
+            "* Sleep less.",
+            "1. Sleep less.",
+            "VllmSleepingWithRequests.md: two lists of steps for a cause that is not known",
+        ),
+        ("1. Wake it.", "1. A\n2. B\n3. C\n4. D\n5. E", "VllmSleepingWithRequests.md: more than 4 steps below"),
         ("1. Wake it.", "1. Wake it:\n\n   ```sh\n   ls\n   ```\n", "a step has a block of code: ls"),
     ],
 )

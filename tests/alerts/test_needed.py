@@ -83,6 +83,8 @@ def test_texts_of_alerts_ask_for_nothing_else():
     assert asked == {
         ("GpuThrottled", "engine:vllm_watch_slower_ratio:median"),
         ("VllmSlowerThanItWas", "engine:vllm_watch_slower_ratio:median"),
+        ("VllmAnswersCut", "engine:vllm_watch_requests_cut_ratio:usual"),
+        ("VllmQueueStanding", "engine:vllm_watch_queue_time_seconds:p95_10m"),
         ("VllmCapacityExhausted", "engine:vllm_watch_batch_full_ratio:max1m"),
         ("VllmCapacityExhausted", "engine:vllm_watch_kv_cache_usage_ratio:avg1m"),
     }

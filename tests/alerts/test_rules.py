@@ -99,8 +99,11 @@ def smaller_cases(name, folder):
 
 
 def test_every_threshold_is_used():
-    """No threshold is there that no rule knows."""
-    assert render.used() == set(with_lists(shipped_thresholds()))
+    """No threshold is there that neither a rule nor a dashboard knows."""
+    boards = "".join(path.read_text(encoding="utf-8") for path in (ALERTS.parent / "dashboards").glob("*/**/*.[py]*"))
+    drawn = {name for name in shipped_thresholds() if re.search(rf"""number\(['"]{name}['"]\)|%{{{name}\b""", boards)}
+
+    assert render.used() | drawn == set(with_lists(shipped_thresholds()))
 
 
 @pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)

@@ -87,15 +87,24 @@ def last(prometheus, name, server, span):
 
 
 @NEEDS_PROMTOOL
-def test_forecast_is_what_the_alert_waits_for():
-    """It is less than 15 min exactly while VllmKvCacheExhaustionAhead is pending or fires, and is given before that."""
+def test_forecast_is_that_of_the_trend():
+    """It is less than 15 min exactly while the trend of 10 min leads above 1 within them, and is given before that."""
     steps = 60 * PER_MINUTE
     labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m"'
     series = {
         f'vllm_watch_kv_cache_usage_ratio{{{labels},engine="{engine}"}}': usage(start, minutes, steps)
         for engine, (start, minutes) in FILLING.items()
     }
-    alert = evaluated(series, steps, 'ALERTS{alertname="VllmKvCacheExhaustionAhead"}')
+    usage_of = "vllm_watch_kv_cache_usage_ratio"
+    ahead = evaluated(
+        series,
+        steps,
+        f"predict_linear({usage_of}[10m], {number('exhaustion_ahead_seconds'):g}) > 1"
+        f" and avg_over_time({usage_of}[1m]) > {number('exhaustion_from_ratio'):g}"
+        f" and avg_over_time({usage_of}[1m]) <= {number('kv_full_ratio'):g}"
+        f" and avg_over_time({usage_of}[5m])"
+        f" > {number('exhaustion_growth'):g} * avg_over_time({usage_of}[5m] offset 5m)",
+    )
     mean = evaluated(series, steps, "engine:vllm_watch_kv_cache_usage_ratio:avg1m")
     forecast = {
         (moment, engine_of(labels)): left
@@ -103,7 +112,7 @@ def test_forecast_is_what_the_alert_waits_for():
         for labels, left in found.items()
     }
     within = number("exhaustion_ahead_seconds")
-    waiting = {(moment, engine_of(labels)) for moment, found in alert.items() for labels in found}
+    waiting = {(moment, engine_of(labels)) for moment, found in ahead.items() for labels in found}
     full = {
         (moment, engine_of(labels))
         for moment, found in mean.items()

@@ -25,7 +25,7 @@ def alert(name, severity, start, end, **more):
 
 PAGE = alert("VllmEngineStalled", "critical", 600, 690, pending_since=START + 570)
 SLOWER = PAGE._replace(start=START + 630)
-WARNING = alert("VllmQueueGrowing", "warning", 0, None, began_before=True)
+WARNING = alert("VllmQueueStanding", "warning", 0, None, began_before=True)
 OWN = Alert("Mine", "", {"instance": "a:1"}, START + 60, START + 120)
 QUIET = (
     NotJudged("VllmProbeFailing", "critical", "no probe was made"),
@@ -58,7 +58,7 @@ def test_what_fired_is_listed_by_severity():
     heads = ("critical: qwen, engine 0", "warning: qwen, engine 0", "no severity: a:1")
     assert sorted(heads, key=text.index) == list(heads)
     assert "  VllmEngineStalled         15:10:00  15:11:30  1 min 30 s\n" in text
-    assert "  VllmQueueGrowing   before 15:00:00   the end           –\n" in text  # noqa: RUF001
+    assert "  VllmQueueStanding  before 15:00:00   the end           –\n" in text  # noqa: RUF001
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
     lasting = (alert("A", "", 0, None), alert("A", "", 30, None))
@@ -128,7 +128,7 @@ def test_json():
     """Each alert has what the design says, what is not known is absent, and each says of which source and set."""
     found = json.loads(backtest_json([result(FIRST)]))
 
-    assert [each["alertname"] for each in found["alerts"]] == ["VllmQueueGrowing", "Mine", "VllmEngineStalled"]
+    assert [each["alertname"] for each in found["alerts"]] == ["VllmQueueStanding", "Mine", "VllmEngineStalled"]
     assert found["alerts"][2] == {
         "alertname": "VllmEngineStalled",
         "severity": "critical",

@@ -48,7 +48,7 @@ def test_a_stall_in_the_middle_is_said_with_its_times():
     assert 10.0 <= stalled.seconds == stalled.end - stalled.start <= 40.0
     assert "warning  The worst state was stalled, from " in text
     assert "its processes waited 60 s for each other, at " in " ".join(text.split())
-    assert "VllmWorkerFailed" not in text
+    assert "VllmEngineCrashed" not in text
 
 
 def test_the_highest_values_are_those_of_the_lines():

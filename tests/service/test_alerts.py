@@ -108,8 +108,8 @@ class TestSelection:
         """The order is by severity, what fires before what is pending, and the oldest first."""
         later = "2026-11-21T03:00:00Z"
         alerts = [
-            alert("VllmDraftsDoNotPay", severity="info"),
-            alert("VllmQueueGrowing", severity="warning"),
+            alert("VllmDemandNearMaximum", severity="info"),
+            alert("VllmQueueStanding", severity="warning"),
             alert("VllmEngineDown", state="pending"),
             alert("VllmEngineDown", since=later, server="b"),
             alert("VllmEngineStalled"),
@@ -119,8 +119,8 @@ class TestSelection:
             ("VllmEngineStalled", "firing"),
             ("VllmEngineDown", "firing"),
             ("VllmEngineDown", "pending"),
-            ("VllmQueueGrowing", "firing"),
-            ("VllmDraftsDoNotPay", "firing"),
+            ("VllmQueueStanding", "firing"),
+            ("VllmDemandNearMaximum", "firing"),
         ]
 
     def test_those_of_other_rules_are_not_shown(self):
@@ -170,7 +170,7 @@ class TestSelection:
     def test_what_is_too_much_is_counted(self):
         """The worst are shown, and how many more there are."""
         alerts = Alerts(
-            0.0, listed(*(alert("VllmQueueGrowing", engine=str(each)) for each in range(MAX_ALERTS)), alert())
+            0.0, listed(*(alert("VllmQueueStanding", engine=str(each)) for each in range(MAX_ALERTS)), alert())
         )
         view = alerts_view(alerts, {"a"}, 0.0)
 
@@ -180,12 +180,12 @@ class TestSelection:
     def test_a_replay_has_its_own_time(self):
         """Beside a clock that is ahead of the Prometheus' an alert has lasted for as long as it has there."""
         clock, unknown = ScaledClock(10), Alerts(0.0, None, problem="gone")
-        never = alert("VllmQueueGrowing", since="0001-01-01T00:00:00Z")
+        never = alert("VllmQueueStanding", since="0001-01-01T00:00:00Z")
         found = dated(Alerts(0.0, listed(alert(), never)), clock)
         since = {each.alertname: each.active_since for each in found.listed}
 
         assert since == {
-            "VllmQueueGrowing": None,
+            "VllmQueueStanding": None,
             "VllmEngineStalled": pytest.approx(clock.of_machine(SINCE_SECONDS)),
         }
         assert dated(unknown, clock) == unknown
@@ -407,7 +407,7 @@ class TestDaemon:
     def test_check_tells_of_it(self, tmp_path):
         """`check` asks once: it lists what fires, and a page that fires or no answer is a problem."""
         unwell = alert("VllmWatchUnwell", severity="info", server=None, instance="w:9468")
-        with prometheus(page(alert(engine="0"), alert("VllmQueueGrowing", severity="warning"), unwell)) as (config, _):
+        with prometheus(page(alert(engine="0"), alert("VllmQueueStanding", severity="warning"), unwell)) as (config, _):
             lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-4:]
             view = view_of(self.write(tmp_path, f"prometheus: {config.url}")())
         gone = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-1]
@@ -415,14 +415,14 @@ class TestDaemon:
         assert [(line.text, line.is_wrong) for line in lines] == [
             (f"prometheus {config.url}: ok. 3 alerts", False),
             ("  critical, firing: VllmEngineStalled of a, engine 0. It stands.", True),
-            ("  warning, firing: VllmQueueGrowing of a. It stands.", False),
+            ("  warning, firing: VllmQueueStanding of a. It stands.", False),
             ("  info, firing: VllmWatchUnwell of vllm-watch w:9468. It stands.", False),
         ]
         assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
         assert view["prometheus"]["up"]
         assert [each["alertname"] for each in view["alerts"]] == [
             "VllmEngineStalled",
-            "VllmQueueGrowing",
+            "VllmQueueStanding",
             "VllmWatchUnwell",
         ]
         assert (gone.text, gone.is_wrong) == (

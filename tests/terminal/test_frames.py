@@ -292,7 +292,7 @@ def test_alerts_of_a_prometheus():
     alerts = [
         {"alertname": "VllmEngineStalled", "severity": "critical", "state": "firing", "server": "a", "engine": "0"},
         {
-            "alertname": "VllmQueueGrowing",
+            "alertname": "VllmQueueStanding",
             "severity": "warning",
             "state": "pending",
             "server": "a",
@@ -312,7 +312,7 @@ def test_alerts_of_a_prometheus():
     assert found(alerts=alerts, prometheus={"up": True}) == [
         (
             ("wrong", "critical, firing: VllmEngineStalled, engine 0."),
-            ("note", "warning, pending: VllmQueueGrowing. More."),
+            ("note", "warning, pending: VllmQueueStanding. More."),
         ),
         (
             ("wrong", "critical, firing: VllmWatchDown. It is gone."),

@@ -515,8 +515,8 @@ def test_alerts_are_shown_at_their_server(visit, shown):
     alerts = [
         alert(server="b", engine="0"),
         alert("VllmWatchUnwell", "warning", instance="h:9468"),
-        alert("VllmQueueGrowing", "warning", "pending", server="b", runbook_url="javascript:alert(1)"),
-        alert("VllmQueueGrowing", "page-me", server="b", runbook_url=None),
+        alert("VllmQueueStanding", "warning", "pending", server="b", runbook_url="javascript:alert(1)"),
+        alert("VllmQueueStanding", "page-me", server="b", runbook_url=None),
     ]
     prometheus = {"up": True, "last_reading": AT, "alerts_left_out": 3}
     servers = [server(name, "idle") for name in ("a", "b")]

@@ -11,7 +11,6 @@ from boards.kit import palette, promql
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import SECONDS, Column, Key, Panel, Query, lines, value_mapping
 from boards.kit.texts import Texts
-from boards.kit.thresholds import number
 
 
 _LABELS = ("instance", "server", "engine")
@@ -86,6 +85,5 @@ def preemptions(t: Texts, *more: Query, width: int) -> Panel:
         [Query(PREEMPTED, "{{server}}", palette.ORANGE), *more],
         width=width,
         soft_most=1,
-        bounds=[(number("preemptions_per_second"), palette.BAD)],
         runbooks=runbooks(t, "VllmPreemptionStorm"),
     )

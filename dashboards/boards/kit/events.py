@@ -16,10 +16,9 @@ from vllm_watch_parsers.kernel_messages import GPU_XID
 START = "start"
 
 RUNBOOKS = {
-    "VllmEngineCrashed": "engine_dead",
-    "VllmOutOfMemory": "out_of_memory|gpu_memory_too_small|kv_cache_too_small",
-    "VllmWorkerFailed": (
-        "worker_died|nccl_error|execution_timeout|gpu_ecc|gpu_nvlink|gpu_lost|cuda_illegal_access|cuda_launch_failure"
+    "VllmEngineCrashed": (
+        "engine_dead|out_of_memory|gpu_memory_too_small|kv_cache_too_small|worker_died|nccl_error|execution_timeout"
+        "|gpu_ecc|gpu_nvlink|gpu_lost|cuda_illegal_access|cuda_launch_failure"
     ),
     "GpuXid": GPU_XID,
 }

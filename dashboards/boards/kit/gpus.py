@@ -112,7 +112,7 @@ def _one_of(series: str, label: str, names: tuple[str, ...]) -> str:
 def panels(t: Texts) -> list[Panel]:
     """Return the panels of a row: what GPUs do, what slows them, what is wrong."""
     return [
-        _by_gpu(t, "gpu_busy", RATIO, "vllm_watch_gpu_busy_ratio", ("GpuBusyNoTokens", "GpuIdleRequestsRunning")),
+        _by_gpu(t, "gpu_busy", RATIO, "vllm_watch_gpu_busy_ratio", ("VllmEngineStalled",)),
         _by_gpu(t, "gpu_memory_busy", RATIO, "vllm_watch_gpu_memory_busy_ratio"),
         _power(t),
         _memory(t),

@@ -42,7 +42,7 @@ def _adapters(t: Texts) -> Panel:
         ],
         stepped=True,
         soft_most=1,
-        runbooks=runbooks(t, "VllmLoraAdaptersTakeTurns"),
+        runbooks=runbooks(t, "VllmQueueStanding"),
     )
 
 

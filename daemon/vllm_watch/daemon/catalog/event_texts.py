@@ -35,20 +35,9 @@ FAILURES: Mapping[str, str] = {
 }
 """The failures that a log reports, by kind."""
 
-FAILURE_RUNBOOKS: Mapping[str, str] = {
-    "cuda_illegal_access": "VllmWorkerFailed",
-    "cuda_launch_failure": "VllmWorkerFailed",
-    "engine_dead": "VllmEngineCrashed",
-    "execution_timeout": "VllmWorkerFailed",
-    "gpu_ecc": "VllmWorkerFailed",
-    "gpu_lost": "VllmWorkerFailed",
-    "gpu_memory_too_small": "VllmOutOfMemory",
-    "gpu_nvlink": "VllmWorkerFailed",
-    "kv_cache_too_small": "VllmOutOfMemory",
-    "nccl_error": "VllmWorkerFailed",
-    "out_of_memory": "VllmOutOfMemory",
-    "worker_died": "VllmWorkerFailed",
-}
+FAILURE_RUNBOOKS: Mapping[str, str] = dict.fromkeys(
+    FAILURES.keys() - {"request_error", "shm_timeout"}, "VllmEngineCrashed"
+)
 """The runbook that says what to do about a failure: that of the alert on it."""
 
 FILE_CHANGES: Mapping[FileChange, str] = {

@@ -59,7 +59,7 @@ STATES: Mapping[EngineState, State] = {
         4,
         "put to sleep or paused by its operator",
         SLEEPING,
-        "VllmSleepsLong",
+        "VllmSleepingWithRequests",
     ),
     "down": State(
         8,
