@@ -29,11 +29,14 @@ FailureKind = Literal[
     "gpu_lost",
     "gpu_memory_too_small",
     "gpu_nvlink",
+    "kernel_compiled",
     "kv_cache_too_small",
     "nccl_error",
     "out_of_memory",
     "request_error",
     "shm_timeout",
+    "stack_dump_failed",
+    "stack_dumped",
     "worker_died",
 ]
 
@@ -180,10 +183,15 @@ class Lifecycle(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A failure. Many lines may report the same; the reader of lines counts each crash once."""
+    """
+    A failure, or what explains one. Many lines may report the same; the reader of lines counts each crash once.
+
+    `path` is the file of a `stack_dumped` or `stack_dump_failed`, whose folder the operator has given.
+    """
 
     kind: FailureKind
     engine: str | None = None
+    path: str | None = None
 
 
 class SleepOrPause(NamedTuple):

@@ -48,6 +48,30 @@ SHM_TIMEOUT_START = b"No available "
 """How a line about processes that wait for each other starts, at whatever level: they may be busy, or hang."""
 
 _SHM_TIMEOUT = re.compile(r"No available (?:shared memory broadcast )?block found ?in \d{1,6} seconds?\.")
+JIT_STARTS = (b"Triton kernel JIT ", b"TileLang JIT ", b"CuTeDSL JIT ")
+WATCHDOG_START = b"[Watchdog]"
+_WATCHDOG = WATCHDOG_START.decode()
+
+_JIT = re.compile(r"(?:Triton kernel|TileLang|CuTeDSL) JIT compilation during inference: ")
+"""
+vLLM's monitor of compilations after the warm-up, a warning: of Triton alone in vllm/triton_utils/jit_monitor.py, of the
+others, too, in vllm/utils/jit_monitor.py of 0.32.0. Details of the kernel may follow its name.
+"""
+
+_STACK_DUMPS: tuple[tuple[str, str, FailureKind], ...] = (
+    ("[Watchdog]Dumped stack to ", " due to ", "stack_dumped"),
+    ("[Watchdog]Failed to dump stack trace to ", ": ", "stack_dump_failed"),
+)
+"""
+What vLLM's watchdog prints, if its configuration has a `dump_dir`: vllm/utils/watch_dog.py of 0.33.0. Its files are
+called ``VLLM_STACK_DUMP_for_engine_0_PID.log``, or ``worker_0``.
+"""
+
+_STALLED = "feed timeout"
+"""Why it wrote, once a stall; each stop is another reason (``SIGTERM``, ``shutdown``), and says nothing of a stall."""
+
+_MAX_PATH = 255
+
 _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error during generation$")
 
 _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
@@ -128,6 +152,10 @@ def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
     """Parse the first line of a record: a failure, or its cause."""
     if _SHM_TIMEOUT.match(message):
         return (Failure("shm_timeout"),)
+    if _JIT.match(message):
+        return (Failure("kernel_compiled"),)
+    if message.startswith(_WATCHDOG):
+        return _parse_stack_dump(message)
     if level not in _ERROR_LEVELS:
         is_dead = level == "WARNING" and message.startswith("[shutdown] MPClient: engine core exited unexpectedly")
         return (Failure("engine_dead"),) if is_dead else ()
@@ -139,6 +167,16 @@ def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
         return (Failure("engine_dead"),)
     if site == "engine.py" and _V0_ENGINE_DEAD.match(message):
         return (Failure("engine_dead"), *parse_cause(message))
+    return ()
+
+
+def _parse_stack_dump(message: str) -> tuple[Event, ...]:
+    for start, end, kind in _STACK_DUMPS:
+        if message.startswith(start):
+            path, _, why = message.removeprefix(start).partition(end)
+            if kind == "stack_dumped" and why != _STALLED:
+                return ()
+            return (Failure(kind, path=path if path.isprintable() and 0 < len(path) <= _MAX_PATH else None),)
     return ()
 
 

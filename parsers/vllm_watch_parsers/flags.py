@@ -55,6 +55,7 @@ _VALUES = frozenset(
         "max_lora_rank",
         "max_loras",
         "max_model_len",
+        "max_num_active_seqs",
         "max_num_batched_tokens",
         "max_num_partial_prefills",
         "max_num_scheduled_tokens",
@@ -74,11 +75,12 @@ _VALUES = frozenset(
     }
 )
 _PLAIN = _SWITCHES | _VALUES
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
 _NESTED = {
     "attention_config": frozenset({"backend"}),
     "compilation_config": frozenset({"cudagraph_mode", "level", "mode"}),
     "kv_transfer_config": frozenset({"kv_connector", "kv_role"}),
-    "speculative_config": frozenset({"method", "model", "num_speculative_tokens"}),
+    "speculative_config": frozenset({"method", "model", "num_speculative_tokens", _SCHEDULE}),
 }
 """Flags whose value has further ones in it, and those of them that matter. A connector's engine_id is random."""
 
@@ -116,6 +118,15 @@ SWITCH_OPTIONS = frozenset(name.replace("_", "-") for name in _SWITCHES)
 PARALLEL_SIZES = ("data-parallel-size", "api-server-count")
 """Flags that an engine's own configuration has wrong: an engine of a dense model knows of no other."""
 
+DRAFT_SCHEDULE = f"speculative-config.{_SCHEDULE}"
+"""
+How many tokens are drafted by how many requests run, as ``1-64:3/65-128:1``.
+
+vLLM's value is a list of (first, last, tokens), both inclusive, and ``num_speculative_tokens`` is the most there are:
+vllm/config/speculative.py and vllm/v1/spec_decode/dynamic/utils.py of 0.33.0. The engine's configuration has it not; a
+line says so where it is not used, and the value is ``off``.
+"""
+
 CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"})
 """Labels of `vllm:cache_config_info` that are flags."""
 
@@ -126,6 +137,7 @@ FLAG_TEXT = r"\A[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}\Z"
 
 _TEXT = re.compile(FLAG_TEXT)
 _ENUM = re.compile(r"<\w{1,40}\.(\w{1,40}): [^<>]{1,40}>\Z", re.ASCII)
+_RANGE = re.compile(r"[\[(] ?(\d{1,9}), ?(\d{1,9}), ?(\d{1,4}) ?[\])]", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,12}\Z")
 _UNSET = frozenset({"None", "auto", "null"})
 _SWITCHED = {"true": "True", "false": "False", "1": "True", "0": "False"}
@@ -200,9 +212,22 @@ def _among(outer: str, items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, 
 
 def _known(items: Iterable[tuple[str, str]], wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
     for name, printed in items:
-        value = _value(printed) if name in wanted else None
+        read = _schedule if name == _SCHEDULE else _value
+        value = read(printed) if name in wanted else None
         if value is not None:
             yield flag_name(name), value
+
+
+def _schedule(printed: str) -> str | None:
+    """Return a schedule as text; `None` if there is none, or it is too long to be shown."""
+    text = "/".join(f"{first}-{last}:{tokens}" for first, last, tokens in _RANGE.findall(printed))
+    return text if is_flag_text(text) else None
+
+
+def least_drafted(schedule: str) -> int | None:
+    """Return the fewest tokens that are drafted by the value of `DRAFT_SCHEDULE`."""
+    drafted = (each.rpartition(":")[2] for each in schedule.split("/"))
+    return min((int(tokens) for tokens in drafted if tokens.isdecimal()), default=None)
 
 
 def _value(printed: str) -> str | None:

@@ -21,9 +21,11 @@ from vllm_watch_parsers.engine_stats import (
 )
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
+    JIT_STARTS,
     MAX_ERROR_NAME,
     ROCR_STARTS,
     SHM_TIMEOUT_START,
+    WATCHDOG_START,
     heads_failure,
     parse_cause,
     parse_failure,
@@ -53,7 +55,9 @@ _MAX_UVICORN = 80
 _UVICORN_START = ACCESS_START.decode()
 _STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START, WORK_START))
 _START_LETTERS = 4
-_RECORDS = frozenset(start[:_START_LETTERS] for start in (*STARTS, SHM_TIMEOUT_START, *_STATISTICS_STARTS))
+_RECORDS = frozenset(
+    start[:_START_LETTERS] for start in (*STARTS, SHM_TIMEOUT_START, *JIT_STARTS, WATCHDOG_START, *_STATISTICS_STARTS)
+)
 """How the messages of records start that may have an event, if they do with a letter."""
 
 _NEWS = _RECORDS | frozenset(

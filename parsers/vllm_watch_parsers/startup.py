@@ -23,7 +23,7 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
-from vllm_watch_parsers.flags import flag_name, printed_flags
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE, flag_name, printed_flags
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 
@@ -221,6 +221,10 @@ _FACTS = (
 _FLAGS = (
     r"max_num_scheduled_tokens is set to (?P<max_num_scheduled_tokens>\d{1,9}) based on the speculative decoding\b",
     r"Using (?P<kv_cache_dtype>[a-z0-9_]{2,40}) data type to store kv cache\b",
+    (
+        r"The \w{1,40} draft pass needs \d{1,9} query tokens per request within max_num_batched_tokens=\d{1,9}\. "
+        r"Overriding max_num_active_seqs from \d{1,9} to (?P<max_num_active_seqs>\d{1,9})\.$"
+    ),
     r"Setting attention block size to (?P<block_size>\d{1,7}) tokens\b",
 )
 """Messages whose groups are flags."""
@@ -238,6 +242,10 @@ _MESSAGES = _table(
     (
         rf"Using {_BACKEND} (?:attention )?backend(?: on V1 engine\.$|\.$| out of potential backends\b)",
         _attention_backend,
+    ),
+    (
+        r"Dynamic speculative decoding is not supported with .{1,300}?Disabling num_speculative_tokens_per_batch_size ",
+        lambda _found: _detail(flags=((DRAFT_SCHEDULE, "off"),)),
     ),
     (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=known_name(found[1]))),
     (

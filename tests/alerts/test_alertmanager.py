@@ -305,6 +305,7 @@ INHIBITION = {
         alert(without(FULL, "engine"), "VllmAdmissionRejections"),
         False,
     ),
+    "stalled: its clients hang up": (STALLED, alert(without(KV, "engine"), "VllmClientsGiveUp"), True),
     "stalled: slower": (STALLED, alert(KV, "VllmSlowerThanItWas"), True),
     "fast: end to end": (FAST, alert(KV, "VllmEndToEndSlow"), True),
     "fast: the same objective": (FAST, SLOW, True),

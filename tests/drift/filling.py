@@ -29,6 +29,7 @@ _TEXTS = (
     "8.5",
     "FLASH_ATTN",
     "/configs/E=8,N=14336,device_name=NVIDIA_H200.json",
+    "feed timeout",
 )
 """What a text placeholder may stand for: a number, a device, a version, a model, positions, flags …"""
 
@@ -65,6 +66,10 @@ _NAMES: tuple[dict[str, str], ...] = (
 """What keys are made of that the sources put together: the operations of connectors, the names of /metrics."""
 
 
+_CALLED_WITH = {"%s %s during inference: ": "Triton kernel JIT compilation during inference: "}
+"""How messages start whose first placeholders always stand for one of a few texts, and with such texts."""
+
+
 def fillings(format_: str, *, is_mixed: bool = False) -> Iterator[Filled]:
     """
     Yield a message, which has no optional parts any more, with several kinds of samples, the likeliest first.
@@ -73,6 +78,9 @@ def fillings(format_: str, *, is_mixed: bool = False) -> Iterator[Filled]:
         format_: The message.
         is_mixed: Whether placeholders for texts have different texts; otherwise all have the same.
     """
+    for start, text in _CALLED_WITH.items():
+        if format_.startswith(start):
+            format_ = text + format_.removeprefix(start)
     if _NAMED.search(format_):
         for names in _NAMES:
             filled = _NAMED.sub(lambda found, names=names: names.get(found[1], found[1]), format_)  # type: ignore[misc]

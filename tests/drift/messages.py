@@ -65,8 +65,8 @@ _SKIPPED = (
 
 _SERVING = (
     "vllm/compilation/", "vllm/config", "vllm/distributed/device_communicators/", "vllm/distributed/kv_transfer/",
-    "vllm/engine/", "vllm/entrypoints/", "vllm/executor/", "vllm/platforms/", "vllm/spec_decode/", "vllm/v1/",
-    "vllm/worker/",
+    "vllm/engine/", "vllm/entrypoints/", "vllm/executor/", "vllm/platforms/", "vllm/spec_decode/",
+    "vllm/utils/jit_monitor.py", "vllm/v1/", "vllm/worker/",
 )  # fmt: skip
 """Where texts are put together from several statements that the parsers read."""
 

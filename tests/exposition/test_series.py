@@ -90,6 +90,7 @@ def test_nearly_everything_documented_is_shown():
         "model_load_seconds",  # A GPU server.
         "model_weights_bytes",
         "max_batched_tokens",  # A server that prints it or was given it.
+        "num_speculative_tokens_least",
         "server_config_change_timestamp_seconds",  # Two starts with other flags.
         "log_watch_info",  # A log that grows.
         "probe_success",  # A probe.

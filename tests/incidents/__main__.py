@@ -16,13 +16,16 @@ from tests.incidents.verdict import faults, played
 def main(names: list[str]) -> int:
     """Print what becomes of the stories of these names, or of all; return 1 if it is not what should become of any."""
     status = 0
-    for kind in KINDS:
-        wanted = {name: story for name, story in stories(kind).items() if not names or name in names}
-        outcomes = play(wanted) if names else played(kind)
-        for name, story in wanted.items():
-            wrong = list(faults(story, outcomes[name]))
-            print(*_described(name, story, outcomes[name], wrong), sep="\n")
-            status |= bool(wrong)
+    every = {name: story for kind in KINDS for name, story in stories(kind).items()}
+    if unknown := set(names) - every.keys():
+        print(f"no such story: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    wanted = {name: every[name] for name in names} if names else every
+    outcomes = play(wanted) if names else played()
+    for name, story in wanted.items():
+        wrong = list(faults(story, outcomes[name]))
+        print(*_described(name, story, outcomes[name], wrong), sep="\n")
+        status |= bool(wrong)
     if not names:
         table.FILE.write_text(table.document(), encoding="utf-8")
     return status

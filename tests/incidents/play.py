@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tests.alerts.needed import needed
-from tests.alerts.replay import EVALUATION, groups_at_worst
+from tests.alerts.replay import groups_at_worst
 from tests.incidents.story import Gpu, Story
 from tests.incidents.traffic import Moment, moments
 from tests.incidents.vllm_body import STARTED, body
@@ -38,6 +38,9 @@ from vllm_watch_parsers.kernel_messages import BY_CODE
 
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
+EVALUATION = 30
+"""Seconds between two evaluations of the rules: as many as Prometheus' operator has."""
+
 PRINTED_SECONDS = 10
 """How often vLLM prints its statistics."""
 

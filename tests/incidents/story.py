@@ -134,11 +134,11 @@ class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     reports: tuple[str, ...]
     release: str
     then: tuple[Phase, ...]
-    before: Seconds = 180
+    before: Seconds = 120
     usual: Mapping[str, Value] = {}
     flags: Mapping[str, str] = {}
     slo: bool = False
-    every: Seconds = 10
+    every: Seconds = 15
     stalled: float | None = None
     down: float | None = None
     says: tuple[Said, ...] = ()

@@ -48,13 +48,13 @@ def document() -> str:
 
 
 def _rows(kind: str) -> Iterator[str]:
-    outcomes = played(kind)
+    outcomes = played()
     for name, story in stories(kind).items():
         yield f"| {story.title} | {_reports(story)} | {_by(story)} | {_after(story, outcomes[name])} |"
 
 
 def _twins() -> Iterator[str]:
-    outcomes = played("healthy")
+    outcomes = played()
     for name, story in stories("healthy").items():
         said = sorted({alert.alertname for alert in outcomes[name].fired if alert.start >= 0})
         yield f"| {story.title} | {_reports(story)} | {', '.join(said) or 'nothing'} |"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.alerts import incidents as recorded
@@ -19,15 +21,16 @@ from vllm_watch.analysis.backtest.fired import Alert
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
 
 CASES = [pytest.param(kind, name, id=f"{kind}-{name}") for kind in KINDS for name in stories(kind)]
+REPORT = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 LEAST = {"reported": 25, "healthy": 15}
-ALWAYS = {"Watchdog"}
-"""It fires when all is well, so that its absence can be noticed."""
+OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "Watchdog"}
+"""Alerts on what no server does; `alerts/tests/trust.yml` shows when each fires."""
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_what_must_be_said_is_said_and_nothing_else(kind, name):
     """Each alert that an incident calls for fires in its time, and nothing else does; states are shown in time."""
-    assert [] == list(faults(stories(kind)[name], played(kind)[name]))
+    assert [] == list(faults(stories(kind)[name], played()[name]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,21 +40,41 @@ def test_there_are_enough(kind):
 
 
 def test_every_alert_is_needed():
-    """Without any one of the rules some incident, recorded or reported, would be missed."""
+    """Without any one of the alerts some incident, recorded or reported, would be missed."""
     groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     needed = {said.alert for story in stories("reported").values() for said in story.says}
     needed |= {expected.alert for incident in recorded.EVERY for expected in incident.expected}
 
-    assert set() == alerts - needed - ALWAYS
+    assert alerts - needed == OF_THE_DAEMON
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_story_names_a_report(kind):
+    """Each story says where it was reported: a repository and a number."""
+    assert [] == [
+        name
+        for name, story in stories(kind).items()
+        if not story.reports or not all(REPORT.fullmatch(report) for report in story.reports)
+    ]
+
+
+def test_each_incident_has_an_answer():
+    """Each incident says what finds it, or why nothing can."""
+    assert [] == [name for name, story in stories("reported").items() if bool(story.says) == (story.unseen is not None)]
+
+
+def test_no_two_stories_have_one_name():
+    """A name is a server's label in one Prometheus, whichever folder its story is in."""
+    assert not stories("reported").keys() & stories("healthy").keys()
 
 
 def test_nobody_is_woken_by_a_healthy_server():
     """No twin has an alert that pages."""
     assert [] == [
         (name, alert.alertname)
-        for name, outcome in played("healthy").items()
-        for alert in outcome.fired
+        for name in stories("healthy")
+        for alert in played()[name].fired
         if alert.severity == "critical"
     ]
 
@@ -87,7 +110,7 @@ def test_a_value_that_no_server_has_is_named():
 def test_a_fault_is_seen():
     """A story that says what does not happen, and one that something else happens in, have faults."""
     name, story = next((name, story) for name, story in stories("reported").items() if story.says)
-    outcome = played("reported")[name]
+    outcome = played()[name]
     fired = (*outcome.fired, Alert("Another", "critical", {}, 1.0, None))
 
     assert list(faults(story, outcome._replace(fired=())))

@@ -64,9 +64,7 @@ def posts(fired: Iterable[Alert]) -> Iterator[Posted]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Let what fires of all incidents fire in one Alertmanager; return the statuses of the pages of each, by group."""
-    due = sorted(
-        ((post, name) for name in NAMES for post in posts(played("reported")[name].fired)), key=lambda each: each[0].at
-    )
+    due = sorted(((post, name) for name in NAMES for post in posts(played()[name].fired)), key=lambda each: each[0].at)
     with Receivers() as receivers, alertmanager(tmp_path_factory.mktemp("pages"), receivers.url, SHORTER) as url:
         start = time.monotonic()
         for post, name in due:
@@ -92,7 +90,7 @@ def rings(statuses: list[str]) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_event_is_one_page(pages, name):
     """Whatever fires of an incident, a pager rings once; it stays silent where nothing is critical."""
-    is_critical = any(alert.severity == "critical" for alert in sent(played("reported")[name].fired))
+    is_critical = any(alert.severity == "critical" for alert in sent(played()[name].fired))
 
     assert sum(rings(statuses) for statuses in pages[name].values()) == int(is_critical), pages[name]
 
@@ -100,7 +98,7 @@ def test_one_event_is_one_page(pages, name):
 @pytest.mark.parametrize("name", SEVERAL)
 def test_one_event_with_several_causes_is_one_message(pages, name):
     """Of several alerts that page one is sent, and no message follows it while the event lasts."""
-    fired = played("reported")[name].fired
+    fired = played()[name].fired
 
     assert name == "host-dead" or len({alert.alertname for alert in fired if alert.severity == "critical"}) > 1
     assert list(pages[name].values()) == [["firing"]]
@@ -109,9 +107,8 @@ def test_one_event_with_several_causes_is_one_message(pages, name):
 def test_what_is_inhibited_is_what_alertmanager_inhibits(tmp_path):
     """The verdict on each story takes the shipped file's rules as Alertmanager does, at each time that counts."""
     moments = {
-        f"{kind} {name} {at}": firing(outcome.fired, at)
-        for kind in ("reported", "healthy")
-        for name, outcome in played(kind).items()
+        f"{name} {at}": firing(outcome.fired, at)
+        for name, outcome in played().items()
         for alert in outcome.fired
         for at in times_of(alert, outcome.fired)
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.incidents.play import Played, play
-from tests.incidents.story import Said, Story, stories
+from tests.incidents.story import KINDS, Said, Story, stories
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
@@ -28,13 +28,13 @@ _MATCHER = re.compile(r'(\w+)=(~?)"(.*)"')
 
 
 @cache
-def played(kind: str) -> Mapping[str, Played]:
-    """Return what becomes of all stories of a folder; they are played once in a run of the tests."""
-    return shared(_play, kind)
+def played() -> Mapping[str, Played]:
+    """Return what becomes of all stories; they are played once in a run of the tests."""
+    return shared(_play_all)
 
 
-def _play(kind: str) -> Mapping[str, Played]:
-    return play(stories(kind))
+def _play_all() -> Mapping[str, Played]:
+    return play({name: story for kind in KINDS for name, story in stories(kind).items()})
 
 
 def faults(story: Story, played: Played) -> Iterator[str]:

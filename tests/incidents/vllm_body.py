@@ -25,6 +25,8 @@ _SAMPLE = re.compile(r"(?P<head>(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MODEL = re.compile(r'model_name="\w+"')
 _BLOCKS = re.compile(r'num_gpu_blocks="\d+"')
+_SIZE = re.compile(r'kv_cache_size_tokens="\d+"')
+_BLOCK_SIZE = 16
 
 _GAUGES: Mapping[str, str] = {
     "requests_running": "running",
@@ -72,7 +74,7 @@ Filler = Callable[[Moment], float]
 
 
 class _Line(NamedTuple):
-    """A line of the body: its family, what stands before the value, and the value at a moment; a comment has none."""
+    """A line of the body: its family, what stands before the value, and the value at a moment if it ever changes."""
 
     family: str
     head: str
@@ -97,10 +99,11 @@ def _of_engine(release: str, moment: Moment, engine: int) -> Iterator[str]:
         if line.family in without or (engine and not is_of_engine):
             continue
         head = line.head.replace('engine="0"', labels) if engine and is_of_engine else line.head
-        if line.value is None:
+        if line.family == "vllm:cache_config_info":
+            sized = _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head).replace(" 0.0", " 1.0")
+            yield _SIZE.sub(f'kv_cache_size_tokens="{moment.kv_blocks * _BLOCK_SIZE}"', sized)
+        elif line.value is None:
             yield head
-        elif line.family == "vllm:cache_config_info":
-            yield _BLOCKS.sub(f'num_gpu_blocks="{moment.kv_blocks}"', head) + " 1.0"
         else:
             yield f"{head} {line.value(moment)!r}"
     yield from (f"{name} {value!r}" for name, value in more.items())
@@ -128,17 +131,15 @@ def _lines(release: str) -> tuple[_Line, ...]:
             continue
         labels = dict(_LABEL.findall(sample["labels"] or ""))
         if labels.get("engine", "0") == "0":
-            found.append(_Line(sample["name"], sample["head"], _filler(release, sample["name"], labels)))
+            filler = _filler(release, sample["name"], labels)
+            found.append(_Line(sample["name"], sample["head"] + ("" if filler else " 0.0"), filler))
     return tuple(found)
 
 
-def _filler(release: str, name: str, labels: Mapping[str, str]) -> Filler:
-    """Return what gives the value of a sample."""
-    for of_kind in (_gauge, _counter, _histogram):
-        filler = of_kind(release, name, labels)
-        if filler is not None:
-            return filler
-    return lambda _moment: 0.0
+def _filler(release: str, name: str, labels: Mapping[str, str]) -> Filler | None:
+    """Return what gives the value of a sample; nothing if it is 0."""
+    fillers = (of_kind(release, name, labels) for of_kind in (_gauge, _counter, _histogram))
+    return next((filler for filler in fillers if filler is not None), None)
 
 
 def _gauge(_release: str, name: str, labels: Mapping[str, str]) -> Filler | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch_parsers.flags import cache_flags, printed_flags
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE, cache_flags, given_flags, least_drafted, printed_flags
 
 
 PRINTED = {
@@ -30,6 +30,19 @@ PRINTED = {
             "max-num-seqs": "24",
             "speculative-config.method": "mtp",
             "speculative-config.num_speculative_tokens": "4",
+        },
+    ),
+    "a limit of running requests below the batch's size, and drafts that get shorter, 0.32": (
+        (
+            "{'max_num_seqs': 256, 'max_num_active_seqs': 64, 'speculative_config': {'method': 'eagle3', "
+            "'num_speculative_tokens': 5, 'num_speculative_tokens_per_batch_size': [[1, 64, 5], [65, 256, 0]]}}"
+        ),
+        {
+            "max-num-active-seqs": "64",
+            "max-num-seqs": "256",
+            "speculative-config.method": "eagle3",
+            "speculative-config.num_speculative_tokens": "5",
+            "speculative-config.num_speculative_tokens_per_batch_size": "1-64:5/65-256:0",
         },
     ),
     "a configuration as JSON, 0.7 to 0.10": (
@@ -73,6 +86,18 @@ PRINTED = {
 def test_flags_are_found_in_every_form(text, flags):
     """Each form gives the flags by their names on the command line, without what is not set."""
     assert dict(printed_flags(text)) == flags
+
+
+SCHEDULES = [("[[1,64,3],[65,128,1]]", 1), ("[[1, 4, 5]]", 5), ("[(1, 4, 0)]", 0), ("[]", None), ("9", None)]
+
+
+@pytest.mark.parametrize(("schedule", "least"), SCHEDULES)
+def test_a_schedule_of_drafts_has_a_least_length(schedule, least):
+    """The command line has it as JSON; one that is none is no flag."""
+    name = DRAFT_SCHEDULE.partition(".")[2]
+    flags = given_flags([("speculative-config", f'{{"num_speculative_tokens": 5, "{name}": {schedule}}}')])
+
+    assert least_drafted(dict(flags).get(DRAFT_SCHEDULE, "")) == least
 
 
 @pytest.mark.parametrize("value", ["a b", "x\n", "\x1b[2J", "{1}", "y" * 200, "sk 1"])

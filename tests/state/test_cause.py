@@ -11,6 +11,8 @@ from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTI
 from vllm_watch.daemon.catalog.states import STATES
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
+from vllm_watch.daemon.state.kept_facts import RunningServer, ServerProcess
+from vllm_watch_parsers.flags import CommandFacts
 
 
 ARGUMENTS = b"(APIServer pid=1) INFO 11-21 02:35:11 [utils.py:233] non-default args: {'model': 'm', 'max_num_seqs': 4}"
@@ -45,6 +47,41 @@ def test_what_requests_wait_for(running, kv, is_known, why):
     assert ("saturated", why) == cause(server)
     shown = server_view(server.state.snapshot(server.now))["engines"][0]
     assert why == shown.get("cause", {}).get("reason")
+
+
+def test_deferred_requests_fill_the_batch():
+    """3 running and 5 deferred requests take 8 places, as vllm-project/vllm#53130 shows; here 2 and 2 take 4."""
+    server = Server().log(STARTING, ARGUMENTS, READY)
+    for count in range(2):
+        server.scrape(page(running=2, waiting=27, deferred=2, kv=0.2, generated=50 * count, steps=9 * count), after=5)
+    only_log = Server(has_metrics=False)
+    only_log.log(STARTING, ARGUMENTS, READY, line(running=2, waiting=25, generation=9.0, deferred=2))
+
+    assert ("saturated", "batch_full") == cause(server) == cause(only_log)
+
+
+LIMITS = [
+    ({"max_num_seqs": 256, "max_num_active_seqs": 4}, 4),
+    ({"max_num_active_seqs": 4}, 4),
+    ({"max_num_seqs": 9}, 9),
+]
+
+
+@pytest.mark.parametrize(("flags", "limit"), LIMITS)
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_the_smaller_limit_is_the_one_that_counts(flags, limit, is_logged):
+    """--max-num-active-seqs lets fewer requests in than the batch has room for, in the log and on the command line."""
+    server = Server().log(STARTING)
+    if is_logged:
+        server.log(f"INFO 11-21 02:35:11 [utils.py:233] non-default args: { ({'model': 'm', **flags}) }".encode())
+    else:
+        known = tuple((flag.replace("_", "-"), str(value)) for flag, value in flags.items())
+        server.state.life.note_process(RunningServer(ServerProcess(1, 1), CommandFacts(flags=known)), server.now)
+    for count in range(2):
+        server.scrape(page(running=limit, waiting=7, generated=50 * count, steps=9 * count), after=5)
+
+    assert ("saturated", "batch_full") == cause(server)
+    assert limit == server.engine().facts["max_running_requests"]
 
 
 def test_the_cause_does_not_swing_with_one_scrape():

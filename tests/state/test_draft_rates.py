@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.state.test_configuration import arguments, version
 from tests.support.pages import LABELS, ScrapedServer, page
 from tests.support.server_stories import Server, line
 
@@ -114,3 +115,25 @@ def test_a_log_means_what_its_release_means(version, excludes):
 def test_without_a_rate_nothing_is_said_of_it():
     """An engine of which no rate is known has no word on what the rate would count."""
     assert ScrapedServer().scrape(page(running=1)).engines[0].prompt_excludes_cached is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "others", "least"),
+    [
+        ([[1, 64, 3], [65, 128, 1]], {}, 1),
+        ([[1, 64, 3], [65, 128, 0]], {}, 0),
+        ([[1, 64, 3], [65, 128, 1]], {"data_parallel_size": 2}, None),
+        ([[1, 128, 3]], {}, None),
+    ],
+)
+def test_drafts_of_different_lengths_are_not_compared_by_position(schedule, others, least):
+    """Where fewer tokens are drafted in a large batch, a position's share of all drafts is no acceptance."""
+    config = {"method": "mtp", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": schedule}
+    server = Server(has_metrics=False).log(version(), arguments(speculative_config=config, **others))
+    server.log(line(running=4, generation=100.0), drafts(10))
+    engine = server.engine()
+
+    assert (3, least) == tuple(engine.facts.get(f"num_speculative_tokens{end}") for end in ("", "_least"))
+    assert [0.5, 0.5] == [each.value for each in engine.position_acceptance] or least is not None
+    assert not engine.position_acceptance or least is None
+    assert 2.0 == engine.gauges["spec_decode_mean_acceptance_length"].value

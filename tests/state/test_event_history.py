@@ -8,6 +8,8 @@ import pytest
 from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.replay import run_recording
+from vllm_watch.daemon.exposition.json_view import event_documents
+from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS, EventHistory
 from vllm_watch.daemon.state.server import ServerState
@@ -19,6 +21,8 @@ from vllm_watch_parsers.scrape import EngineKey
 
 AT = 1_790_000_000.0
 OUT_OF_MEMORY, STARTING = Failure("out_of_memory"), Lifecycle("starting")
+COMPILED = Failure("kernel_compiled")
+DUMPED = Failure("stack_dumped", path="/dumps/VLLM_STACK_DUMP_for_engine_0_7.log")
 
 
 class Logged:
@@ -54,6 +58,21 @@ def test_failures_and_starts_have_the_times_of_their_lines():
 
     events = [event for event in server.events(AT + 8) if event[1] != "state"]
     assert events == [(5, "failure", "out_of_memory", 3), (6, "start", "", 1), (7, "failure", "out_of_memory", 1)]
+
+
+def test_what_explains_a_stall():
+    """A kernel that is compiled for requests and a dump of the watchdog are events, the dump with its file."""
+    server = Logged()
+    server.read(AT, COMPILED, COMPILED)
+    server.read(AT + 30, DUMPED)
+    snapshot = server.state.snapshot(AT + 31)
+    told = [(each.text, each.count, each.path) for each in event_documents(snapshot.events)]
+
+    path = DUMPED.path
+    assert ("a kernel was compiled while requests waited for it", 2, None) in told
+    assert (f"its watchdog wrote what its threads do: {path}", 1, path) in told
+    assert {"kernel_compiled": 2, "stack_dumped": 1} == {kind: n for kind, n in snapshot.log.events.items() if n}
+    assert not [sample for sample in server_samples(snapshot) if path in str(sample.labels)]
 
 
 def test_history_counts_and_undated_lines_do_not():

@@ -151,6 +151,7 @@ def _check_event(event: Event) -> None:
         assert event.rank is None or _is_index(event.rank)
     elif isinstance(event, Failure):
         assert event.kind in FAILURE_KINDS
+        assert event.path is None or (event.path.isprintable() and 0 < len(event.path) <= 255)
         assert event.engine is None or _is_index(event.engine)
     elif isinstance(event, SleepOrPause):
         assert event.kind in {"paused", "resumed", "asleep", "awake"}

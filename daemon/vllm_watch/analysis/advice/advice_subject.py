@@ -21,6 +21,7 @@ Holds: TypeAlias = Callable[[Point, Point], bool]
 """Whether something holds between two points that follow each other; a gauge counts for the time before its point."""
 
 Era = Literal["V0", "V1"]
+ACTIVE_SEQS = "max-num-active-seqs"
 _KV_DTYPE = "kv-cache-dtype"
 _WORKING = frozenset({"serving", "saturated", "idle"})
 _GAP_STEPS = 5
@@ -186,13 +187,18 @@ class Subject(NamedTuple):
     def seats(self) -> float | None:
         """How many requests run at once at most, in all engines together."""
         together = self.facts.get("max_running_requests")
-        return together if together is not None else self.number("max-num-seqs")
+        return together if together is not None else self._seats_of_each
 
     @property
     def engines(self) -> int:
         """How many engines there are, as far as is known."""
-        each, together = self.number("max-num-seqs"), self.facts.get("max_running_requests")
+        each, together = self._seats_of_each, self.facts.get("max_running_requests")
         return max(round(together / each), 1) if each and together else 1
+
+    @property
+    def _seats_of_each(self) -> float | None:
+        limits = (self.number("max-num-seqs"), self.number(ACTIVE_SEQS))
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 class SharedPrompt(NamedTuple):

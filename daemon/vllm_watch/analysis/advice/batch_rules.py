@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.advice.advice_model import Advice, Note
-from vllm_watch.analysis.advice.advice_subject import Holds, Subject, Window
+from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
 from vllm_watch.analysis.loadtest.server_history import Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
@@ -62,6 +62,12 @@ def _waits(_old: Point, new: Point) -> bool:
 
 def _runs_between(low: float, high: float = math.inf) -> Holds:
     return lambda _old, new: low <= new.gauges.get("requests_running", 0.0) <= high
+
+
+def _check_seats(subject: Subject) -> None:
+    """Raise `NoAdviceError` if another flag than ``max-num-seqs`` says how many requests run at once."""
+    if ACTIVE_SEQS in subject.flags:
+        raise NoAdviceError(f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]} limits the requests that run at once")
 
 
 def _is_full(subject: Subject) -> Holds:
@@ -124,6 +130,7 @@ def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
 
 def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The KV cache is full while the batch is at its limit: the limit lets in more than the cache can hold."""
+    _check_seats(subject)
     seen = _judge_full_cache(subject, window)
     if not window.increase("preemptions_total"):
         raise NoAdviceError("no request was preempted: waiting costs no computation")
@@ -146,6 +153,7 @@ def _propose_fewer(subject: Subject, window: Window) -> str:
 
 def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
+    _check_seats(subject)
     limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
     if limit is None:
         raise NoAdviceError("the objective has no limit of the time per output token")
@@ -188,6 +196,7 @@ def _tokens_per_second(window: Window) -> float | None:
 
 def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The batch is full while requests wait, and the KV cache has room."""
+    _check_seats(subject)
     full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
     if full < _AT_LIMIT_SHARE:
         held = f"while requests wait, the batch is full only {percent(full)} % of the time"

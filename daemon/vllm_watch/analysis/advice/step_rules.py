@@ -21,6 +21,7 @@ from vllm_watch.analysis.loadtest.server_history import ACCEPTED, COMPUTED, DRAF
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import KV_AT_LIMIT
 from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
 
 _BUDGET, _CHUNKED = "max-num-batched-tokens", "enable-chunked-prefill"
@@ -192,6 +193,12 @@ def _is_drafting(old: Point, new: Point) -> bool:
 _DRAFTING = During("drafts are made", lambda subject: subject.work.where(_is_drafting))
 
 
+def _check_drafts(subject: Subject) -> None:
+    """Raise `NoAdviceError` if drafts have different lengths: vLLM counts by position over all of them."""
+    if DRAFT_SCHEDULE in subject.flags:
+        raise NoAdviceError("the number of draft tokens varies with the batch")
+
+
 def _accepted(window: Window) -> tuple[float, ...]:
     """Return in which share of the drafts the token at each position was accepted, from 0 to 1."""
     drafts, accepted = window.increase(DRAFTS), window.labelled(ACCEPTED)
@@ -220,6 +227,7 @@ def _seen_of_drafts(shares: tuple[float, ...], batch: float, limit: float) -> tu
 
 
 def _judge_many_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    _check_drafts(subject)
     shares, batch = _accepted(window), _batch(subject, window)
     is_crowded = batch >= _CROWD and 1 + sum(shares) < _SHORT
     if shares[-1] >= _RARE and not is_crowded:
@@ -236,6 +244,7 @@ def _propose_fewer_drafts(subject: Subject, window: Window) -> str:
 
 
 def _judge_few_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    _check_drafts(subject)
     shares, batch = _accepted(window), _batch(subject, window)
     limit = next((share for most, share in _OFTEN if batch <= most), None)
     if limit is None:

@@ -97,6 +97,9 @@ def from_points(points: Mapping[int, str], steps: int) -> list[str]:
 
 def _put(values: list[str], place: int, last: int, value: str) -> None:
     """Append a value for the steps from one to another; steps before it that have none are stale."""
+    if len(values) == place == last:
+        values.append(value)
+        return
     if len(values) > place:  # A later moment of the same step.
         del values[place:]
     if len(values) < place:

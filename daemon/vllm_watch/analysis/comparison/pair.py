@@ -119,8 +119,8 @@ def _engines(run: Run) -> int:
 
 
 def _places(run: Run) -> int | None:
-    given = run.config.get("max-num-seqs", "")
-    return int(given) if given.isdecimal() else None
+    given = (run.config.get(flag, "") for flag in ("max-num-seqs", "max-num-active-seqs"))
+    return min((int(limit) for limit in given if limit.isdecimal()), default=None)
 
 
 class Measured(NamedTuple):

@@ -233,7 +233,7 @@ class StartedWith:
         """Every flag that is known."""
         flags = dict(self._flags)
         for fact, flag in FLAGS_OF_FACTS.items():
-            if fact in self.facts:
+            if fact in self.facts and not (flag == "max-num-seqs" and "max-num-active-seqs" in flags):
                 flags.setdefault(flag, f"{self.facts[fact]:g}")
         flags.pop(_DEVICE, None)
         return dict(sorted(flags.items()))

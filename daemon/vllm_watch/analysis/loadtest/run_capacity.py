@@ -115,6 +115,7 @@ def requests_in_flight(run: Run) -> float | None:
 def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
     if stretch.limit(facts) == "max-num-seqs":
         limit = f"{stretch.running:.0f} of at most {facts['max_running_requests']:.0f} requests ran"
+        limit += f" and {stretch.deferred:.0f} were deferred" if stretch.deferred >= 1 else ""
     else:
         limit = f"{percent(stretch.kv_cache_usage)} % of the KV cache were used"
     return Capacity(
@@ -292,6 +293,7 @@ def _sample(point: Point, tokens: Mapping[str, float | None]) -> LoadSample:
         at=point.at,
         running=gauges["requests_running"],
         queued=gauges.get("requests_waiting", 0.0) - gauges.get("requests_deferred", 0.0),
+        deferred=gauges.get("requests_deferred", 0.0),
         kv_cache_usage=gauges.get("kv_cache_usage_ratio"),
         generated=tokens[GENERATED],
         computed=tokens[COMPUTED],

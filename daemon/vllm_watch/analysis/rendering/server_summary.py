@@ -201,8 +201,11 @@ def _waiting(engine: EngineSnapshot) -> str:
 def _acceptance(engine: EngineSnapshot) -> str:
     """Return how many tokens a step gives: one, and those of the draft that are accepted."""
     length = significant(_value(engine.gauges.get("spec_decode_mean_acceptance_length")))
-    drafted = engine.facts.get("num_speculative_tokens")
-    return length if drafted is None or length == MISSING else f"{length} of {count(drafted + 1)}"
+    drafted, least = engine.facts.get("num_speculative_tokens"), engine.facts.get("num_speculative_tokens_least")
+    if drafted is None or length == MISSING:
+        return length
+    of_most = f" of {count(drafted + 1)}" if least is None else f", {count(least)} to {count(drafted)} a draft"
+    return length + of_most
 
 
 def _tokens(engine: EngineSnapshot) -> str:

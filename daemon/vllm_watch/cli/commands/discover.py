@@ -32,6 +32,7 @@ from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_r
 
 _STARTED_WITH = {
     "max_num_seqs": ("max-num-seqs", "at most {:d} running requests"),
+    "max_num_active_seqs": ("max-num-active-seqs", "at most {:d} of them active"),
     "max_model_len": ("max-model-len", "at most {:,d} tokens a request"),
     "num_speculative_tokens": ("speculative-config.num_speculative_tokens", "{:d} tokens a draft"),
     "tensor_parallel_size": ("tensor-parallel-size", "tensor parallel over {:d}"),

@@ -69,6 +69,7 @@ _FACTS = {
     "max_running_requests": "at most {:.0f} running requests",
     "max_model_len_tokens": "at most {:,.0f} tokens a request",
     "num_speculative_tokens": "{:.0f} tokens a draft",
+    "num_speculative_tokens_least": "only {:.0f} in a large batch",
 }
 _MOVING_SECONDS = 15.0
 """A log has a line every 10 s while tokens come: an older rate does not show that they still do."""

@@ -306,7 +306,9 @@ def draft_lines(engine: EngineDocument, pane: Pane) -> list[Line]:
     if length is None and drafted is None and not engine.position_acceptance:
         return []
     # Each step gives one token more than it accepts of its draft.
-    most = f" of {count(drafted + 1)}" if drafted is not None else ""
+    least, most = engine.facts.get("num_speculative_tokens_least"), ""
+    if drafted is not None:
+        most = f" of {count(drafted + 1)}" if least is None else f", {count(least)} to {count(drafted)} a draft"
     lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", pane.width), "head"))]
     bar = max(pane.width - _DRAFT - _DRAFT_PERCENT - 1, 1)
     return lines + [

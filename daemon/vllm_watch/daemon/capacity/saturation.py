@@ -19,7 +19,7 @@ _FLICKER_SECONDS = 10.0
 """How long a stretch survives without a waiting request, or without a token: a stalled engine shows no capacity."""
 
 AT_LIMIT = 0.95
-"""A batch is full when this share of the requests that may run at once (max-num-seqs) runs, on average."""
+"""A batch is full when this share of the requests that may run at once runs or is deferred, on average."""
 
 KV_AT_LIMIT = 0.9
 """The KV cache is full when this share of it is used, on average; alerts and advice mean the same by it."""
@@ -28,11 +28,12 @@ SATURATED_BOUNDS = (0.95, 1.05)
 """Between which parts of the measured throughput the capacity is."""
 
 LimitName = Literal["max-num-seqs", "KV cache"]
+"""``max-num-seqs`` stands for the limit of running requests, which may be that of ``max-num-active-seqs``."""
 
 
 class Stretch(NamedTuple):
     """
-    A time in which requests waited for capacity. `running`, `queued` and `kv_cache_usage` are means.
+    A time in which requests waited for capacity. `running`, `queued`, `kv_cache_usage` and `deferred` are means.
 
     Rates are in tokens per second; `computed` is of prompts, without cached tokens.
     """
@@ -44,11 +45,23 @@ class Stretch(NamedTuple):
     kv_cache_usage: float | None
     generated: float | None
     computed: float | None
+    deferred: float = 0.0
+
+    @property
+    def seated(self) -> float:
+        """
+        The requests that take the places of running ones.
+
+        Deferred ones are counted: vllm-project/vllm#53130 shows 3 running and 5 deferred of 8 in 0.27.1, and nothing
+        else is let in. In 0.33.0 only those that wait for their client's next input keep a place (`num_running` in
+        vllm/v1/core/sched/scheduler.py), which /metrics does not tell apart.
+        """
+        return self.running + self.deferred
 
     def limit(self, facts: Mapping[str, float]) -> LimitName | None:
         """Return what was full by an engine's facts, `None` if nothing that is known was."""
         seats = facts.get("max_running_requests")
-        if seats and self.running >= AT_LIMIT * seats:
+        if seats and self.seated >= AT_LIMIT * seats:
             return "max-num-seqs"
         if self.kv_cache_usage is not None and self.kv_cache_usage >= KV_AT_LIMIT:
             return "KV cache"
@@ -70,7 +83,7 @@ class SaturationMeter:
         self._start: LoadSample | None = None
         self._end: LoadSample | None = None
         self._last: LoadSample | None = None
-        self._sums = [0.0, 0.0, 0.0]
+        self._sums = [0.0, 0.0, 0.0, 0.0]
 
     def add(self, sample: LoadSample) -> bool:
         """Take in the next sample; return whether there is a new or a longer stretch."""
@@ -104,10 +117,11 @@ class SaturationMeter:
 
     def _begin(self, sample: LoadSample) -> None:
         self._start = self._end = sample
-        self._sums = [0.0, 0.0, 0.0]
+        self._sums = [0.0, 0.0, 0.0, 0.0]
 
     def _sum(self, sample: LoadSample, seconds: float) -> None:
-        for place, value in enumerate((sample.running, sample.queued, sample.kv_cache_usage or 0.0)):
+        means = (sample.running, sample.queued, sample.kv_cache_usage or 0.0, sample.deferred)
+        for place, value in enumerate(means):
             self._sums[place] += value * seconds
 
     def _go_on(self, start: LoadSample, sample: LoadSample) -> bool:
@@ -134,7 +148,7 @@ def _has_tokens(old: LoadSample, new: LoadSample) -> bool:
 def _stretch(start: LoadSample, end: LoadSample, sums: list[float]) -> Stretch:
     seconds = end.at - start.at
     generated, computed = grown(start.generated, end.generated), grown(start.computed, end.computed)
-    running, queued, kv = (each / seconds for each in sums)
+    running, queued, kv, deferred = (each / seconds for each in sums)
     return Stretch(
         start=start.at,
         seconds=seconds,
@@ -143,4 +157,5 @@ def _stretch(start: LoadSample, end: LoadSample, sums: list[float]) -> Stretch:
         kv_cache_usage=None if end.kv_cache_usage is None else kv,
         generated=None if generated is None else generated / seconds,
         computed=None if computed is None else computed / seconds,
+        deferred=deferred,
     )

@@ -17,7 +17,7 @@ class LoadSample(NamedTuple):
     from 0 to 1. The rest are counts since some start: `generated` and `computed` in tokens (`computed` those of
     prompts, without cached ones), `preemptions` in requests, `prefix_queries` and `prefix_hits` in tokens, `drafts`,
     and `accepted` in tokens of these; `prompted` and `answered` are the tokens of the prompts and answers of finished
-    requests, `measured` how many requests those are of.
+    requests, `measured` how many requests those are of. `deferred` requests wait for something remote.
     """
 
     at: float
@@ -34,6 +34,7 @@ class LoadSample(NamedTuple):
     prompted: float | None = None
     answered: float | None = None
     measured: float | None = None
+    deferred: float = 0.0
 
 
 def grown(old: float | None, new: float | None) -> float | None:
@@ -171,6 +172,7 @@ def load_sample(at: float, engine: EngineReading) -> LoadSample | None:
         at=at,
         running=running,
         queued=waiting - gauges.get("requests_deferred", 0.0),
+        deferred=gauges.get("requests_deferred", 0.0),
         kv_cache_usage=gauges.get("kv_cache_usage_ratio"),
         generated=counters.get("generation_tokens"),
         computed=_computed(counters),

@@ -21,7 +21,10 @@ from vllm_watch.daemon.catalog.states import STATES, EngineState
 SaturationCause = Literal["batch_full", "kv_cache_full", "both_full", "neither_full"]
 
 SATURATED: Mapping[SaturationCause, str] = {
-    "batch_full": "Requests wait for a place in the batch: as many run as --max-num-seqs allows.",
+    "batch_full": (
+        "Requests wait for a place in the batch: as many run or are deferred as --max-num-seqs and "
+        "--max-num-active-seqs allow."
+    ),
     "kv_cache_full": "Requests wait for the KV cache, which is full.",
     "both_full": "Requests wait, and both the batch (--max-num-seqs) and the KV cache are full.",
     "neither_full": "Requests wait, although the batch (--max-num-seqs) and the KV cache have room.",

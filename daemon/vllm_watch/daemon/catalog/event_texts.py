@@ -26,17 +26,34 @@ FAILURES: Mapping[str, str] = {
     "gpu_lost": "a GPU is lost",
     "gpu_memory_too_small": "the GPU's memory is too small",
     "gpu_nvlink": "an NVLink error",
+    "kernel_compiled": "a kernel was compiled while requests waited for it",
     "kv_cache_too_small": "the KV cache is too small",
     "nccl_error": "NCCL error",
     "out_of_memory": "out of memory",
     "request_error": "a request failed inside the engine",
     "shm_timeout": "its processes waited 60 s for each other",
+    "stack_dump_failed": "its watchdog could not write what its threads do",
+    "stack_dumped": "its watchdog wrote what its threads do",
     "worker_died": "a worker died",
 }
-"""The failures that a log reports, by kind."""
+"""The failures that a log reports, and what explains them, by kind."""
 
 FAILURE_RUNBOOKS: Mapping[str, str] = dict.fromkeys(
-    FAILURES.keys() - {"request_error", "shm_timeout"}, "VllmEngineCrashed"
+    (
+        "cuda_illegal_access",
+        "cuda_launch_failure",
+        "engine_dead",
+        "execution_timeout",
+        "gpu_ecc",
+        "gpu_lost",
+        "gpu_memory_too_small",
+        "gpu_nvlink",
+        "kv_cache_too_small",
+        "nccl_error",
+        "out_of_memory",
+        "worker_died",
+    ),
+    "VllmEngineCrashed",
 )
 """The runbook that says what to do about a failure: that of the alert on it."""
 

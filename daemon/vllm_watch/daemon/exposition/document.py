@@ -280,6 +280,7 @@ class EventDocument(Struct, omit_defaults=True):
     engine: str | None = None
     gpu: str | None = None
     state: str | None = None
+    path: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(Document)

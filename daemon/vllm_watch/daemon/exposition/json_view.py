@@ -105,6 +105,7 @@ def event_documents(events: Iterable[ServerEvent]) -> list[EventDocument]:
             event.engine,
             event.gpu,
             event.what if event.kind == "state" else None,
+            event.path,
         )
         for event in events
     ]
@@ -131,7 +132,9 @@ def _event_text(event: ServerEvent) -> str:
         return gpu_text(event.what, event.gpu or "")
     if event.kind == "xid":
         return xid_text(event.what, event.gpu or "")
-    return flags_text(event.what) if event.kind == "flags" else _EVENT_TEXTS[event.what]
+    if event.kind == "flags":
+        return flags_text(event.what)
+    return _EVENT_TEXTS[event.what] + (f": {event.path}" if event.path else "")
 
 
 def _gpus(gpus: Iterable[ServerGpu]) -> list[Any]:

@@ -201,7 +201,7 @@ ONE_OF_SEVERAL = "(ApiServer_"
 """The name of a process that is one of several API servers: each prints only the requests that it had itself."""
 
 _COMPANIONS = (SpecDecoding, KvTransfers, AchievedWork, DiffusionDecoding)
-_COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
+_COUNTED_EACH_TIME = frozenset({"kernel_compiled", "request_error", "shm_timeout", "stack_dumped", "stack_dump_failed"})
 
 
 class EventFilter:

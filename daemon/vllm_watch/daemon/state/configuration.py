@@ -23,7 +23,7 @@ from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
 from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.fields import number
-from vllm_watch_parsers.flags import PARALLEL_SIZES, CommandFacts, Flags
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE, PARALLEL_SIZES, CommandFacts, Flags, least_drafted
 
 
 # A value comes from the log, /metrics or a command line: what is not spelt as vLLM spells its choices is no label.
@@ -88,6 +88,17 @@ _MODEL = "model"
 _VERSION = "version"
 _GENERATION = "engine-generation"
 
+
+LEAST_DRAFTED = "num_speculative_tokens_least"
+"""How many tokens a draft has at least, where their number varies; a fact."""
+
+SEATS = "max_running_requests"
+_ACTIVE_SEQS = "max-num-active-seqs"
+"""
+How many requests the scheduler lets run at once; ``max-num-seqs`` sizes the batch, and must not be smaller.
+
+vllm/config/scheduler.py and vllm/v1/core/sched/scheduler.py of 0.33.0. With some drafts vLLM lowers it, and says so.
+"""
 
 _MOST: Mapping[str, float] = {
     "max_model_len_tokens": 1_000_000_000_000,
@@ -293,6 +304,11 @@ class FlagHistory:
         return self._whole_change
 
     @property
+    def digest(self) -> str | None:
+        """The digest of what is known so far, also while the server starts."""
+        return self._all().digest
+
+    @property
     def facts(self) -> Mapping[str, float]:
         """The numbers among the flags that are series, by their names."""
         return self._all().facts
@@ -334,4 +350,13 @@ class FlagHistory:
 
 def _facts(flags: Mapping[str, str]) -> dict[str, float]:
     found = {fact: number(flags[flag]) for fact in _MOST if (flag := FLAGS_OF_FACTS[fact]) in flags}
-    return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
+    known = {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
+    active = number(flags.get(_ACTIVE_SEQS, ""))
+    if active:
+        known[SEATS] = min(active, known.get(SEATS, active))
+    least = least_drafted(flags.get(DRAFT_SCHEDULE, ""))
+    # With data parallelism vLLM ignores the schedule (vllm/config/vllm.py of 0.33.0).
+    is_used = flags.get("data-parallel-size", "1") == "1"
+    if least is not None and is_used and least < known.get("num_speculative_tokens", math.inf):
+        known[LEAST_DRAFTED] = least
+    return known

@@ -60,10 +60,11 @@ def why_saturated(
     """
     load = {name: reading.value for name, reading in gauges.items()}
     running, usage = load.get("requests_running"), load.get("kv_cache_usage_ratio")
+    seated = None if running is None else running + load.get("requests_deferred", 0.0)
     if stretch is not None:
-        running, usage = stretch.running, stretch.kv_cache_usage
+        seated, usage = stretch.seated, stretch.kv_cache_usage
     seats = facts.get("max_running_requests")
-    is_batch_full = None if running is None or not seats else running >= AT_LIMIT * seats
+    is_batch_full = None if seated is None or not seats else seated >= AT_LIMIT * seats
     is_cache_full = None if usage is None else usage >= KV_AT_LIMIT
     if is_cache_full:
         return "both_full" if is_batch_full else "kv_cache_full"

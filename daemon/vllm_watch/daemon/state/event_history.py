@@ -63,7 +63,7 @@ class EventHistory:
         """Take in the starts and failures that the log has reported."""
         for at, event in news:
             if isinstance(event, Failure):
-                self.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
+                self.add(ServerEvent(at, "failure", event.kind, engine=event.engine, path=event.path))
             elif isinstance(event, Lifecycle) and event.phase == "starting":
                 self.add(ServerEvent(at, "start"))
 

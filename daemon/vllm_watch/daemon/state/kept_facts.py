@@ -8,7 +8,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.state.facts import Facts, Text
+from vllm_watch.daemon.catalog.codes import MAX_ENGINES
+from vllm_watch.daemon.state.facts import Count, Facts, Text
 from vllm_watch_parsers.flags import CommandFacts, given_flags
 from vllm_watch_parsers.startup import known_name
 
@@ -65,12 +66,24 @@ class RunningServer(NamedTuple):
     log: str | None = None
 
 
+MAX_CACHES = 8
+"""Of how many earlier starts, each with other flags, the sizes of the KV cache are kept."""
+
+
+class StartedCaches(NamedTuple):
+    """The sizes of the KV caches at one start: the digest of its flags, its model, and tokens by engine."""
+
+    digest: Text
+    model_name: Annotated[str, msgspec.Meta(max_length=1024)]
+    tokens: Annotated[dict[Text, Count], msgspec.Meta(max_length=MAX_ENGINES)]
+
+
 class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     What is known of a server's present life, as a checkpoint keeps it, and what identifies that life.
 
     `log` names the log that it was read in, `process_start` is the start as /metrics reports it, in seconds since the
-    epoch, and `process` the process on this machine.
+    epoch, and `process` the process on this machine. `caches` are those of this life, `former_caches` of earlier ones.
     """
 
     server: str
@@ -80,6 +93,8 @@ class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     facts: Facts | None = None
     flags: KeptFlags = KeptFlags()
     command: CommandLine = CommandLine()
+    caches: StartedCaches | None = None
+    former_caches: Annotated[tuple[StartedCaches, ...], msgspec.Meta(max_length=MAX_CACHES)] = ()
 
 
 class KnownUse(NamedTuple):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
+from vllm_watch.daemon.state.configuration import LEAST_DRAFTED, SEATS
 from vllm_watch.daemon.state.engine_state import (
     UNKNOWN,
     Judgement,
@@ -39,6 +40,7 @@ _BUSY = ("gpu_busy_ratio",)
 _AT_WORK = 0.5
 """How busy the busiest GPU of an engine with work is at least."""
 
+KV_CACHE_TOKENS = "kv_cache_capacity_tokens"
 _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _FIRST_WITHOUT_CACHED = (0, 16)
 
@@ -168,7 +170,14 @@ def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
 
 
 def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> tuple[Reading | None, ...]:
-    """Return the share of drafts accepted at each position: by /metrics if it decides and has them, else by the log."""
+    """
+    Return the share of drafts accepted at each position: by /metrics if it decides and has them, else by the log.
+
+    vLLM divides by all drafts (vllm/v1/spec_decode/metrics.py): where their length varies with the batch, that says how
+    many had this position, not how many tokens at it were accepted, and there is none.
+    """
+    if LEAST_DRAFTED in sources.flags.facts:
+        return ()
     scrape = deciding_scrape(sources, now)
     ratios = positions_of_scrape(scrape, key, ahead=sources.ahead) if scrape is not None else None
     if ratios is not None:
@@ -209,14 +218,18 @@ def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
     log, scrape = sources.log, counted_scrape(sources)
     reading = scrape.reading if scrape else None
     if reading is not None:
-        known["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(key.engine)
+        known[KV_CACHE_TOKENS] = reading.kv_cache_tokens.get(key.engine)
         known["max_concurrency"] = reading.max_concurrency.get(key.engine)
     if log is not None:
         logged = log.facts.by_series(key.engine)
         known.update({name: value for name, value in logged.items() if value is not None})
         is_alone = log.facts.is_believed_alone() and (reading is None or len(reading.engines) < 2)
+        seats = (known.get(SEATS), sources.flags.facts.get(SEATS))
+        known[SEATS] = min((limit for limit in seats if limit is not None), default=None)
         if "data_parallel_size" not in known and is_alone:
             known["data_parallel_size"] = 1
+    if known.get(KV_CACHE_TOKENS) is not None:
+        known["kv_cache_capacity_former_tokens"] = sources.caches.tokens(sources.flags.digest, key)
     return {name: value for name, value in known.items() if value is not None}
 
 

@@ -54,6 +54,11 @@ class PresentLife:
         self._kept: tuple[tuple[object, ...], KeptFacts | None] | None = None
 
     @property
+    def is_certain(self) -> bool:
+        """Whether what an earlier run knew is known to hold, or not to."""
+        return self._before is None
+
+    @property
     def wants_process(self) -> bool:
         """Whether the server was started since the process table was read last."""
         return self._began_at > self._looked_at
@@ -101,6 +106,7 @@ class PresentLife:
     def restore(self, kept: KeptFacts) -> None:
         """Keep what an earlier run knew, until a source shows that it still holds."""
         self._before = kept
+        self._sources.caches.restore(kept.caches, kept.former_caches)
         self._process_start, self._process = kept.process_start, kept.process
 
     def resume_log(self, log: str, *, goes_on: bool) -> None:
@@ -123,7 +129,8 @@ class PresentLife:
         if self._before is not None:
             return self._before
         source = self._sources.log
-        state = (log, source and source.facts_learnt, self._process_start, self._process, self._sources.command)
+        learnt, caches = source and source.facts_learnt, self._sources.caches.kept
+        state = (log, learnt, self._process_start, self._process, self._sources.command, caches)
         if self._kept is None or self._kept[0] != state:
             self._kept = state, self._valid(server, log)
         return self._kept[1]
@@ -139,19 +146,21 @@ class PresentLife:
             None if source is None else source.facts,
             KeptFlags() if source is None else self._sources.flags.kept(),
             CommandLine.of(self._sources.command),
+            *self._sources.caches.kept,
         )
         try:
             copy = msgspec.convert(msgspec.to_builtins(known), KeptFacts)
         except msgspec.ValidationError:
             return None
         is_empty = (copy.facts or Facts(), copy.flags, copy.command) == (Facts(), KeptFlags(), CommandLine())
-        return None if is_empty else copy
+        return None if is_empty and not (copy.caches or copy.former_caches) else copy
 
     def _start(self, source: FlagSource, at: float) -> None:
         """Take in that a source reports a start: of a new life, unless another one has reported it first."""
         self._before = None
         if source in self._heard or not self._is_start_known:
             self._is_start_known, self._began_at = True, at
+            self._sources.caches.start()
             for other in self._heard - {source}:
                 self._forget(other, at)
             self._heard.clear()

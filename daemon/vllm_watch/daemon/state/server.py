@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vllm_watch.daemon.capacity.saturation import Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
@@ -25,6 +25,7 @@ from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
+    KV_CACHE_TOKENS,
     EngineNames,
     counted_scrape,
     deciding_scrape,
@@ -114,11 +115,13 @@ class ServerState:
         log = self._sources.log
         if log is None:
             return
-        starts, facts = log.life.starts, log.facts
+        starts, facts, known = log.life.starts, log.facts, (log.life.phase, log.facts_learnt)
         log.apply(batch)
         self.life.note_log(batch.end, is_start=log.facts is not facts, is_history=batch.is_history)
         news = log.life.take_news()
         self.events.note_log(() if batch.is_undated else news)
+        if (log.life.phase, log.facts_learnt) != known and self.life.is_certain:
+            _note_caches(self._sources, self._names.current(batch.end))
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -156,6 +159,8 @@ class ServerState:
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
             self._names.note_scrape(result.reading)
+            if self.life.is_certain:
+                _note_caches(sources, self._names.current(result.at))
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once, `None` if there is none or the server sleeps."""
@@ -169,17 +174,8 @@ class ServerState:
         self._was_away = is_away
         if is_sleeping:
             return None  # It would hold the request; older releases would compute on memory that is given up.
-        due = probe.due_at(self._still_since())
+        due = probe.due_at(_still_since(sources))
         return now if due is None else due
-
-    def _still_since(self) -> float | None:
-        """Return since when an engine with work stands still, once that is half of what makes a stall."""
-        scrape = self._sources.scrape
-        if scrape is None or scrape.read_at is None:
-            return None
-        at, enough = scrape.read_at, self.settings.stall_after / 2
-        still = (progress.still_seconds(at, progress.woke_at) for progress in scrape.progress.values())
-        return min((at - seconds + enough for seconds in still if seconds >= enough), default=None)
 
     def start_probe(self, now: float) -> str:
         """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
@@ -324,6 +320,27 @@ class ServerState:
 
     def _is_sleeping(self, now: float) -> bool:
         return is_any_sleeping(self._sources, self._names.current(now), now)
+
+
+def _still_since(sources: ServerSources) -> float | None:
+    """Return since when an engine with work stands still, once that is half of what makes a stall."""
+    scrape = sources.scrape
+    if scrape is None or scrape.read_at is None:
+        return None
+    at, enough = scrape.read_at, sources.settings.stall_after / 2
+    still = (progress.still_seconds(at, progress.woke_at) for progress in scrape.progress.values())
+    return min((at - seconds + enough for seconds in still if seconds >= enough), default=None)
+
+
+def _note_caches(sources: ServerSources, keys: Iterable[EngineKey]) -> None:
+    """Take in how large the KV caches are, for the server's next start."""
+    digest, log = sources.flags.digest, sources.log
+    if digest is None or (log is not None and log.life.phase == "starting"):
+        return  # While it starts /metrics may be that of the last start.
+    sizes = {key: facts(sources, key).get(KV_CACHE_TOKENS) for key in keys}
+    known = {key: size for key, size in sizes.items() if size is not None}
+    if known:
+        sources.caches.note(digest, known)
 
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:

@@ -11,6 +11,7 @@ from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.event_history import EventHistory
+from vllm_watch.daemon.state.former_caches import FormerCaches
 from vllm_watch.daemon.state.gpu_use import GpuSource
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
@@ -63,6 +64,8 @@ class ServerSources:
         """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
         self.flags = FlagHistory()
         """What all of them have of the server's flags."""
+        self.caches = FormerCaches()
+        """How large its KV caches were at its earlier starts."""
         self.command = settings.command
         """What is known of its command line now."""
         self.flags.note_command(self.command)

@@ -246,6 +246,7 @@ class ServerEvent(NamedTuple):
         engine: The engine whose state changed, or that failed, if that is known.
         times: How often it happened without anything else in between.
         gpu: The place of the GPU that the kernel reports an error of, or whose state changed.
+        path: The file into which vLLM's watchdog wrote what its threads do.
     """
 
     at: float
@@ -255,6 +256,7 @@ class ServerEvent(NamedTuple):
     engine: str | None = None
     times: int = 1
     gpu: str | None = None
+    path: str | None = None
 
 
 class FlagValue(NamedTuple):

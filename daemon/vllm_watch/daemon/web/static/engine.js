@@ -170,14 +170,15 @@ export class EnginePanels {
   #updateDrafts(engine) {
     const length = gauge(engine, "spec_decode_mean_acceptance_length");
     const drafted = fact(engine, "num_speculative_tokens");
-    const isComparable = length !== null && drafted !== null;
+    const least = fact(engine, "num_speculative_tokens_least");
+    const isComparable = length !== null && drafted !== null && least === null;
     // Each step gives one token more than it accepts of its draft.
     const limit = isComparable ? ` of ${drafted + 1}` : "";
     this.#acceptance.update({ "Mean acceptance length": `${number(length)}${limit}` });
     this.#acceptanceBar.node.hidden = !isComparable;
     this.#acceptanceBar.update(isComparable ? length / (drafted + 1) : null);
     this.#drafts.update({
-      "Draft tokens per step": count(drafted),
+      "Draft tokens per step": `${least === null ? "" : `${count(least)} to `}${count(drafted)}`,
       "Accepted": percent(gauge(engine, "spec_decode_acceptance_ratio")),
       "Drafted": perSecond(gauge(engine, "spec_decode_drafted_tokens_per_second")),
       "Accepted drafts": perSecond(gauge(engine, "spec_decode_accepted_tokens_per_second")),

@@ -27,11 +27,14 @@ export const FAILURES = {
   gpu_lost: "a GPU is lost",
   gpu_memory_too_small: "too little free GPU memory",
   gpu_nvlink: "NVLink error",
+  kernel_compiled: "a kernel was compiled while requests waited for it",
   kv_cache_too_small: "KV cache too small for the model",
   nccl_error: "NCCL error",
   out_of_memory: "out of memory",
   request_error: "request failed inside the engine",
   shm_timeout: "its processes waited 60 s for each other",
+  stack_dump_failed: "its watchdog could not write what its threads do",
+  stack_dumped: "its watchdog wrote what its threads do",
   worker_died: "worker died",
 };
 
