@@ -92,6 +92,13 @@ _FIRST_SIGNS = b" 0123456789#"
 _KV_CACHE_SIZE = b" KV cache size: "
 _MAX_DEVICE = 60
 
+_STEP = b": Iteration("
+_MAX_STEP = 26
+"""
+Within how many characters a line on one step (``--enable-logging-iteration-details``) says that it is one: there may be
+hundreds a second, and what they say, the statistics and histograms say of all steps together.
+"""
+
 ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records have text that clients sent."""
 
@@ -224,7 +231,7 @@ def is_irrelevant(line: bytes) -> bool:
     start = at + len(_RECORD_SIGN)
     return (
         level >= 0
-        and line[start : start + _START_LETTERS] not in _RECORDS
+        and (line[start : start + _START_LETTERS] not in _RECORDS or line.find(_STEP, start, start + _MAX_STEP) > 0)
         and line[start : start + 1] not in _FIRST_SIGNS
         and line.find(_KV_CACHE_SIZE, start, start + _MAX_DEVICE) < 0
         # JSON, and the last lines of tracebacks, are recognized before any level that they quote.

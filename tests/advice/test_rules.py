@@ -12,6 +12,7 @@ from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
 
 NOTHING = Report(runs=())
@@ -102,9 +103,9 @@ def drafting(accepted, running=4.0, waiting=0.0, drafts=100.0):
     return Part(700, load(running, waiting), {**TOKENS, **counted, **by_position})
 
 
-def drafted(tokens, accepted, running=4.0):
+def drafted(tokens, accepted, running=4.0, **flags):
     """Return a server with so many draft tokens."""
-    return server(drafting(accepted, running), config={DRAFTS: str(tokens)})
+    return server(drafting(accepted, running), config={DRAFTS: str(tokens), **flags})
 
 
 def eager(gauges=None, **how):
@@ -127,6 +128,8 @@ OVERRIDE = {**SHARE, "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
 AT_MOST = {"gpu-memory-utilization": "0.95"}
 TWO_ENGINES = {"config": {"data-parallel-size": "2"}, "facts": {"max_running_requests": 32.0}}
 ONE_SEAT = {"config": {"max-num-seqs": "1"}, "facts": {"max_running_requests": 1.0}}
+EIGHT_ACTIVE = {"config": {"max-num-active-seqs": "8"}, "facts": {"max_running_requests": 8.0}}
+VARYING = {DRAFT_SCHEDULE: "1-8:4/9-16:1"}
 MANY_DRAFTS = {"config": {"max-num-batched-tokens": "128"}, "facts": {"num_speculative_tokens": 4.0}}
 
 SPEAKS = [
@@ -169,6 +172,9 @@ SILENT = [
         "the two halves of the time do not agree; in the second one: while requests wait",
     ),
     ("max-num-seqs-up", server(Part(300, load(8.0), TOKENS), waiting()), "half a batch gives as many tokens"),
+    ("max-num-seqs-up", server(waiting(running=8.0), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
+    ("max-num-seqs-down", server(full(running=8.0), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
+    ("max-num-seqs-down-for-latency", server(*too_slow(), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
     ("max-num-seqs-down", server(full(running=16.0, rates=TOKENS)), "no request was preempted"),
     ("max-num-seqs-down", server(full(running=10.0)), "the batch is never at its limit of 16"),
     ("max-num-seqs-down", server(full(running=1.0), **ONE_SEAT), "there are too few to take some away"),
@@ -218,6 +224,8 @@ SILENT = [
     ("draft-tokens-up", drafted(4, (0.9, 0.8, 0.7, 0.6)), "there are 4 already"),
     ("draft-tokens-up", drafted(2, (0.8, 0.7), 8.0), "and 90.0 % are needed"),
     ("draft-tokens-up", drafted(2, (1.0, 1.0), 12.0), "cost more than they give"),
+    ("draft-tokens-down", drafted(4, (0.8, 0.5, 0.2, 0.1), **VARYING), "varies with the batch"),
+    ("draft-tokens-up", drafted(2, (0.8, 0.7), **VARYING), "varies with the batch"),
     ("draft-tokens-down", drafted(3, (0.8, 0.5, 0.4)), "often enough"),
     ("draft-tokens-down", drafted(3, (0.9, 0.5, 0.4), 12.0), "often enough"),
     ("draft-tokens-down", server(Part(700, load(4.0), TOKENS), config={DRAFTS: "2"}), "drafts are made for 0 s"),

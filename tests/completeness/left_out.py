@@ -67,7 +67,7 @@ CONSTRUCTED: dict[str, str] = {
 """Families that vLLM's sources construct and no recorded page has, by name or pattern; `tests/drift` looks for them."""
 
 LINES: dict[str, str] = {
-    "%sIteration(%d): *": "one line for each step (--enable-logging-iteration-details), for single requests' analysis",
+    "%sIteration(%d): *": "one line a step (--enable-logging-iteration-details): statistics have all steps together",
     "Corrupted: %d reqs": "always printed as 0",
     "EC Transfer metrics: %s": "no connector of encoder caches that vLLM brings prints anything",
     "KV Transfer metrics: %s": "the lines of the single connectors are known",

@@ -35,6 +35,12 @@ def test_a_record_means_the_same_in_every_form(row):
         assert events(json_record(row.text, name=name, levelname=row.level)) == row.events
 
 
+@pytest.mark.parametrize("row", [row for row in RECORDS if "Iteration(" in row.text], ids=label)
+def test_the_line_of_a_step_is_passed_over_quickly(row):
+    """There may be hundreds a second."""
+    assert is_irrelevant(record(row.text, row.site, row.level))
+
+
 @pytest.mark.parametrize("row", [row for row in RECORDS if row.events and row.site != "engine.py"], ids=label)
 def test_json_with_the_message_alone_means_the_same(row):
     """The JSON set-up that vLLM's documentation shows prints no level and no file."""
