@@ -125,8 +125,9 @@ def _counts(lines: Iterable[str]) -> dict[str, Any]:
             values[f"{statistic[1].lower()}_{_METRICS[statistic[2]]}_ms"] = _value(statistic[3])
         elif count := _COUNT.search(line):
             values[_BY_LOWER_CASE[count[1].lower()]] = _value(count[2])
-        elif (position := _POSITION.search(line)) and (share := number(position[1])) is not None:
-            positions.append(share / 100)
+        elif position := _POSITION.search(line):
+            share = number(position[1])
+            positions.append(position[1] if share is None else share / 100)
     if positions:
         values["spec_decode_per_position_acceptance_rates"] = positions
     return values

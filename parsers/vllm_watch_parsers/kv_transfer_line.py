@@ -208,13 +208,17 @@ def _read(name: str, value: float, items: Items, counts: Mapping[str, tuple[KvKe
         of_what, series = _MEANS[name]
         ((_, labels),) = counts[of_what]
         total = value * items.get(of_what, 0.0)
-        return [(KvKey(series, labels), float(round(total * _MEBIBYTE)) if series == BYTES else total / 1000)]
+        return [(KvKey(series, labels), _whole(total * _MEBIBYTE) if series == BYTES else total / 1000)]
     if name in _PERCENT:
         return [(_PERCENT[name], value / 100)]
     if name in counts:
         value = max(value - items.get(_FAILED[name], 0.0), 0.0) if name in _FAILED else value
         return [(key, value) for key in counts[name]]
     return _read_name_of_page(name, value)
+
+
+def _whole(amount: float) -> float:
+    return float(round(amount)) if math.isfinite(amount) else amount
 
 
 def _read_name_of_page(item: str, value: float) -> list[tuple[KvKey, float]]:

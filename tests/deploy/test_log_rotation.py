@@ -24,7 +24,12 @@ from tests.support.waiting import SECONDS, until
 DEPLOY = Path(__file__).parents[2] / "deploy"
 LOGROTATE = tools.find("logrotate")
 SHIPPED = "/var/log/vllm"
-LINES = 3000
+LINES = 400
+"""The least that are written between two rotations."""
+
+PAUSE = 0.0005
+"""Seconds between two lines: a rotation may take long on a busy machine, and lines are written all the time."""
+
 GROUP = 54321
 
 pytestmark = [
@@ -105,23 +110,25 @@ def poll(log):
 
 
 class Vllm:
-    """Stands for vLLM: writes numbered lines, one write each, as fast as they are taken."""
+    """Stands for vLLM: writes numbered lines, one write each, until the block ends."""
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
         self.written = 0
+        self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        for number in range(LINES):
-            os.write(self._descriptor, stats_line(number))
-            self.written = number + 1
+        while not self._ends.wait(PAUSE):
+            os.write(self._descriptor, stats_line(self.written))
+            self.written += 1
 
     def __enter__(self):
         self._thread.start()
         return self
 
     def __exit__(self, *_):
+        self._ends.set()
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
 
@@ -134,14 +141,14 @@ def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(fo
     with pipe(folder.parent / "pipe") as held, writer(folder, held):
         with Vllm(held) as vllm:
             for part in range(1, 6):
-                until(lambda wanted=part * LINES // 7: vllm.written >= wanted and has_lines(log.path), SECONDS)
+                until(lambda wanted=part * LINES: vllm.written >= wanted and has_lines(log.path), SECONDS)
                 # A writer that stands still for two rotations would write into a file that is compressed already.
                 rotate("vllm", folder)
                 read += poll(log)
-        os.write(held, stats_line(LINES))  # All others may have been written before the last renaming.
-        until(lambda: read.extend(poll(log)) or len(read) > LINES, SECONDS)
+        os.write(held, stats_line(vllm.written))  # All others may have been written before the last renaming.
+        until(lambda: read.extend(poll(log)) or len(read) > vllm.written, SECONDS)
 
-    assert read == list(range(LINES + 1))
+    assert read == list(range(vllm.written + 1))
     assert {path.name for path in folder.iterdir()} >= {"vllm.log", "vllm.log.1", "vllm.log.2.gz"}
     assert oct((folder / "vllm.log").stat().st_mode) == "0o100640"
 

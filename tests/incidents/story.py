@@ -105,6 +105,7 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alert: str
     within: Seconds
     until: Seconds | None = None
+    severity: Literal["critical", "warning", "info"] | None = None
 
 
 class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,6 +10,7 @@ from tests.incidents.play import Played
 from tests.incidents.story import Story, stories
 from tests.incidents.verdict import found, played
 
+from vllm_watch.analysis.backtest.fired import Alert
 from vllm_watch.daemon.catalog.number_texts import duration
 
 
@@ -21,7 +22,7 @@ _INTRODUCTION = """\
 `make incidents` writes this file. Each incident is one that somebody has reported in public. It was made again from a
 /metrics of the release, played through the daemon and the rules in virtual time, after minutes of healthy traffic;
 [tests/incidents/](../tests/incidents/README.md) has each as a short file. Times are from its beginning until the alert
-fires, to which Alertmanager's `group_wait` is added.
+fires, to which Alertmanager's `group_wait` is added. A page wakes somebody; all else is a warning or advice.
 """
 _HEALTHY = """
 ## Healthy servers that look like one of them
@@ -50,7 +51,7 @@ def document() -> str:
 def _rows(kind: str) -> Iterator[str]:
     outcomes = played()
     for name, story in stories(kind).items():
-        yield f"| {story.title} | {_reports(story)} | {_by(story)} | {_after(story, outcomes[name])} |"
+        yield f"| {story.title} | {_reports(story)} | {_by(story, outcomes[name])} | {_after(story, outcomes[name])} |"
 
 
 def _twins() -> Iterator[str]:
@@ -64,10 +65,14 @@ def _reports(story: Story) -> str:
     return ", ".join(story.reports)
 
 
-def _by(story: Story) -> str:
+def _by(story: Story, outcome: Played) -> str:
     if story.unseen is not None:
         return f"nothing: {story.unseen}"
-    return ", ".join(f"[{said.alert}](runbooks/{said.alert}.md)" for said in story.says)
+    return ", ".join(f"[{said.alert}](runbooks/{said.alert}.md){_page(found(said, outcome))}" for said in story.says)
+
+
+def _page(alert: Alert | None) -> str:
+    return " (page)" if alert is not None and alert.severity == "critical" else ""
 
 
 def _after(story: Story, outcome: Played) -> str:

@@ -14,9 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, NamedTuple
 
 from tests.incidents.story import Gpu, Phase, Story, Swing, Value
+from tests.support.corpus import bodies
 
 
 HEALTHY: Mapping[str, float] = {
@@ -63,9 +65,19 @@ TIMES = {
     "decode": "finished",
     "whole": "finished",
     "first_token": "finished",
-    "token_gap": "generated",
+    "token_gap": "outputs",
 }
-"""The times of requests, and which counter says how many have one more observation."""
+"""
+The times of requests, and which counter says how many have one more observation.
+
+Tokens of one step are one output, whatever drafts made of it, and a request's first one follows no gap.
+"""
+
+
+@cache
+def positions(release: str) -> int:
+    """Return how many tokens a draft has in the release's body, 0 without speculative decoding."""
+    return len(re.findall(r'accepted_tokens_per_pos_total\{engine="0"', bodies(release)["metrics_1.txt"].decode()))
 
 
 @dataclass
@@ -73,7 +85,7 @@ class Totals:
     """What a process has counted since its start."""
 
     started: float
-    counters: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0.0))
+    counters: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*COUNTED, "outputs"), 0.0))
     accepted: float = 0.0
     """Drafted tokens that were accepted, of one position."""
     observed: dict[str, Counter[float]] = field(default_factory=lambda: {name: Counter() for name in TIMES})
@@ -122,7 +134,8 @@ def moments(story: Story) -> Iterator[Moment]:
         while at < start + phase.seconds:
             share = (at - start, phase.seconds)
             now = {name: _at(value, *share) for name, value in values.items()}
-            _add(totals, now, story.every)
+            drafted = now["drafts"] * now["acceptance"] * positions(story.release)
+            _add(totals, {**now, "outputs": max(now["generated"] - drafted - now["finished"], 0.0)}, story.every)
             samples = lines.shown(*share, story.every)
             of_gpu = gpu_values.shown(*share, story.every)
             yield Moment(at, phase, now, totals, samples, gpu, of_gpu, probe, blocks, is_first)
@@ -166,7 +179,7 @@ def _at(value: Value, seconds: float, whole: float) -> float:
 
 def _add(totals: Totals, now: Mapping[str, float], seconds: float) -> None:
     before = {name: totals.count(name) for name in set(TIMES.values())}
-    for name in COUNTED:
+    for name in totals.counters:
         totals.counters[name] += now[name] * seconds
     totals.accepted += now["drafts"] * now["acceptance"] * seconds
     for name, counter in TIMES.items():

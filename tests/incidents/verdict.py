@@ -106,7 +106,7 @@ def _rules() -> list[dict[str, Any]]:
 def _unsaid(said: Said, played: Played) -> Iterator[str]:
     alert = found(said, played)
     if alert is None:
-        yield f"{said.alert} does not fire"
+        yield f"{said.alert} does not fire" + (f" with the severity {said.severity}" if said.severity else "")
     elif alert.start > said.within:
         yield f"{said.alert} fires after {alert.start:.0f} s, where {said.within:.0f} s are allowed"
     elif said.until is not None and (alert.end is None or alert.end > said.until):
@@ -115,4 +115,5 @@ def _unsaid(said: Said, played: Played) -> Iterator[str]:
 
 def found(said: Said, played: Played) -> Alert | None:
     """Return the first time that an alert fires, if it does."""
-    return next((alert for alert in played.fired if alert.alertname == said.alert), None)
+    of_name = (alert for alert in played.fired if alert.alertname == said.alert)
+    return next((alert for alert in of_name if said.severity in {None, alert.severity}), None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
-from tests.incidents.traffic import Moment, Totals
+from tests.incidents.traffic import Moment, Totals, positions
 from tests.support.corpus import bodies
 
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS
@@ -113,11 +113,6 @@ def _labelled(name: str, engine: str) -> str:
     """Return a sample's name with the labels that each of an engine has."""
     family, _, labels = name.partition("{")
     return f'{family}{{{engine},model_name="m"{"," + labels if labels else "}"}'
-
-
-def positions(release: str) -> int:
-    """Return how many tokens a draft has in the release's body, 0 without speculative decoding."""
-    return len(re.findall(r'accepted_tokens_per_pos_total\{engine="0"', bodies(release)["metrics_1.txt"].decode()))
 
 
 @cache

@@ -322,3 +322,15 @@ def test_all_labels_are_of_closed_lists():
 
     assert {label for row in rows for label in row.key.labels} <= allowed
     assert all(row.key.series in KV_GAUGES or not row.weight for row in rows)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400"])
+def test_a_mean_that_is_no_number_is_left_out(value):
+    """A mean of nothing, which vLLM prints as it is, costs neither the other values of its line nor the lines after."""
+    text = f"Num successful transfers=2, Avg MB per transfer={value}, Avg xfer time (ms)=250.0, Avg post time (ms)=1.0"
+    event = parse_line(f"INFO 11-21 02:35:10 [metrics.py:106] KV Transfer metrics: {text}".encode()).events[0]
+
+    counted = flat(event.counts)
+    assert counted["kv_transfers_total nixl in"] == 2
+    assert counted["kv_transfer_seconds_total nixl in"] == 0.5
+    assert "kv_transfer_bytes_total nixl in" not in counted

@@ -255,3 +255,11 @@ def test_any_line_has_one_line_left(text):
 
     for line in text.encode("utf-8", "surrogatepass").split(b"\n"):
         assert b"\n" not in redactor.redact(line)
+
+
+@pytest.mark.parametrize("before", ["", "ValueError: token='", 'x="'])
+def test_a_run_of_backslashes_is_read_once(before):
+    """JSON within JSON has long runs of them: a text of 200 KB is read in a moment, not by each of them anew."""
+    text = before + "\\" * 200_000
+
+    assert len(PrivateText().clean(text)) <= len(text)

@@ -396,3 +396,13 @@ def test_reading_takes_bounded_memory(tmp_path):
         tracemalloc.stop()
 
     assert peak < 13_000_000
+
+
+def test_a_dictionary_of_gigabytes_is_refused(tmp_path):
+    """A file that claims to need more memory than any recording is not unpacked."""
+    path = tmp_path / "r"
+    big = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}]
+    path.write_bytes(lzma.compress(b'{"vllm_watch_recording": 1}\n', filters=big))
+
+    with pytest.raises(FileError, match="first line"):
+        Recording(path)

@@ -177,6 +177,8 @@ class TestRun:
         here.until_listening(port)
         daemon.look()
         daemon.until(lambda: daemon.states(name) == ["idle"])
+        # What the first look at the log finds is its history, and is not counted.
+        daemon.until(lambda: "log" in {entry["source"] for entry in daemon.said("source.changed", name)})
         line = '(APIServer pid=1) INFO:     127.0.0.1:5 - "POST /v1/completions HTTP/1.1" 404 Not Found\n'
         with log.open("a") as file:
             self._append(file, line)

@@ -79,6 +79,13 @@ def test_an_interval_that_the_operator_set_is_no_pause(interval):
     assert rates[2:] == [pytest.approx(500 / interval, rel=1e-3)] * 5
 
 
+def test_a_pause_is_measured_by_the_operators_interval():
+    """With a line every 30 s what comes after a pause was made in 30 s, not in the 10 s that are usual."""
+    moments = [(30, 30), (60, 30), (90, 30), (120, 30), (300, 180), (330, 30)]
+
+    assert [pytest.approx(500 / 30, rel=1e-3)] * 3 == shown(moments)[3:]
+
+
 BY_SOURCE = 'vllm:prompt_tokens_by_source_total{%s,source="local_compute"} %d\n'
 CACHED = "vllm:prompt_tokens_cached_total{%s} %d\n"
 

@@ -14,7 +14,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS, EventHistory
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, StallCount, TailCounts
+from vllm_watch.daemon.state.snapshot import LogStatus, ServerEvent, StallCount, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -90,7 +90,7 @@ def test_an_hour_is_kept():
     for second in range(2 * MAX_EVENTS):
         server.read(AT + second, OUT_OF_MEMORY, STARTING)
 
-    assert len(server.events(AT + 100)) == MAX_EVENTS
+    assert len(server.events(AT + 100)) == 2 * MAX_EVENTS  # Of two kinds.
     assert (99, "failure", "out_of_memory", 1) in server.events(AT + 99 + EVENT_SECONDS)
     assert {kind for _, kind, _, _ in server.events(AT + 101 + EVENT_SECONDS)} == {"state"}
 
@@ -136,3 +136,14 @@ def test_stalls_and_their_time_are_counted():
         history.note_states(float(at), {EngineKey("m", "0"): first, EngineKey("m", "1"): "idle"})
 
     assert [StallCount(2, 14.0), StallCount()] == [history.stalls("0"), history.stalls("1")]
+
+
+def test_many_events_of_one_kind_hide_no_other():
+    """GPUs that report errors for an hour do not push out the failure that ended the server."""
+    history = EventHistory()
+    history.add(ServerEvent(1.0, "failure", "engine_dead"))
+    for number in range(2 * MAX_EVENTS):
+        history.add(ServerEvent(2.0, "xid", "a" if number % 2 else "b"))
+    kinds = [event.kind for event in history.until(3.0, None, 0.0)]
+
+    assert (1, MAX_EVENTS) == (kinds.count("failure"), kinds.count("xid"))

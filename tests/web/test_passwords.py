@@ -11,7 +11,7 @@ import threading
 import bcrypt
 import pytest
 
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.web import auth
 from vllm_watch.daemon.web.auth import Credentials, Passwords, parse_credentials
@@ -188,6 +188,17 @@ def test_guessing_holds_up_nobody_who_is_known(guarded, stuck):
 
         assert guarded.ask("/metrics", Authorization=right).status == 200
         stuck.set()
+
+
+def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
+    """E5: a limited number of passwords waits for its check, also if clients have gone; one more is answered 503."""
+    monkeypatch.setattr(auth, "MAX_PENDING", 3)
+    with contextlib.ExitStack() as stack:
+        _ask_slowly(stack, guarded, 3)
+    until(lambda: guarded.ask("/metrics", Authorization=_basic("prometheus", "right")).status == 503)
+    stuck.set()
+
+    until(lambda: guarded.ask("/metrics", Authorization=_basic("prometheus", "right")).status == 200)
 
 
 def test_client_that_leaves_during_the_check_is_no_error(guarded, stuck, caplog):

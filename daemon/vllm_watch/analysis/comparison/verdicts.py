@@ -53,12 +53,12 @@ _CRITERIA = (
     ("most users within the objective", GOODPUT),
 )
 _MATRIX = ("ttft_ms.p50", TPOT, OUTPUT, GOODPUT)
-_OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."
+_OUTSIDE = "No verdict: it is not one of the metrics that are tested together, so the interval is for it alone."
 _SERVER_VIEW = " The server's view: a percentile is only known to be in a bucket, and its value is an estimate there."
 _EXPLAINED = " To read more: vllm-watch compare --explain."
 _HOPELESS = 10.0
 _MORE_RUNS = "There are too few runs for how much they vary: not even a factor of ten would have been found."
-_CORRECTED = "The interval leaves out 0, but six metrics are tested together, and then it is not enough."
+_CORRECTED = "The interval leaves out 0, but several metrics are tested together, and then it is not enough."
 
 
 def verdict_rows(pair: Pair) -> tuple[Row, ...]:

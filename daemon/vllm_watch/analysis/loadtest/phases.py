@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steady window of a load by the server's own values, and what was measured in it."""
+"""A load's phases, and what was measured in each; `statistics/steady_window.py` chooses the steady one."""
 
 from __future__ import annotations
 

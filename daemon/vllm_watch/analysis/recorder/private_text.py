@@ -11,6 +11,7 @@ import re
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 
@@ -30,7 +31,7 @@ _HARMLESS_WORD = re.compile(rf"(?:{_HARMLESS.pattern})(?=[\s,;)\]}}]|\Z)")
 
 def _named(names: str) -> re.Pattern[str]:
     """Return the pattern of a name and the sign after it: ``'name': ``, ``name=``, ``"name": ``; not ``name = ``."""
-    return re.compile(rf"""(?<![\w-])(?:\\*['"])?(?:{names})(?:\\*['"])?(?:\s?:\s?|=(?![=\s]))""", re.IGNORECASE)
+    return re.compile(rf"""(?<![\w-])(?:{names})(?:\\*['"])?(?:\s?:\s?|=(?![=\s]))""", re.IGNORECASE)
 
 
 _KEY_NAMES = (
@@ -74,6 +75,8 @@ _ID_FORMS = re.compile(
 )
 _AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
 
+
+_BEFORE_SIGN = re.compile(r"""(?<![\w-])(?:[\w-]+ )?[\w-]+(?=\\*['"]?(?:\s?:|=(?![=\s])))""")
 
 _HEADER_OPTIONS = frozenset({"H", "header", "headers", "extra_headers"})
 _HEADER = re.compile(r"[\w-]+(?:: ?|=)(?:(?:Bearer|Basic|Digest) )?", re.IGNORECASE)
@@ -160,16 +163,20 @@ class PrivateText:
                 text = text.replace(known, self.remove("keys", known))
         if "keys" in self.removes:
             text = self._replaced(text, "keys", _OPTION, _OPTION_VALUES)
-            text = self._replaced(text, "keys", _NAMES["keys"], _BARE["keys"])
+            text = self._without_named(text, "keys")
             text = _SCHEME.sub(lambda found: found[1] + self.remove("keys", found[2]), text)
             text = _KEY_FORMS.sub(lambda found: self.remove("keys", found[0]), text)
         for kind in ("prompts", "addresses", "request-ids"):
             if kind in self.removes:
-                text = self._replaced(text, kind, _NAMES[kind], _BARE[kind])
+                text = self._without_named(text, kind)
         if "request-ids" in self.removes:
             text = _ID_FORMS.sub(lambda found: self.remove("request-ids", found[0]), text)
             text = _AFTER_REQUEST.sub(lambda found: found[1] + self.remove("request-ids", found[2]), text)
         return text
+
+    def _without_named(self, text: str, kind: Kind) -> str:
+        # Most names announce nothing, and are the same in line after line: one look for all kinds is quicker.
+        return self._replaced(text, kind, _NAMES[kind], _BARE[kind]) if kind in _announced_kinds(text) else text
 
     def _replaced(self, text: str, kind: Kind, names: re.Pattern[str], bare: re.Pattern[str]) -> str:
         """Return a text without the values that follow these names; `bare` is one without quotes and brackets."""
@@ -188,6 +195,17 @@ class PrivateText:
                 parts += [text[at:start], self.remove(kind, text[start:end])]
                 at = end
         return "".join([*parts, text[at:]]) if parts else text
+
+
+@lru_cache(maxsize=1)
+def _announced_kinds(text: str) -> frozenset[Kind]:
+    return frozenset().union(*map(_kinds_of_name, _BEFORE_SIGN.findall(text)))
+
+
+@lru_cache(maxsize=4096)
+def _kinds_of_name(words: str) -> frozenset[Kind]:
+    """Return the kinds that the last one or two words before a sign announce."""
+    return frozenset(kind for kind in KINDS if _NAMES[kind].search(f"{words}:"))
 
 
 def _option_name(argument: str) -> str:

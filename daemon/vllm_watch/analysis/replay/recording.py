@@ -13,7 +13,6 @@ import lzma
 import re
 
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -46,6 +45,10 @@ MAGIC = b"\xfd7zXZ\x00"
 
 MAX_LINE = 512 * 1024 * 1024
 """The longest line that is read, in bytes: the longest body of /metrics, every character of it escaped."""
+
+_PIECE = 256 * 1024
+_MAX_MEMORY = 256 * 1024 * 1024
+"""For decompression; what is written here takes a few MiB."""
 
 
 class LogWritten(NamedTuple):
@@ -145,21 +148,43 @@ class Recording:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the numbered lines that are whole."""
+    number, parts, size = 0, [b""], 0
+    for piece in _pieces(path):
+        first, *others = piece.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        for other in others:
+            number += 1
+            yield number, b"".join(parts)
+            parts, size = [other], len(other)
+        if size > MAX_LINE:
+            raise FileError(f"{path}:{number + 1}: a line is longer than {MAX_LINE} bytes")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """
+    Yield what a file holds, in pieces, up to where it is cut off or damaged.
+
+    `lzma.open` has no limit of memory, and hands out much that no checksum has covered yet.
+    """
     try:
-        with path.open("rb") as packed:
-            if packed.read(len(MAGIC)) != MAGIC:
+        with path.open("rb") as packed, contextlib.suppress(lzma.LZMAError):
+            rest = packed.read(_PIECE)
+            if not rest.startswith(MAGIC):
                 raise FileError(f"{path}: is not a recording: it does not start as an xz file does")
-            packed.seek(0)
-            with lzma.open(packed) as lines, contextlib.suppress(EOFError, lzma.LZMAError):
-                for number in count(1):
-                    line = lines.readline(MAX_LINE + 1)
-                    if len(line) > MAX_LINE:
-                        raise FileError(f"{path}:{number}: a line is longer than {MAX_LINE} bytes")
-                    if not line.endswith(b"\n"):
-                        return
-                    yield number, line[:-1]
+            unpacker = _unpacker()
+            while rest or not unpacker.needs_input or (rest := packed.read(_PIECE)):
+                if piece := unpacker.decompress(rest, _PIECE):
+                    yield piece
+                rest = b""
+                if unpacker.eof:
+                    rest, unpacker = unpacker.unused_data, _unpacker()
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _unpacker() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_MEMORY)
 
 
 def _header(path: Path, text: bytes) -> Header:

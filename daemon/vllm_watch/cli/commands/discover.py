@@ -30,6 +30,9 @@ from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
 
 
+_MOST = 10**12
+"""A larger size on a command line is a mistake."""
+
 _STARTED_WITH = {
     "max_num_seqs": ("max-num-seqs", "at most {:d} running requests"),
     "max_num_active_seqs": ("max-num-active-seqs", "at most {:d} of them active"),
@@ -128,7 +131,7 @@ def _gpus(use: GpuUse, reason: GpuReason) -> str:
 def _started_with(command: ServeCommand) -> dict[str, int]:
     flags = {**dict(command.flags or ()), "api-server-count": str(command.api_server_count or "")}
     values = ((name, flags.get(flag, "")) for name, (flag, _) in _STARTED_WITH.items())
-    return {name: int(value) for name, value in values if value.isdecimal()}
+    return {name: int(value) for name, value in values if value.isdecimal() and 0 < int(value) <= _MOST}
 
 
 def view_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:

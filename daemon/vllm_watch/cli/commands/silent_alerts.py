@@ -78,11 +78,14 @@ def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool)
     """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
+        if sample.name == "kv_cache_capacity_tokens":
+            yield Need("kv_cache_capacity_former_tokens")  # From the server's next start on.
         labels = SERIES[sample.name].labels
         if "source" in labels:
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
     yield from (Need(series.name) for series in DAEMON.series)
     yield Need("engine_stall_info")  # It is there while the engine is stalled.
+    yield Need("kv_cache_capacity_former_tokens")  # It is there from the second start on.
     if later.gpus and has_kernel_log:
         yield from (Need(series.name) for series in GPUS.series if series.origins == _KERNEL_LOG)
     if config.has_log:

@@ -231,7 +231,7 @@ class GpuUseDocument(Struct, frozen=True, omit_defaults=True):
 
 
 class GpuDocument(GpuUseDocument, frozen=True, omit_defaults=True):
-    """What the driver says of a GPU, too; values with labels of their own are by those, joined by ``_``."""
+    """A GPU with what the driver says of it; values with labels are keyed by the labels, joined by ``_``."""
 
     index: int | None = None
     name: str = _written("")

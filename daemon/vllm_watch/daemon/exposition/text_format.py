@@ -2,7 +2,7 @@
 """
 Samples in Prometheus' text format and in OpenMetrics, byte for byte as prometheus_client's encoders write them.
 
-Those check each label of each sample letter by letter: of 200 servers that takes more than a second.
+Those check each label of each sample letter by letter, which takes more than a second for 200 servers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TextWriter:
         self._lines: dict[str, list[str]] = {name: [] for name in SERIES}
 
     def add(self, samples: Iterable[AnySample]) -> None:
-        """Take in samples: all of them, or none if one has other labels than its series, or a label that is no text."""
+        """Take in samples: all of them, or none if one has other labels than its series or one that is not text."""
         lines = [(sample.name, self._written(sample)) for sample in samples]
         for name, text in lines:
             self._lines[name].append(text)

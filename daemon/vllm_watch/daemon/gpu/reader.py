@@ -33,7 +33,7 @@ from vllm_watch.daemon.support.clock import Clock, RestartDelay
 log = structlog.get_logger("vllm_watch.gpu")
 
 PATIENCE = 1.0
-"""So long a report waits for the child's answer; a later one has it then."""
+"""A report waits this many seconds for the child's answer; a late answer goes to the next report."""
 
 DEADLINE = 10.0
 FIRST_DEADLINE = 60.0
@@ -55,7 +55,7 @@ MAX_ANSWER = 1024 * 1024
 """Longer lines are no answers: one has some kilobytes for each GPU."""
 
 MAX_LINES = 64
-"""So many lines wait to be taken; of more, these are the last. An answer is one of them: after it a child waits."""
+"""The most lines that wait to be taken, the last ones: an answer is among them, for after it a child waits."""
 
 _READ_SIZE = 64 * 1024
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the logs have been read, kept for the next run and for the next configuration."""
+"""When the checkpoint is written, and what is in it; `sources/checkpoint.py` reads and writes the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vllm_watch.daemon.support.clock import Clock
 log = structlog.get_logger("vllm_watch.service")
 
 MAX_UNWATCHED = 256
-"""Of how many logs that are not watched any more the positions are kept."""
+"""The most logs that are no longer watched whose positions are kept."""
 
 
 class Checkpointer:

@@ -51,9 +51,9 @@ class Reloader:
         self._apply = apply
         self._offered: SimpleQueue[Config] = SimpleQueue()
         self.is_good = True
-        """Whether the last reload was."""
+        """Whether the configuration of the last reload was taken."""
         self.succeeded_at = clock.now()
-        """When the last good one was."""
+        """When a configuration was taken last."""
         self.failures = 0
 
     @property

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How far each log has been read, kept in one file, so that a restart resumes where the last run ended.
+The checkpoint's file: how far each log has been read, so that a restart resumes where the last run ended.
 
-What is known of each server, and the last change of its flags, is kept with that: the log may have it no more. So is
-which GPUs its processes were on: one that is lost shows no process any more.
+It also keeps what is known of each server and the last change of its flags, since the log may no longer have them, and
+which GPUs its processes were on, since a GPU that is lost no longer shows its processes.
 This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
 the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
 reason, and logs are then read as on a first start. Where reading resumes is in `file_follower`.

@@ -255,7 +255,7 @@ class _Adapter(BaseAdapter):
         response = requests.Response()
         response.raw, response.request, response.url = raw, request, request.url or ""
         response.status_code = raw.status
-        # Of a header that is there twice both values are kept: two lengths are none.
+        # A header that occurs twice keeps both values, so that two different lengths are refused.
         response.headers = CaseInsensitiveDict({name: ", ".join(raw.headers.get_all(name, ())) for name in raw.headers})
         return response
 
@@ -274,7 +274,11 @@ class _Connection(http.client.HTTPConnection):
         """The last one, also once http.client has let go of it: it does before an answer is read that is the last."""
 
     def connect(self) -> None:
-        """Connect to the first of the host's addresses that accepts, all within the deadline."""
+        """
+        Connect to the first of the host's addresses that accepts, all within the deadline.
+
+        Only the resolver's own limit ends a look-up of the name: whoever calls has a thread that may wait.
+        """
         context = _tls_context(self._tls) if self._tls is not None else None
         addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         # They are tried in turn, each with a timeout of its own.

@@ -15,7 +15,7 @@ from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE
 
 
 ReadAt = Callable[[int, int], bytes]
-"""Returns the bytes at an offset, given that and how many."""
+"""Takes an offset and a number of bytes, and returns the bytes there."""
 
 
 class _Mark(NamedTuple):
@@ -29,8 +29,8 @@ class RewriteCheck:
     """
     Compares a few bytes of a file, which counts as read up to an offset, with what was read there.
 
-    These are the last ones before the offset. All holes look the same, so if those are NUL bytes the last bytes that
-    are none are compared too.
+    These are the last ones before the offset. All holes look the same, so if those are NUL bytes, the last other bytes
+    are compared too. `copytruncate` of logrotate is what usually cuts a file.
     """
 
     def __init__(self, offset: int, read_at: ReadAt) -> None:

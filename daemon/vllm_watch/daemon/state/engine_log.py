@@ -324,7 +324,7 @@ class EngineLog:
         if covered is None:
             return spec
         self.covered = (*self.covered, covered)[-_KEPT:]
-        interval = min(*self.covered, DEFAULT_INTERVAL)
+        interval = min(*self.covered, max(self.interval, DEFAULT_INTERVAL))
         if covered < _DILUTED_FACTOR * interval or covered < _DILUTED_FACTOR * self.interval:
             return spec
         return spec._replace(

@@ -19,7 +19,7 @@ EVENT_SECONDS = 3600.0
 """How long an event is shown."""
 
 MAX_EVENTS = 50
-"""How many events of a server are kept, the last ones."""
+"""The most events of a kind that are kept, the last ones: many of one kind hide no other."""
 
 _COUNTED = frozenset({"failure", "xid"})
 """Events of these kinds that repeat without another in between are one, which is counted."""
@@ -53,7 +53,9 @@ class EventHistory:
             self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + 1)
         else:
             self._events.append(event)
-            del self._events[:-MAX_EVENTS]
+            alike = [each for each in self._events if each.kind == event.kind]
+            if len(alike) > MAX_EVENTS:
+                self._events.remove(alike[0])
 
     def note_restart(self, at: float) -> None:
         """Take in a start that only /metrics shows."""

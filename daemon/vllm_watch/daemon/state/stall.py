@@ -15,11 +15,11 @@ from vllm_watch.daemon.state.server_life import FIRST_TOKEN_SECONDS
 
 
 FIRST_STEP_FACTOR = 4.0
-"""The wait is this many times longer while there is work and no token of it yet: that may be one long step."""
+"""Times `stall_after` while there is work and no token of it yet: that may be one long step."""
 LOG_ONLY_FACTOR = 2.0
-"""And this many times longer with a log only: it does not show one long prompt before its first token."""
+"""Times `stall_after` with a log only: it does not show one long prompt before its first token."""
 REMOTE_FACTOR = 2.75
-"""And this many times longer while all requests wait for something remote: a healthy one has taken 76 s."""
+"""Times `stall_after` while all requests wait for something remote: a healthy one has taken 76 s."""
 
 
 def stall_in_scrapes(

@@ -62,7 +62,7 @@ class XidTotal(NamedTuple):
     Args:
         gpu: The GPU's UUID; empty while it is not known.
         pci: Its place.
-        code: The code.
+        code: Xid's number, or a code of its own for NVSwitch.
         events: How many since the daemon started.
         last_at: When the last one was, since the machine booted, by the wall clock.
     """
@@ -118,7 +118,7 @@ class XidEvents:
         return XidEvent(line.at, found.pci, found.code, found.number)
 
     def note_gpus(self, readings: Iterable[GpuReading]) -> None:
-        """Take in where the GPUs are that the driver shows; of one in parts the whole GPU's name stays."""
+        """Take in where the GPUs are that the driver shows; a GPU that is divided (MIG) keeps its own name."""
         for reading in readings:
             pci = pci_address(reading.pci_bus_id)
             if pci and (reading.gpu.startswith("GPU-") or pci not in self._uuids):

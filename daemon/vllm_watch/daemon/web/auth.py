@@ -3,7 +3,7 @@
 Who may see the pages: HTTP basic authentication, with the users of the web configuration file.
 
 bcrypt is slow on purpose. So passwords are checked outside the event loop, and one that was right is remembered: a
-scrape every few seconds does not repeat the check. As many may wait to be checked as there are connections.
+scrape every few seconds does not repeat the check.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import bcrypt
 from tornado.ioloop import IOLoop
 
 
+MAX_PENDING = 64
+"""The most passwords that wait to be checked: more would be checked long after their clients have gone."""
 MAX_REMEMBERED = 128
 _THREADS = 2
 _MAX_BYTES = 72
@@ -87,15 +89,29 @@ class Authenticator:
     def __init__(self) -> None:
         self._passwords = Passwords()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="password")
+        self._pending = 0
 
-    def authenticate(self, users: Users, authorization: str, decided: Callable[[bool], None]) -> None:
-        """Call `decided` with whether the request is admitted, at once or when the password has been checked."""
+    def authenticate(self, users: Users, authorization: str, decided: Callable[[bool | None], None]) -> None:
+        """
+        Call `decided` with whether the request is admitted, at once or when the password has been checked.
+
+        It is called with `None` if too many passwords wait to be checked.
+        """
         given = parse_credentials(authorization)
         if not users or given is None or self._passwords.is_remembered(users, given):
             decided(not users or given is not None)
             return
+        if self._pending >= MAX_PENDING:
+            decided(None)
+            return
+
+        def checked(is_right: bool) -> None:  # noqa: FBT001 - What the check returned.
+            self._pending -= 1
+            decided(is_right)
+
+        self._pending += 1
         check = self._threads.submit(self._passwords.check, users, given)
-        IOLoop.current().add_future(check, lambda done: decided(done.result()))
+        IOLoop.current().add_future(check, lambda done: checked(done.result()))
 
     def close(self) -> None:
         """Check nothing more."""

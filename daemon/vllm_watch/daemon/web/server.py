@@ -41,6 +41,8 @@ _MISDIRECTED = plain_text(
     "This Host is not served here: use an address, localhost or this machine's name, or add it to allowed_hosts.", 421
 )
 
+_BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
+
 log = structlog.get_logger("vllm_watch.web")
 
 RequestStop = Callable[[], object]
@@ -168,9 +170,9 @@ class WebServer:
             send(request, _MISDIRECTED, config.headers)
             return
 
-        def decided(is_admitted: bool) -> None:  # noqa: FBT001 - What the check returned.
+        def decided(is_admitted: bool | None) -> None:  # noqa: FBT001 - What the check returned.
             if not is_admitted:
-                send(request, _UNAUTHORIZED, config.headers)
+                send(request, _BUSY if is_admitted is None else _UNAUTHORIZED, config.headers)
             elif request.path in LONG_PATHS:
                 made = maker.submit(self._respond, request)
                 IOLoop.current().add_future(made, lambda done: send(request, done.result(), config.headers))
