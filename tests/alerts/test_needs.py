@@ -156,8 +156,7 @@ class TestCheck:
             f"{NO_METRICS} and the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
             NO_GPUS: OF_GPUS,
-            NO_KV: OF_KV - {"VllmKvTransfersWait"},
-            f"{NO_KV} and the log has no requests_deferred": {"VllmKvTransfersWait"},
+            **NO_KV_ALERTS,
         }
         assert able > 20
 

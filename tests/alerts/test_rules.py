@@ -100,7 +100,8 @@ def smaller_cases(name, folder):
 
 def test_every_threshold_is_used():
     """No threshold is there that neither a rule nor a dashboard knows."""
-    boards = "".join(path.read_text(encoding="utf-8") for path in (ALERTS.parent / "dashboards").glob("*/**/*.[py]*"))
+    paths = (path for suffix in ("py", "yml") for path in (ALERTS.parent / "dashboards").glob(f"*/**/*.{suffix}"))
+    boards = "".join(path.read_text(encoding="utf-8") for path in paths)
     drawn = {name for name in shipped_thresholds() if re.search(rf"""number\(['"]{name}['"]\)|%{{{name}\b""", boards)}
 
     assert render.used() | drawn == set(with_lists(shipped_thresholds()))

@@ -65,10 +65,20 @@ class Played(NamedTuple):
 
 
 class _Server(NamedTuple):
-    """A server's snapshots, one after each scrape, and the errors of its GPU in the kernel's log, with their times."""
+    """
+    What a daemon shows of a server.
+
+    Args:
+        snapshots: One after each scrape.
+        xids: The errors of its GPU in the kernel's log, with their times.
+        daemon: The address of its daemon, if that is not the others'.
+        steps: How many scrapes there are, also those after the last snapshot.
+    """
 
     snapshots: list[ServerSnapshot]
     xids: list[tuple[str, str, float]]
+    daemon: str | None
+    steps: int
 
 
 class _Shown(NamedTuple):
@@ -84,15 +94,30 @@ def play(stories: Mapping[str, Story]) -> dict[str, Played]:
         shown = {name: _shown(name, stories[name]) for name in names}
         alerts = _alerts([_grid(server, step) for one in shown.values() for server in one.servers], step)
         for name, one in shown.items():
-            mine = (alert for alert in alerts if alert.labels.get("server", "").partition("~")[0] == name)
+            mine = (alert for alert in alerts if name in {_story_of(alert), alert.labels.get("instance")})
             played[name] = Played(one.states, tuple(_while_it_lasts(mine, stories[name])))
     return played
+
+
+def _story_of(alert: Alert) -> str:
+    return alert.labels.get("server", "").partition("~")[0]
 
 
 def _grid(server: _Server, step: float) -> SeriesGrid:
     grid = gridded(server.snapshots, step)
     assert grid is not None
-    return grid._replace(series={**grid.series, **_xids(server, step)})
+    series = {**grid.series, **_xids(server, step)}
+    if server.daemon is not None:
+        up = [*["1"] * grid.steps, *["0"] * (server.steps - grid.steps)]
+        series |= {"up": up, "vllm_watch_build_info": ["1"] * grid.steps}
+        labels = f'job="vllm-watch",instance="{server.daemon}"'
+        series = {_with(labels, name): values for name, values in series.items()}
+    return SeriesGrid(grid.started, server.steps, series)
+
+
+def _with(labels: str, series: str) -> str:
+    name, _, others = series.partition("{")
+    return f"{name}{{{labels},{others}" if others else f"{name}{{{labels}}}"
 
 
 def _xids(server: _Server, step: float) -> dict[str, list[str]]:
@@ -151,7 +176,8 @@ def _server(name: str, model: str, story: Story, of_second: Story | None = None)
     )
     state = ServerState(settings)
     replayed = ReplayedServer(state, STARTED)
-    found = _Server([], [])
+    is_dead = any(phase.scrape == "dead" for phase in story.then)
+    found = _Server([], [], name if is_dead else None, sum(1 for _ in moments(story)))
     for engines in zip(moments(story), *([moments(of_second)] if of_second else []), strict=True):
         moment = engines[0]
         for text in _printed(story, moment):
@@ -164,7 +190,7 @@ def _server(name: str, model: str, story: Story, of_second: Story | None = None)
             state.gpu.apply(_gpu_use(name, moment.gpu, moment), story.every)
         if moment.phase.gpu is not None and moment.phase.gpu.xid is not None and moment.is_first_of_phase:
             found.xids.append((name, moment.phase.gpu.xid, moment.at))
-        if moment.phase.scrape != "unwatched":
+        if moment.phase.scrape not in {"unwatched", "dead"}:
             found.snapshots.append(state.snapshot(STARTED + moment.at))
     return found
 

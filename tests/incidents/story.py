@@ -77,7 +77,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         log_files_lost: Log files that were deleted before they were read to their end.
         starts: Whether the server's process begins there.
         kv_blocks: The size of its KV cache from there on.
-        scrape: What becomes of each scrape; "unwatched" is that the daemon knows of no such server any more.
+        scrape: What becomes of each scrape; "unwatched" is that the daemon knows of no such server any more, and "dead"
+            that the daemon is gone, with its machine.
         probe: Seconds until a probe's token, or what becomes of it; it is tried once a minute. It stays, too.
         gpu: What the driver says of its GPU. It stays, too.
     """
@@ -93,7 +94,7 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log_files_lost: int = 0
     starts: bool = False
     kv_blocks: int | None = None
-    scrape: Literal["ok", "refused", "timeout", "none", "unwatched"] = "ok"
+    scrape: Literal["ok", "refused", "timeout", "none", "unwatched", "dead"] = "ok"
     probe: float | Literal["timeout", "none"] | None = None
     gpu: Gpu | None = None
 

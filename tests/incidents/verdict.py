@@ -19,8 +19,10 @@ from vllm_watch.analysis.backtest.fired import Alert
 
 
 ALERTMANAGER = Path(__file__).parents[2] / "alerts" / "alertmanager" / "alertmanager.yml"
-GROUP_WAIT = 30
-"""Seconds until the first message of a group: what is inhibited by then is not sent."""
+GROUP_WAIT = {"critical": 10, "warning": 30, "info": 600, "none": 0}
+"""Seconds until the first message of a group, by its severity: what is inhibited by then is not sent."""
+AGAIN = 30
+"""Seconds until the next message of a group of pages, at most."""
 
 _MATCHER = re.compile(r'(\w+)=(~?)"(.*)"')
 
@@ -52,27 +54,48 @@ def faults(story: Story, played: Played) -> Iterator[str]:
 
 
 def sent(fired: Sequence[Alert]) -> list[Alert]:
-    """Return the alerts that Alertmanager sends: those that no other one inhibits when they begin, or shortly after."""
-    return [alert for alert in fired if not any(_inhibits(rule, other, alert) for rule in _rules() for other in fired)]
+    """Return the alerts that Alertmanager sends: those that no other one inhibits at any time at which it would."""
+    return [
+        alert for alert in fired if any(not is_inhibited(alert, firing(fired, at)) for at in times_of(alert, fired))
+    ]
+
+
+def times_of(alert: Alert, fired: Iterable[Alert]) -> list[float]:
+    """Return when a message about an alert is due: a while after it begins, and after each end of another one."""
+    first = alert.start + GROUP_WAIT[alert.severity]
+    later = (other.end + AGAIN for other in fired if other.end is not None)
+    return [at for at in (first, *later) if at >= first and (alert.end is None or at < alert.end)]
+
+
+def firing(fired: Iterable[Alert], at: float) -> list[Alert]:
+    """Return the alerts that fire at a time."""
+    return [each for each in fired if each.start <= at and (each.end is None or each.end > at)]
+
+
+def is_inhibited(alert: Alert, by: Iterable[Alert]) -> bool:
+    """Return whether any of the alerts that fire inhibits one, as Alertmanager has it."""
+    others = [each for each in by if each is not alert]
+    return any(_inhibits(rule, other, alert) for rule in _rules() for other in others)
 
 
 def _inhibits(rule: Mapping[str, Any], source: Alert, target: Alert) -> bool:
-    lasts = source.start <= target.start + GROUP_WAIT and (source.end is None or source.end > target.start)
     return (
-        lasts
-        and source is not target
-        and _matches(rule["source_matchers"], source)
+        _matches(rule["source_matchers"], source)
         and _matches(rule["target_matchers"], target)
-        and all(source.labels.get(name) == target.labels.get(name) for name in rule["equal"])
+        and all(_value(source, name) == _value(target, name) for name in rule["equal"])
     )
 
 
 def _matches(matchers: Iterable[str], alert: Alert) -> bool:
-    labels = {**alert.labels, "alertname": alert.alertname, "severity": alert.severity}
     return all(
-        re.fullmatch(pattern if is_pattern else re.escape(pattern), labels.get(name, ""))
+        re.fullmatch(pattern if is_pattern else re.escape(pattern), _value(alert, name))
         for name, is_pattern, pattern in (_MATCHER.fullmatch(matcher).groups() for matcher in matchers)  # type: ignore[union-attr]
     )
+
+
+def _value(alert: Alert, name: str) -> str:
+    own = {"alertname": alert.alertname, "severity": alert.severity}
+    return own.get(name) or alert.labels.get(name, "")
 
 
 @cache

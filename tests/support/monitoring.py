@@ -126,7 +126,7 @@ def alertmanager(folder: Path, receivers_url: str, waits: Mapping[str, str] | No
         SHIPPED.read_text(encoding="utf-8"), templates=SHIPPED.parent, receiver=receivers_url
     )
     for shipped, shorter in (waits or {}).items():
-        assert text.count(shipped) == 1, shipped
+        assert shipped in text, shipped
         text = text.replace(shipped, shorter)
     config = folder / "alertmanager.yml"
     config.write_text(text, encoding="utf-8")
