@@ -47,7 +47,6 @@ NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
 OF_KV = {alert for alert in alert_needs() if alert.startswith("VllmKv") and not alert.startswith("VllmKvCache")}
 NO_KV = "no KV connector shows it"
 NO_KV_ALERTS = {NO_KV: OF_KV}
-NO_FORMER_START = {"the log has no kv_cache_capacity_former_tokens": {"VllmKvCacheSmaller"}}
 
 
 def a_page(release="0.33.0"):
@@ -158,7 +157,6 @@ class TestCheck:
             **ONE_ENGINE,
             NO_GPUS: OF_GPUS,
             **NO_KV_ALERTS,
-            **NO_FORMER_START,
         }
         assert able > 20
 
@@ -167,7 +165,7 @@ class TestCheck:
         _, silent = report(tmp_path, "metrics: PAGE")
 
         assert silent == {
-            NO_LOG: OF_THE_LOG | {"VllmKvCacheSmaller", "VllmSourcesDisagree"},
+            NO_LOG: OF_THE_LOG | {"VllmSourcesDisagree"},
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
             **UNUSED,
@@ -187,14 +185,13 @@ class TestCheck:
             **ONE_ENGINE,
             **NO_GPU_ALERTS,
             **NO_KV_ALERTS,
-            **NO_FORMER_START,
         }
 
     def test_everything(self, tmp_path):
         """With objectives and a probe as well, all can fire but what takes several engines, GPUs, or a KV connector."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
 
-        assert silent == {**UNUSED, **ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS, **NO_FORMER_START}
+        assert silent == {**UNUSED, **ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS}
 
     def test_log_with_slo(self, tmp_path):
         """Objectives without a page to hold against them are of no use, and that is said."""

@@ -69,8 +69,9 @@ VLLM_FLAGS = {
     "--show-hidden-metrics-for-version",
     "--speculative-config",
     "--tensor-parallel-size",
+    "--watchdog-config",
 }
-"""As `vllm serve --help=all` of vLLM 0.32.0 lists them."""
+"""As `vllm serve --help=all` of vLLM 0.32.0 lists them; the last is in 0.33.0 (vllm/engine/arg_utils.py)."""
 
 OLD_VLLM_FLAGS = {
     "--disable-log-requests",  # Until 0.10.0 requests were logged unless it was given; the corpus' releases have it.
