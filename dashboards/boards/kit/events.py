@@ -141,7 +141,10 @@ def firing(texts: Texts, *, width: int = 11, height: int = 6, is_by_daemon: bool
 
     is_by_daemon: there is a column for the daemon, where servers of several are shown.
     """
-    active = f'(time() - ALERTS_FOR_STATE{{{CHOSEN}}}) and ignoring (alertstate) ALERTS{{alertstate="firing",{CHOSEN}}}'
+    # One row for what is shown: an alert of several GPUs or connectors of an engine is active since the first of them.
+    labels = "alertname, severity, server, engine, instance"
+    firing = f'ALERTS{{alertstate="firing",{CHOSEN}}}'
+    active = f"max by ({labels}) ((time() - ALERTS_FOR_STATE{{{CHOSEN}}}) and ignoring (alertstate) {firing})"
     alert = texts.name("alert")
     severities = value_mapping({severity: (texts.name(severity), color) for severity, color in SEVERITIES.items()})
     return grid(
