@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
 CASES = [pytest.param(kind, name, id=f"{kind}-{name}") for kind in KINDS for name in stories(kind)]
 REPORT = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 LEAST = {"reported": 25, "healthy": 15}
-OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "Watchdog"}
+OF_THE_DAEMON = {"VllmWatchUnwell", "Watchdog"}
 """Alerts on what no server does; `alerts/tests/trust.yml` shows when each fires."""
 
 
