@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import yaml
 
 from tests.support.yaml_files import load_yaml
 
@@ -172,5 +173,5 @@ def read(path: Path) -> Story:
     """Return the story of a file."""
     try:
         return msgspec.convert(load_yaml(path.read_text(encoding="utf-8")), Story, strict=True)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, yaml.YAMLError) as error:
         raise ValueError(f"{path.name}: {error}") from error

@@ -47,7 +47,7 @@ def faults(story: Story, played: Played) -> Iterator[str]:
     for state, wanted in (("stalled", story.stalled), ("down", story.down)):
         since = played.states.get(state)
         if wanted is None and since is not None:
-            yield f"it is shown as {state} after {since:.0f} s"
+            yield f"it is shown as {state} after {since:.0f} s, which the story does not say ({state}: SECONDS)"
         elif wanted is not None and (since is None or since > wanted):
             when = "never" if since is None else f"only after {since:.0f} s"
             yield f"it is {when} shown as {state}, where {wanted:.0f} s are allowed"

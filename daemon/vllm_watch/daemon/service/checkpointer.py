@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the checkpoint is written, and what is in it; `sources/checkpoint.py` reads and writes the file."""
+"""What goes into the checkpoint, and what was read before it; `sources/checkpoint.py` has the file, and how often."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 """
 Requests that gave up: the clients that hung up, which no counter of vLLM has (its reason ``abort`` reads 0 for them).
 
-vLLM's HTTP server counts a request when its answer has ended, also if the client ended it; the engine counts those that
-finished. So what the HTTP server has counted beyond the engine was given up. An answer that has just finished may not
-have ended yet: the difference may be too small for a moment, never too large. So it never falls.
+vLLM's HTTP server counts a request when its answer has ended, as 2xx also if the client ended it; the engine counts
+those that finished. So what the HTTP server has counted beyond the engine was given up. An answer that has just
+finished may not have ended yet: the difference may be too small for a moment, never too large. So it never falls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GivenUp:
 
     @property
     def count(self) -> float | None:
-        """How many; `None` where the server's two counts are of different things, as with several prompts in one."""
+        """How many; `None` where the two counts cannot be compared: several prompts in one HTTP request."""
         return None if self._is_inexact else self._most
 
     def note(self, reading: MetricsReading) -> None:
