@@ -42,11 +42,12 @@ def test_the_clients_that_gave_up_are_counted_exactly(name):
     assert found == expected if expected is not None else set(found) <= {0, None}
 
 
-def page(answered, stopped, *, running=0, copies=0, errors=0):
+def page(answered, stopped, *, running=0, copies=0, errors=0, failed=0):
     """Return what is read of a server that has answered and finished some requests."""
     labels = 'engine="0",model_name="m"'
     return read_metrics(
         f'http_requests_total{{handler="/v1/completions",method="POST",status="2xx"}} {answered}\n'
+        f'http_requests_total{{handler="/v1/completions",method="POST",status="5xx"}} {failed}\n'
         f'http_requests_total{{handler="/health",method="GET",status="2xx"}} 1000\n'
         f"vllm:num_requests_running{{{labels}}} {running}\nvllm:num_requests_waiting{{{labels}}} 0\n"
         f'vllm:request_success_total{{{labels},finished_reason="stop"}} {stopped}\n'
@@ -64,10 +65,21 @@ def page(answered, stopped, *, running=0, copies=0, errors=0):
         ([page(10, 10), page(15, 12), page(15, 12)], 3),
         ([page(15, 12, running=4), page(15, 12, running=4), page(19, 20, running=1), page(20, 20, running=1)], 3),
         ([page(10, 13, copies=3), page(10, 13, copies=3)], 0),
-        ([page(10, 10, errors=2), page(10, 10, errors=2)], 0),
+        ([page(10, 10, errors=2, failed=2)] * 2, 0),
+        ([page(12, 10, errors=2)] * 2, 0),
+        ([page(10, 12, failed=2)] * 2, 0),
         ([page(10, 40), page(10, 40)], None),
     ],
-    ids=["once is not enough", "twice is", "never falls", "n", "errors", "batched prompts"],
+    ids=[
+        "once is not enough",
+        "twice is",
+        "never falls",
+        "n",
+        "errors",
+        "streams fail",
+        "answers fail",
+        "batched prompts",
+    ],
 )
 def test_when_it_counts(pages, expected):
     """Two scrapes must say it, it never falls, and what cannot be compared is not known."""

@@ -88,6 +88,14 @@ STORIES = {
     "Where all that the gauges show was aborted as progress ended, they prove no hang.": (
         METRICS, [*every(5, busy(running=4), *[busy(running=4, steps=1, extra=finished(4, "abort"))] * 30), "= unknown"]
     ),
+    "Requests are aborted all the time: as many as before do not hide that the engine hangs.": (
+        METRICS,
+        [
+            *every(5, *[busy(running=4, generated=50 + n, extra=finished(3 * n, "abort")) for n in range(10)]),
+            "= serving",
+            *every(5, *[busy(running=4, generated=59, extra=finished(27, "abort"))] * 10), "= stalled",
+        ],
+    ),
     "Requests that are aborted long after progress ended do not hide that the engine hangs.": (
         METRICS,
         [

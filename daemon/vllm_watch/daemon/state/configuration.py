@@ -352,7 +352,7 @@ def _facts(flags: Mapping[str, str]) -> dict[str, float]:
     found = {fact: number(flags[flag]) for fact in _MOST if (flag := FLAGS_OF_FACTS[fact]) in flags}
     known = {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}
     active = number(flags.get(_ACTIVE_SEQS, ""))
-    if active:
+    if active and 0 < active <= _MOST[SEATS]:
         known[SEATS] = min(active, known.get(SEATS, active))
     least = least_drafted(flags.get(DRAFT_SCHEDULE, ""))
     # With data parallelism vLLM ignores the schedule (vllm/config/vllm.py of 0.33.0).

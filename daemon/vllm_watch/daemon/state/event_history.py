@@ -41,6 +41,7 @@ class EventHistory:
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
         self._stalls: dict[str, StallCount] = {}
+        self._stalled: set[str] = set()
         self._noted_at = 0.0
         self._tail: TailCounts | None = None
         self.xids: int | None = None
@@ -101,12 +102,15 @@ class EventHistory:
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
 
     def _count_stall(self, engine: str, state: EngineState, before: StateSince | None, seconds: float) -> None:
+        count = self.stalls(engine)
         if before is not None and before.state == "stalled":
-            count = self.stalls(engine)
-            self._stalls[engine] = count._replace(seconds=count.seconds + max(seconds, 0.0))
-        elif state == "stalled":
-            count = self.stalls(engine)
-            self._stalls[engine] = count._replace(stalls=count.stalls + 1)
+            count = count._replace(seconds=count.seconds + max(seconds, 0.0))
+        if state == "stalled" and engine not in self._stalled:
+            count = count._replace(stalls=count.stalls + 1)
+            self._stalled.add(engine)
+        elif state not in {"stalled", "unknown"}:  # What is unknown for a while is no end of a stall.
+            self._stalled.discard(engine)
+        self._stalls[engine] = count
 
     def stalls(self, engine: str) -> StallCount:
         """Return how often and for how long an engine was stalled."""

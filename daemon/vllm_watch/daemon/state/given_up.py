@@ -13,9 +13,8 @@ from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineReading, MetricsReading
 
 
-_ANSWERED = "2xx"
+_ANSWERED, _FAILED_STATUS = "2xx", "5xx"
 _FAILED = "error"
-"""A request that fails in the engine is answered with another status."""
 
 _COPIES = "request_params_n"
 """One request of the HTTP server may ask for several answers, of which the engine finishes each by itself."""
@@ -36,25 +35,34 @@ class GivenUp:
         """How many; `None` where the two counts cannot be compared: several prompts in one HTTP request."""
         return None if self._is_inexact else self._most
 
+    @property
+    def difference(self) -> float:
+        """What the last scrape has counted of answers beyond finished requests; it may be too small for a moment."""
+        return self._last or 0.0
+
     def note(self, reading: MetricsReading) -> None:
         """Take in a scrape."""
         if not reading.http_requests or not reading.engines:
             return
-        difference = _answered(reading) - sum(_finished(engine) for engine in reading.engines.values())
+        failed = _answered(reading, _FAILED_STATUS)
+        errors = sum(engine.requests_finished.get(_FAILED, 0.0) for engine in reading.engines.values())
+        # A stream that fails in the engine has been answered 200 before; others have a status of their own.
+        finished = sum(_finished(engine) for engine in reading.engines.values()) + max(errors - failed, 0.0)
+        difference = _answered(reading, _ANSWERED) - finished
         if not _in_flight(reading) and self._last is not None:
-            # Nothing is about to end, so the difference is what it is.
-            self._is_inexact |= max(difference, self._last) < 0
+            # Nothing is about to end, so the difference is what it is, but for what failed after it was finished.
+            self._is_inexact |= max(difference, self._last) + failed < 0
         # Several API servers write what they count at moments of their own: two scrapes must say it.
         if self._last is not None:
             self._most = max(self._most or 0.0, min(difference, self._last))
         self._last = difference
 
 
-def _answered(reading: MetricsReading) -> float:
+def _answered(reading: MetricsReading, status: str) -> float:
     return sum(
         count
         for request, count in reading.http_requests.items()
-        if request.method == "POST" and request.handler in INFERENCE_HANDLERS and request.status == _ANSWERED
+        if request.method == "POST" and request.handler in INFERENCE_HANDLERS and request.status == status
     )
 
 

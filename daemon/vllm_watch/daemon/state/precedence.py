@@ -106,6 +106,9 @@ def engine_state(sources: ServerSources, key: EngineKey, now: float) -> Judgemen
 
 def _by_witness(sources: ServerSources, judged: Judgement, now: float) -> Judgement:
     """Return the state of an engine of which only gauges say that it has work, by how busy its GPUs are."""
+    scrape = sources.scrape
+    if scrape is None or len(scrape.progress) > 1:
+        return UNKNOWN  # Which of its engines a GPU works for is not known.
     readings = [used.reading for used in sources.gpu.gpus(now) if used.reading is not None]
     busy = [reading.values[_BUSY] for reading in readings if _BUSY in reading.values]
     if not busy:

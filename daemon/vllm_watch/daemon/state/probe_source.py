@@ -19,6 +19,9 @@ LONGEST_PAUSE = 300.0
 LEAST_PAUSE = 10.0
 """The shortest time between the starts of two probes."""
 
+EARLY_PAUSE = 30.0
+"""The least time between a probe and one that is asked of an engine which stands still, as a witness."""
+
 PAUSES_UNTIL_OVERDUE = 3
 
 
@@ -74,7 +77,11 @@ class ProbeSource:
 
         `still_since` is when an engine with work stood still for a while: a probe since then is its witness.
         """
-        is_asked_for = still_since is not None and (self._started_at is None or self._started_at < still_since)
+        is_asked_for = (
+            still_since is not None
+            and not self._failures
+            and (self._started_at is None or self._started_at < still_since - EARLY_PAUSE)
+        )
         return None if is_asked_for else self._due_at
 
     def current(self, now: float) -> ProbeResult | None:

@@ -17,8 +17,12 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch.daemon.state.window import LastingQueue
+from vllm_watch_parsers.kv_transfer import BYTES, TRANSFERS
 from vllm_watch_parsers.scrape import EngineReading
 
+
+_AROUND, _COMPARED = 3, 5
+"""The scrapes around the end of progress (two intervals), and those with as long before."""
 
 SCRAPES_UNTIL_STILL = 3
 """An engine makes no progress once this many scrapes show none: two may be moments of two requests."""
@@ -26,6 +30,8 @@ SCRAPES_UNTIL_STILL = 3
 _GAVE_UP = "abort"
 _ASKED = ("prefix_cache_queries", "external_prefix_cache_queries", "mm_cache_queries", "preemptions")
 _QUEUED = ("requests_running", "requests_waiting", "requests_deferred")
+_MOVED = frozenset({TRANSFERS, BYTES})
+"""What KV connectors count once blocks were transferred: failures, lookups and what was skipped are no progress."""
 
 
 class Progress(NamedTuple):
@@ -55,7 +61,7 @@ def progress_of(engine: EngineReading) -> Progress:
         engine.counters.get("prompt_tokens", 0.0),
         engine.counters.get("generation_tokens", 0.0),
         (steps.observations if steps else None, finished),
-        tuple(engine.kv.counters.values()),
+        tuple(count for key, count in engine.kv.counters.items() if key.series in _MOVED),
     )
 
 
@@ -79,7 +85,7 @@ def has_work(engine: EngineReading) -> bool:
 
 
 def _has_connector(engine: EngineReading) -> bool:
-    return bool(engine.kv.counters or engine.counters.get("external_prefix_cache_queries"))
+    return any(engine.kv.counters.values()) or bool(engine.counters.get("external_prefix_cache_queries"))
 
 
 def _queue_of(engine: EngineReading) -> tuple[float, float, float]:
@@ -107,9 +113,9 @@ class EngineProgress:
     still_scrapes: int = 1
     """How many scrapes in a row show no progress."""
     is_remote: bool = False
-    """Whether all its requests wait for something remote."""
+    """Whether nothing runs, and requests wait for a KV connector."""
     aborted: float = 0.0
-    """The requests that were aborted just when progress ended."""
+    """The requests that were aborted or given up just when progress ended, beyond those of as long before."""
     works_since: float | None = None
     before_work: Progress | None = None
     """The last scrape without work."""
@@ -124,25 +130,24 @@ class EngineProgress:
     _asleep_at: float = -math.inf
     """The last scrape that reported it."""
     _kv_cache_usage: float = math.inf
-    _aborts: float = 0.0
-    """The requests that were aborted until the last scrape, and until the one before the last progress."""
-    _aborted_before: float = 0.0
-    _preempted_before: float = 0.0
+    _gone: tuple[float, ...] = ()
+    """The requests that were aborted or given up, by each of the last scrapes."""
+    _preemptions: float = 0.0
     _commotion: tuple[float | None, ...] = ()
 
     @classmethod
-    def first(cls, at: float, engine: EngineReading) -> EngineProgress:
-        """Return what the first scrape shows."""
+    def first(cls, at: float, engine: EngineReading, given_up: float = 0.0) -> EngineProgress:
+        """Return what the first scrape shows; `given_up` are the server's requests whose clients hung up."""
         known = cls(progress_of(engine), at, done_at=at, moved_at=at)
-        known._preempted_before = engine.counters.get("preemptions", 0.0)
-        known._aborts = known._aborted_before = engine.requests_finished.get(_GAVE_UP, 0.0)
+        known._preemptions = engine.counters.get("preemptions", 0.0)
+        known._gone = (engine.requests_finished.get(_GAVE_UP, 0.0) + given_up,)
         known._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
         known._commotion = _commotion(engine)
         known._note_work(at, engine)
         known._note_sleep(at, engine)
         return known
 
-    def add(self, at: float, engine: EngineReading) -> None:
+    def add(self, at: float, engine: EngineReading, given_up: float = 0.0) -> None:
         """Take in the next scrape."""
         new, old = progress_of(engine), self.progress
         if new.generated > old.generated:
@@ -155,16 +160,16 @@ class EngineProgress:
             self.worked_at = at
         if new != old or self._is_filling(engine):
             self.done_at, self.done_from, self.still_scrapes = at, self.at, 0
-            self._preempted_before = engine.counters.get("preemptions", 0.0)
-            self._aborted_before = self._aborts
-        elif self.still_scrapes == 1:
-            self.aborted = engine.requests_finished.get(_GAVE_UP, 0.0) - self._aborted_before
-        self._aborts = engine.requests_finished.get(_GAVE_UP, 0.0)
+        self._gone = (*self._gone, engine.requests_finished.get(_GAVE_UP, 0.0) + given_up)[-_COMPARED:]
+        if self.still_scrapes == 1:
+            before, since, now = self._gone[0], self._gone[-_AROUND:][0], self._gone[-1]
+            self.aborted = (now - since) - (since - before)
         commotion = _commotion(engine)
         if commotion != self._commotion:
             self.moved_at, self._commotion = at, commotion
         self.progress, self.at = new, at
         self._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
+        self._preemptions = engine.counters.get("preemptions", 0.0)
         self.still_scrapes += 1
         self._note_work(at, engine)
         self._note_sleep(at, engine)
@@ -176,7 +181,7 @@ class EngineProgress:
         While requests are preempted it is filled again and again, for nothing.
         """
         is_fuller = engine.gauges.get("kv_cache_usage_ratio", 0.0) > self._kv_cache_usage
-        return is_fuller and engine.counters.get("preemptions", 0.0) == self._preempted_before
+        return is_fuller and engine.counters.get("preemptions", 0.0) == self._preemptions
 
     @property
     def has_token_of_work(self) -> bool:
@@ -214,7 +219,7 @@ class EngineProgress:
     def _note_work(self, at: float, engine: EngineReading) -> None:
         running, waiting, deferred = _queue_of(engine)
         self.queue.note(at, running, waiting, deferred)
-        self.is_remote = not running and waiting <= deferred
+        self.is_remote = not running and deferred > 0 and _has_connector(engine)
         if not has_work(engine):
             self.works_since, self.before_work = None, self.progress
         elif self.works_since is None:

@@ -194,8 +194,8 @@ class ScrapeSource:
         self.operations.apply_scrape(result.at, reading)
         self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
-        self._note_progress(result.at, reading)
         self.given_up.note(reading)
+        self._note_progress(result.at, reading)
 
     @property
     def reading(self) -> MetricsReading | None:
@@ -317,9 +317,9 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             known = self.progress.get(key)
             if known is None:
-                self.progress[key] = EngineProgress.first(at, engine)
+                self.progress[key] = EngineProgress.first(at, engine, self.given_up.difference)
             else:
-                known.add(at, engine)
+                known.add(at, engine, self.given_up.difference)
             sample = None if reading.kind == "ray_vllm" else load_sample(at, engine)
             if sample is not None:
                 self.capacity.setdefault(key, CapacityTracker()).add(sample)
