@@ -16,6 +16,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.benchmarks.figures import Figure
+from tests.fuzz.runs import read_corpus
 from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import bodies_of
@@ -36,8 +37,6 @@ PEER_EVERY = 10
 
 CUTS = 97
 LABEL_SETS = (10_000, 12_000, 20_000, 40_000, 100_000)
-"""Twelve thousand are just below the limit up to which all are read; of more only the first is."""
-CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 
 def measure() -> Iterator[Figure]:
@@ -67,7 +66,7 @@ def measure() -> Iterator[Figure]:
 def _wild(ordinary: bytes) -> Iterator[Figure]:
     """Yield what bodies cost that are not ordinary, read off a socket, by what an ordinary one costs."""
     grown = {f"with {sets:,} LoRA label sets": ordinary + label_sets(sets) for sets in LABEL_SETS}
-    corpus = {f"corpus/{path.name}": path.read_bytes() for path in sorted(CORPUS.iterdir())}
+    corpus = {f"corpus/{name}": body for name, body in read_corpus("exposition").items()}
     cut = {f"torn at {at}": ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // CUTS)}
     with _served({"ordinary": ordinary, **grown, **corpus, **cut}) as urls:
         costs = {name: _fetch_cost(url) for name, url in urls.items()}
