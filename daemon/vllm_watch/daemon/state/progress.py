@@ -39,7 +39,7 @@ class Progress(NamedTuple):
     What an engine has done, by one scrape.
 
     `prompt` and `generated` are tokens, `done` steps with an output and finished requests, `transferred` what its KV
-    connectors have counted.
+    connectors have counted of blocks that moved.
     """
 
     prompt: float
