@@ -138,6 +138,15 @@ def test_stalls_and_their_time_are_counted():
     assert [StallCount(2, 14.0), StallCount()] == [history.stalls("0"), history.stalls("1")]
 
 
+def test_a_stall_that_is_unknown_for_a_while_is_one():
+    """While scrapes fail in the middle of a stall its time is not counted, and it is no second stall."""
+    history = EventHistory()
+    for at, state in enumerate(["serving", "stalled", "unknown", "stalled", "serving", "stalled"]):
+        history.note_states(float(at), {EngineKey("m", "0"): state})
+
+    assert history.stalls("0") == StallCount(2, 2.0)
+
+
 def test_many_events_of_one_kind_hide_no_other():
     """GPUs that report errors for an hour do not push out the failure that ended the server."""
     history = EventHistory()
