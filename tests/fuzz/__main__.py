@@ -34,9 +34,9 @@ def main(arguments: Sequence[str]) -> int:
         add_to_corpus(options.target, [options.add], named=True)
         return 0
     targets = TARGETS if options.target == "all" else (options.target,)
+    limit = f"-max_total_time={options.seconds}"
     statuses = [
-        fuzz(target, options.seconds, FINDINGS, seed=options.seed, with_seeds=True, keep=options.keep)
-        for target in targets
+        fuzz(target, limit, FINDINGS, seed=options.seed, with_seeds=True, keep=options.keep) for target in targets
     ]
     return int(any(statuses))
 

@@ -54,16 +54,16 @@ def add_to_corpus(target: str, files: Iterable[Path], *, named: bool = False) ->
 
 
 def fuzz(
-    target: str, seconds: int, findings: Path, *, seed: int = 0, with_seeds: bool = False, keep: bool = False
+    target: str, limit: str, findings: Path, *, seed: int = 0, with_seeds: bool = False, keep: bool = False
 ) -> int:
     """
     Fuzz one target, from the corpus on.
 
     Args:
         target: Its name.
-        seconds: How long.
+        limit: libFuzzer's option that ends the search: ``-max_total_time=SECONDS``, or ``-runs=INPUTS``.
         findings: The folder into which inputs are written that break something.
-        seed: Of libFuzzer's dice; 0 is chance.
+        seed: Of libFuzzer's dice; 0 is chance. With it, a number of inputs is all but the same search.
         with_seeds: Begin with what the other tests hold, too: it takes up to half a minute.
         keep: Add to the corpus what covers code that the corpus does not.
 
@@ -77,7 +77,7 @@ def fuzz(
         _write(kept, read_corpus(target).values())
         _write(seeds, load(target).seeds() if with_seeds else ())
         options = [
-            f"-max_total_time={seconds}",
+            limit,
             f"-seed={seed}",
             f"-timeout={_SLOW}",
             f"-artifact_prefix={findings}/{target}-",

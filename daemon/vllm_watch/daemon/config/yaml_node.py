@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 
-from vllm_watch.daemon.config.texts import quote, shorten, without_secrets
+from vllm_watch.daemon.config.texts import quote, shorten
 from vllm_watch.daemon.support.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ class ConfigNode(NamedTuple):
             name = key.value
             if name in values:
                 raise self.error(f"duplicate key {quote(name)}, first given in line {values[name].line}", line)
-            shown = without_secrets(name)
+            shown = shorten(name)
             values[name] = ConfigNode(self.file, f"{self.path}.{shown}" if self.path else shown, line, value)
         return values
 
