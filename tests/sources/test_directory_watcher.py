@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints that a log has grown: they come where they can, and nothing depends on them."""
+"""Hints that a log was rotated or began: they come where they can, and nothing depends on them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,31 @@ def hinted(wake, write):
     return wake.wait(SECONDS)
 
 
-def test_a_line_and_a_new_file_are_hinted(tmp_path, watcher, wake):
-    """A file that grows, and one that is created, wake who waits."""
+def test_a_new_file_and_a_new_name_are_hinted(tmp_path, watcher, wake):
+    """A file that is created, and one that is renamed, wake who waits; one that grows does not, since it is polled."""
     path = tmp_path / "vllm.log"
     path.touch()
     watcher.watch({str(tmp_path)})
 
     assert watcher.covers(str(tmp_path))
-    assert hinted(wake, lambda: path.write_text("line\n"))
-    assert hinted(wake, (tmp_path / "vllm.log.1").touch)
+    path.write_text("line\n")
+    assert hinted(wake, lambda: path.rename(tmp_path / "vllm.log.1"))
+    assert hinted(wake, path.touch)
+
+
+def test_lines_are_not_hinted(tmp_path, watcher, wake, monkeypatch):
+    """What a busy log writes wakes nobody: events come in order, and the first is a new file's."""
+    hints = []
+    monkeypatch.setattr(wake, "set", lambda: hints.append("hint"))
+    path = tmp_path / "vllm.log"
+    path.touch()
+    watcher.watch({str(tmp_path)})
+
+    path.write_text("line\n")
+    (tmp_path / "end").touch()
+    until(lambda: hints)
+
+    assert hints == ["hint"]
 
 
 def test_a_folder_that_is_replaced_is_watched_again(tmp_path, watcher, wake):

@@ -2,7 +2,7 @@
 """
 One server's log and how far it was read, and the thread that polls the logs of all servers.
 
-It polls each four times a second, and sooner after a hint. What may hang, a look at a log or at its folder, is done by
+It polls each four times a second, and sooner after a hint that a log was rotated. What may hang, a look at a log or at its folder, is done by
 `support.hang_guard`: a log whose file system does not answer is left alone until it does, and the others are read on.
 """
 
@@ -41,10 +41,10 @@ CLOSE_SECONDS = 0.5
 """How long after a poll started `LogMonitor.close` waits for it to end."""
 
 POLL_SECONDS = 0.25
-"""How often all logs are polled, whatever is hinted."""
+"""How long a line may wait: all logs are polled as often."""
 
 PAUSE_SECONDS = 0.1
-"""The least time between two turns: a busy log is read in pieces, not line by line."""
+"""The least time between two turns, also in a folder where many files are created."""
 
 FOLDER_SECONDS = 5.0
 """How often it is looked up whether the logs' folders are there and the same."""
