@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Results of vLLM's benchmarks, from their JSON or from what they print on a terminal: the entry point.
+Results of benchmarks: vLLM's own, from their JSON or from what they print on a terminal, and other clients'.
 
 A file may have several: ``--append-result`` adds one object after the other, ``vllm bench sweep`` writes a list, a
 terminal's log has one block after the other. JSON and printed blocks in one file are an error, and so is anything that
@@ -15,7 +15,13 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from vllm_watch_parsers.benchmark_json import is_serve, read_serve
-from vllm_watch_parsers.benchmark_printed import ARGUMENTS, is_title, read_printed_serve
+from vllm_watch_parsers.benchmark_printed import (
+    ARGUMENTS,
+    is_title,
+    pasted_as_one,
+    read_printed_serve,
+    split_block,
+)
 from vllm_watch_parsers.benchmark_result import BenchmarkError, BenchmarkKind, BenchmarkResult
 from vllm_watch_parsers.benchmark_throughput import (
     is_latency,
@@ -28,6 +34,8 @@ from vllm_watch_parsers.benchmark_throughput import (
     read_throughput,
 )
 from vllm_watch_parsers.json_fields import decode_objects, top_level_keys
+from vllm_watch_parsers.other_clients import client_of, read_client
+from vllm_watch_parsers.request_list import csv_head, is_request_list, read_csv, read_request_list
 
 
 MAX_TEXT = 1 << 29
@@ -39,8 +47,9 @@ _HEAD = 1 << 18
 _LINE = 512
 """No line of a result is longer."""
 
+_TITLE = "Serving Benchmark Result"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_MARKS = ("Serving Benchmark Result", "Throughput: ", "Avg latency: ")
+_MARKS = (_TITLE, "Throughput: ", "Avg latency: ")
 
 
 def what_is(text: str) -> BenchmarkKind | None:
@@ -56,6 +65,14 @@ def what_is(text: str) -> BenchmarkKind | None:
     return next((kind for line in lines if (kind := _printed_kind(line))), None)
 
 
+def is_client_result(text: str) -> bool:
+    """Return whether a text starts as another client's result, or as a list of requests."""
+    if not _is_json(text):
+        return csv_head(text) is not None
+    keys = top_level_keys(text[:_HEAD])
+    return client_of(keys) is not None or is_request_list(keys)
+
+
 def read_benchmarks(text: str) -> tuple[BenchmarkResult, ...]:
     """
     Read every result of a file, in the order of the file; there is at least one.
@@ -67,10 +84,21 @@ def read_benchmarks(text: str) -> tuple[BenchmarkResult, ...]:
         raise BenchmarkError(1, f"the file is longer than {MAX_TEXT:,} characters")
     if not text.strip("\ufeff \t\r\n"):
         raise BenchmarkError(1, "the file is empty")
-    results = tuple(_read_json(text.lstrip("\ufeff")) if _is_json(text) else _read_printed(text))
+    results = _read_client(text.lstrip("\ufeff"))
+    results = results or tuple(_read_json(text.lstrip("\ufeff")) if _is_json(text) else _read_printed(text))
     if not results:
         raise BenchmarkError(1, "no result of vllm bench serve, throughput or latency in it, as JSON or printed")
     return results
+
+
+def _read_client(text: str) -> tuple[BenchmarkResult, ...]:
+    """Return what another client wrote; nothing if the text is none of that."""
+    if not is_client_result(text):
+        return ()
+    if not _is_json(text):
+        return (read_csv(text),)
+    client = client_of(top_level_keys(text[:_HEAD]))
+    return (read_request_list(text),) if client is None else read_client(text, client)
 
 
 def _is_json(text: str) -> bool:
@@ -149,6 +177,15 @@ def _printed_kind(line: str) -> BenchmarkKind | None:
     return "latency" if is_printed_latency(line) else None
 
 
+def _with_line_ends(text: str) -> str:
+    """Return a text in which the lines of a block that was pasted as one line are lines again."""
+    title = text.find(_TITLE)
+    end = text.find("\n", title)
+    if title < 0 or not pasted_as_one(text[title : len(text) if end < 0 else end]):
+        return text
+    return "\n".join(split_block(line) if pasted_as_one(line) else line for line in text.split("\n"))
+
+
 def _lines(text: str) -> list[str]:
     """
     Return the lines as a terminal shows them: without colours, and of a progress bar's states the last one.
@@ -156,7 +193,7 @@ def _lines(text: str) -> list[str]:
     Of a long line only the end counts, after whatever a log has before it; but for the client's arguments, and JSON.
     """
     shown = []
-    for line in text.split("\n"):
+    for line in _with_line_ends(text).split("\n"):
         plain = line if ARGUMENTS in line or line.startswith("{") else line[-_LINE:]
         plain = _COLOUR.sub("", plain) if "\x1b" in plain else plain
         shown.append(plain.rstrip("\r").rpartition("\r")[2] if "\r" in plain else plain)
@@ -166,11 +203,7 @@ def _lines(text: str) -> list[str]:
 _SGLANG = "a result of SGLang's bench_serving"
 _BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"total_output_tokens_retokenized"}), _SGLANG),
-    (frozenset({"mean_e2e_latency_ms"}), _SGLANG),
-    (frozenset({"benchmarks", "args"}), "a report of GuideLLM"),
-    (frozenset({"benchmarks", "metadata"}), "a report of GuideLLM"),
-    (frozenset({"request_throughput", "input_config"}), "a profile of AIPerf or GenAI-Perf"),
-    (frozenset({"load_summary", "successes"}), "a summary of inference-perf"),
+    (frozenset({"request_throughput", "input_config"}), "a profile of GenAI-Perf"),
     (frozenset({"metrics", "root_group"}), "a summary of k6"),
     (frozenset({"Time taken for tests (s)"}), "a summary of EvalScope"),
     (frozenset({"results_num_completed_requests"}), "a summary of LLMPerf"),

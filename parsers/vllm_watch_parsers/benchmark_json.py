@@ -18,6 +18,7 @@ from math import inf
 from statistics import fmean, median
 from typing import Any, TypeVar, get_args
 
+from vllm_watch_parsers.benchmark_errors import counted
 from vllm_watch_parsers.benchmark_result import (
     MAX_MILLISECONDS,
     MAX_SECONDS,
@@ -122,6 +123,7 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
         probe=_probe(fields),
         requests=requests,
         is_pooling="total_output_tokens" not in values,
+        errors=_errors(fields),
     )
 
 
@@ -303,6 +305,11 @@ def _requests(fields: JsonFields, completed: int) -> Requests | None:
         start_times=reals("start_times", _CLOCK, -_CLOCK),
         queue_times=reals("queue_times", MAX_SECONDS, -_CLOCK),
     )
+
+
+def _errors(fields: JsonFields) -> Mapping[str, int]:
+    """Return how many requests failed for which reason; one without a text may be a success."""
+    return counted(text for text in fields.items("errors") if isinstance(text, str) and text)
 
 
 def _check_sizes(fields: JsonFields, sizes: Mapping[str, int]) -> None:

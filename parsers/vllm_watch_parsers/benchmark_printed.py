@@ -82,6 +82,28 @@ _MODERN_KEYS = frozenset({"max_concurrency", "request_goodput", "failed"})
 _REQUIRED = ("Successful requests", "Benchmark duration (s)", "Total input tokens", "Request throughput (req/s)")
 
 
+_BREAKS = re.compile(
+    r" (?=(?:"
+    + "|".join(map(re.escape, _LONGEST_FIRST))
+    + r"|(?:Mean|Median|P\d[\d.]*) (?:"
+    + "|".join(map(re.escape, _METRICS))
+    + r") \(ms\)|Position \d{1,3}):)| (?=-{4,}[^-]|={3,}(?: Serving|={30}))",
+    re.IGNORECASE,
+)
+"""The blanks that stand for the end of a line where a block was pasted as one line."""
+
+
+def pasted_as_one(line: str) -> bool:
+    """Return whether a line has the title of a block and its first values too."""
+    title = line.find("Serving Benchmark Result")
+    return title >= 0 and "Successful requests:" in line[title : title + 400]
+
+
+def split_block(line: str) -> str:
+    """Return the lines of a block that was pasted as one."""
+    return _BREAKS.sub("\n", line)
+
+
 def is_title(line: str) -> bool:
     """Return whether a line of a terminal is the first one of a block."""
     return ARGUMENTS not in line and _TITLE.search(line) is not None
@@ -165,6 +187,7 @@ def _result(counts: Mapping[str, Any], above: list[str], line: int) -> ServeResu
         temperature=number(arguments.get("temperature", "")),
         num_warmups=_whole(arguments.get("num_warmups")),
         dataset_name=_named(arguments, "dataset_name"),
+        seed=whole(arguments.get("seed", "")),
         goodput={name: float(limit) for name, limit in _OBJECTIVE.findall(arguments.get("goodput", ""))},
     )
     return result._replace(settings=settings)

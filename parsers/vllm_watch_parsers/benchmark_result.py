@@ -86,7 +86,8 @@ class Requests(NamedTuple):
     The successful requests one by one, in the order in which they were sent; failed ones are left out.
 
     Durations are in seconds. A list is empty where the file does not have it. `itls` has the gaps between the chunks of
-    each answer's stream. `start_times` are of a clock without a date.
+    each answer's stream, `tpots` what a client wrote itself, `None` of an answer of one token. `start_times` are of a
+    clock that may have no date.
     """
 
     input_lens: Sequence[int] = ()
@@ -96,6 +97,7 @@ class Requests(NamedTuple):
     latencies: Sequence[float] = ()
     start_times: Sequence[float] = ()
     queue_times: Sequence[float] = ()
+    tpots: Sequence[float | None] = ()
 
 
 class Settings(NamedTuple):
@@ -105,7 +107,7 @@ class Settings(NamedTuple):
     `date` is as written, ``YYYYmmdd-HHMMSS`` at the end of the run in the client's time zone. `request_rate` is
     infinite where there was no limit. `is_limited` is whether there was a limit of concurrent requests, if that is
     known: `max_concurrency` is `None` with and without. `metadata` are the user's own keys and texts. `temperature`,
-    `num_warmups`, `dataset_name` and `goodput` (limits in milliseconds) are only in what the client printed.
+    `num_warmups`, `dataset_name`, `seed` and `goodput` (limits in milliseconds) are only in what the client printed.
     """
 
     date: str | None = None
@@ -123,6 +125,7 @@ class Settings(NamedTuple):
     temperature: float | None = None
     num_warmups: int | None = None
     dataset_name: str | None = None
+    seed: int | None = None
     goodput: Mapping[Literal["ttft", "tpot", "e2el"], float] = {}
 
 
@@ -134,14 +137,16 @@ class ServeResult(NamedTuple):
     `failed` is counted by the client, or what is missing from the prompts that were asked for (`is_failed_counted` is
     false): a data set may have fewer. `latencies` lack those whose values are all
     0: nothing was measured. `max_output_tokens_per_s` counts chunks of the stream, each of one token or more.
+    `errors` is how many requests failed for which reason. `end` is in seconds since the epoch, where the client wrote
+    it so. `client` is who measured, if that is not vLLM's own: some of these leave out duration, rate or prompts.
     """
 
     line: int
     settings: Settings
-    duration: float
+    duration: float | None
     completed: int
-    total_input_tokens: int
-    request_throughput: float
+    total_input_tokens: int | None
+    request_throughput: float | None
     failed: int | None = None
     is_failed_counted: bool = True
     total_output_tokens: int | None = None
@@ -156,6 +161,9 @@ class ServeResult(NamedTuple):
     probe: Probe | None = None
     requests: Requests | None = None
     is_pooling: bool = False
+    errors: Mapping[str, int] = {}
+    end: float | None = None
+    client: str | None = None
 
 
 class ThroughputResult(NamedTuple):

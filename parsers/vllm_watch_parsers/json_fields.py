@@ -27,9 +27,11 @@ _CUT = 24
 _DECODE = json.JSONDecoder(parse_constant=float).raw_decode
 
 
-def decode_objects(text: str) -> Iterator[tuple[int, object]]:
+def decode_objects(text: str, most: int = MAX_OBJECTS) -> Iterator[tuple[int, object]]:
     """
     Yield the JSON values that follow each other in a text, with blanks between them, each with its line.
+
+    There may be `most` of them.
 
     Raises:
         BenchmarkError: The text is cut off, or something else than JSON follows.
@@ -37,7 +39,7 @@ def decode_objects(text: str) -> Iterator[tuple[int, object]]:
     end = len(text.rstrip())
     position = _skip_blank(text, 0)
     line, counted = 1, 0
-    for _ in range(MAX_OBJECTS):
+    for _ in range(most):
         if position >= end:
             return
         line += text.count("\n", counted, position)
@@ -52,7 +54,7 @@ def decode_objects(text: str) -> Iterator[tuple[int, object]]:
             raise BenchmarkError(line, "the JSON has a number with thousands of digits") from None
         yield line, value
         position = _skip_blank(text, after)
-    raise BenchmarkError(line, f"there are more than {MAX_OBJECTS} results")
+    raise BenchmarkError(line, f"there are more than {most} results")
 
 
 def top_level_keys(text: str) -> set[str]:

@@ -98,7 +98,7 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
     return Run(
         source=(source,),
         name=name,
-        start=None if end is None else end - result.duration,
+        start=None if end is None or result.duration is None else end - result.duration,
         end=end,
         model=result.settings.model_id,
         load=_load(result),
@@ -111,7 +111,9 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
 
 
 def _end(result: ServeResult, zone: tzinfo | None) -> float | None:
-    """Return when a run ended, in whole seconds: the date of its result, in the client's time zone."""
+    """Return when a run ended: as its client wrote it, else in whole seconds by its date in the client's time zone."""
+    if result.end is not None:
+        return result.end
     try:
         written = datetime.strptime(result.settings.date or "", _DATE)  # noqa: DTZ007  # The zone is the caller's.
         return written.replace(tzinfo=zone).timestamp()
@@ -160,6 +162,8 @@ def _lists(requests: Requests | None) -> dict[LatencyName, Sequence[float]]:
 
 def _tpots(requests: Requests) -> list[float | None]:
     """Return each request's time per output token after the first, in seconds; `None` of an answer of one token."""
+    if requests.tpots:
+        return list(requests.tpots)
     if not requests.ttfts or not requests.output_lens or not requests.latencies:
         return []
     answers = zip(requests.latencies, requests.ttfts, requests.output_lens, strict=True)
@@ -257,18 +261,18 @@ def _good(requests: Requests, objective: Objective) -> int | None:
 
 def _load(result: ServeResult) -> Load:
     settings, completed = result.settings, result.completed
-    growth, output = settings.ramp_up, result.total_output_tokens
+    growth, prompt, output = settings.ramp_up, result.total_input_tokens, result.total_output_tokens
     # vLLM writes a rate of inf where the rate grows.
     rate = settings.request_rate if growth is None else None
     return Load(
         endpoint="pooling" if result.is_pooling else "online",
-        backend=settings.backend,
+        backend=settings.backend or result.client,
         request_rate=None if rate is None else "inf" if math.isinf(rate) else rate,
         ramp_up=growth and RateGrowth(strategy=growth.strategy, start=growth.start_rps, end=growth.end_rps),
         burstiness=settings.burstiness,
         max_concurrency=settings.max_concurrency,
         num_prompts=settings.num_prompts,
-        mean_input_tokens=result.total_input_tokens / completed if completed else None,
+        mean_input_tokens=prompt / completed if prompt is not None and completed else None,
         mean_output_tokens=output / completed if output is not None and completed else None,
         temperature=_temperature(result),
         duration_s=result.duration,

@@ -143,7 +143,7 @@ def _short(result: ServeResult, view: Result) -> str | None:
         first, later = view.ttft_ms.mean, view.tpot_ms.mean
         tokens = (result.total_output_tokens or 0) / result.completed
         latency = None if first is None or later is None else first + later * max(tokens - 1, 0)
-    if not latency or 1000 * result.duration >= SHORT * latency:
+    if not latency or not result.duration or 1000 * result.duration >= SHORT * latency:
         return None
     return (
         f"The run took only {1000 * result.duration / latency:.1f} times as long as a request: its rates are mostly "

@@ -28,7 +28,7 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import what_is
+from vllm_watch_parsers.benchmark import is_client_result, what_is
 
 
 SourceKind = Literal["recording", "benchmark", "log"]
@@ -59,7 +59,8 @@ def source_kind(path: Path) -> SourceKind:
         raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")
     # JSON that is no result is not understood either way: the reader of results names who wrote it.
     is_document = _JSON.match(head) is not None and _JSON_LINES.match(head) is None
-    return "benchmark" if kind is not None or is_document else "log"
+    is_result = kind is not None or is_document or is_client_result(head.decode(errors="replace"))
+    return "benchmark" if is_result else "log"
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:
