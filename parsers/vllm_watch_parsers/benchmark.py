@@ -98,7 +98,10 @@ def _read_client(text: str) -> tuple[BenchmarkResult, ...]:
     if not _is_json(text):
         return (read_csv(text),)
     client = client_of(top_level_keys(text[:_HEAD]))
-    return (read_request_list(text),) if client is None else read_client(text, client)
+    results = (read_request_list(text),) if client is None else read_client(text, client)
+    if not results:
+        raise BenchmarkError(1, f"a result of {client} without a load")
+    return results
 
 
 def _is_json(text: str) -> bool:

@@ -83,12 +83,11 @@ _REQUIRED = ("Successful requests", "Benchmark duration (s)", "Total input token
 
 
 _BREAKS = re.compile(
-    r" (?=(?:"
+    r" (?=(?:Total Token throughput \(tok/s\)|Per-position acceptance \(%\)|"
     + "|".join(map(re.escape, _LONGEST_FIRST))
     + r"|(?:Mean|Median|P\d[\d.]*) (?:"
     + "|".join(map(re.escape, _METRICS))
     + r") \(ms\)|Position \d{1,3}):)| (?=-{4,}[^-]|={3,}(?: Serving|={30}))",
-    re.IGNORECASE,
 )
 """The blanks that stand for the end of a line where a block was pasted as one line."""
 

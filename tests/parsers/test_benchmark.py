@@ -294,10 +294,9 @@ def test_a_block_without_a_needed_line_says_which():
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (json.dumps({"benchmarks": [], "args": {}, "metadata": {}}), "a report of GuideLLM"),
         (serve(total_output_tokens_retokenized=1), "a result of SGLang's bench_serving"),
         (json.dumps({"runs": []}), "a report of vllm-watch"),
-        (json.dumps({"request_throughput": {"avg": 1}, "input_config": {}}), "a profile of AIPerf or GenAI-Perf"),
+        (json.dumps({"request_throughput": {"avg": 1}, "input_config": {}}), "a profile of GenAI-Perf"),
         (json.dumps([{"benchmark": {}, "model": {}, "metric": {}}]), "a record for PyTorch's benchmark database"),
     ],
 )

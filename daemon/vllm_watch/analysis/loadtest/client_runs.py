@@ -16,6 +16,7 @@ from datetime import datetime, tzinfo
 from itertools import chain, pairwise
 from statistics import fmean
 
+from vllm_watch.analysis.loadtest.client_requests import load_over_time, request_details, steady_window
 from vllm_watch.analysis.loadtest.client_texts import notes_of, warnings_of
 from vllm_watch.analysis.loadtest.load_test import (
     GIVEN,
@@ -95,15 +96,20 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
         e2el_ms=latencies["e2el_ms"],
     )
     end = _end(result, zone)
+    start = None if end is None or result.duration is None else end - result.duration
+    over_time = load_over_time(result.requests, start)
     return Run(
         source=(source,),
         name=name,
-        start=None if end is None or result.duration is None else end - result.duration,
+        start=start,
         end=end,
         model=result.settings.model_id,
         load=_load(result),
         result=view,
         views=(view,),
+        requests=request_details(result),
+        timeline=over_time,
+        steady=steady_window(result.requests, over_time),
         distributions={metric: spread for metric, values in lists.items() if (spread := distribution(values))},
         warnings=warnings_of(result, view),
         notes=notes_of(result),
@@ -225,7 +231,8 @@ def _goodput(result: ServeResult, objective: Objective | None) -> Goodput | None
     failed = _failed(result)
     sent = None if failed is None and result.failed else result.completed + (failed or 0)
     if objective is not None and good is not None:
-        return Goodput(objective=objective, request_goodput=good / result.duration, ratio=good / sent if sent else None)
+        rate = good / result.duration if result.duration else None
+        return Goodput(objective=objective, request_goodput=rate, ratio=good / sent if sent else None)
     if result.request_goodput is None:
         return None
     limits = {
@@ -237,7 +244,7 @@ def _goodput(result: ServeResult, objective: Objective | None) -> Goodput | None
     return Goodput(
         objective=Objective(name=GIVEN, limits=limits),
         request_goodput=result.request_goodput,
-        ratio=min(result.request_goodput * result.duration / sent, 1.0) if sent else None,
+        ratio=min(result.request_goodput * result.duration / sent, 1.0) if sent and result.duration else None,
     )
 
 

@@ -138,6 +138,7 @@ def _joined(matched: _Matched, server: Run | None) -> Run:
         load=load,
         result=client.result,
         views=(*client.views, *server.views),
+        requests=client.requests,
         distributions={**server.distributions, **client.distributions},
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys((*client.notes, *server.notes))),

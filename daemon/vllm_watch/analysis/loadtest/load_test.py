@@ -231,6 +231,35 @@ class Period(Struct, frozen=True, kw_only=True):
     end: float
 
 
+class SlowRequest(Struct, frozen=True, kw_only=True):
+    """One request: its number in the list, and seconds from the first one's start to its own."""
+
+    number: int
+    e2el_ms: float
+    start_s: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    ttft_ms: float | None = None
+
+
+class PromptSlope(Struct, frozen=True, kw_only=True):
+    """By how many milliseconds TTFT grows for each 1,000 tokens of the prompt, with its 95 % interval."""
+
+    ms_per_1000_tokens: float
+    low: float
+    high: float
+    count: int
+
+
+class RequestDetails(Struct, frozen=True, kw_only=True):
+    """What single requests show; `ttft_by_prompt` has tokens and milliseconds, of many requests evenly chosen ones."""
+
+    errors: Mapping[str, int] = {}
+    slowest: tuple[SlowRequest, ...] = ()
+    slope: PromptSlope | None = None
+    ttft_by_prompt: tuple[tuple[float, float], ...] = ()
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """
     One run of a load test, from one or more sources.
@@ -269,6 +298,8 @@ class Run(Struct, frozen=True, kw_only=True):
     timeline: Timeline = Timeline()
     distributions: Mapping[LatencyName, Distribution] = {}
     """How the latencies are spread, for plots."""
+    requests: RequestDetails | None = None
+    """What the single requests show, where a client wrote them."""
     warnings: tuple[str, ...] = ()
     """What went wrong or misleads, in sentences."""
     notes: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from vllm_watch.analysis.rendering.document import (
 )
 from vllm_watch.analysis.rendering.html import html_size, render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
+from vllm_watch.analysis.rendering.request_blocks import prompt_figure, request_blocks
 from vllm_watch.analysis.rendering.results import goodput_block, headline, overview, result_block
 from vllm_watch.analysis.rendering.run_facts import flags, period, run_start, short_names, validity, what_ran
 from vllm_watch.analysis.rendering.server_use import (
@@ -156,6 +157,7 @@ def run_sections(run: Run, max_phases: int, common: str) -> tuple[Section, ...]:
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
         Section("Goodput", _some(goodput_block(run))),
+        Section("Requests", request_blocks(run)),
         Section("How much it can carry", capacity_blocks(run, common)),
         Section("The server during the load", _some(use_block(run))),
         Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
@@ -204,6 +206,7 @@ def _plots(run: Run, key: str) -> tuple[Section, ...]:
     figures: list[Figure | None] = [
         timeline_figure(run, f"{key}-timeline"),
         *latency_figures(run, f"{key}-latency"),
+        prompt_figure(run, f"{key}-prompt"),
         batch_figure(batch_size, f"{key}-batch"),
     ]
     drawn = tuple(figure for figure in figures if figure is not None)
