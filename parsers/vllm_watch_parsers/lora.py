@@ -69,7 +69,8 @@ class NewestLora:
             at = float(written)
         except ValueError:
             return
-        if at > self._at and _VALUE.fullmatch(written.rstrip(b"\r")):  # Of ten thousands, few are newer than all before.
+        # First by its value: of ten thousands, few are newer than all before.
+        if at > self._at and _VALUE.fullmatch(written.rstrip(b"\r")):
             self._at, self._labels = at, labels
 
     def finish(self) -> LoraRequests | None:
