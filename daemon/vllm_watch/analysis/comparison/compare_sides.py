@@ -17,6 +17,7 @@ from vllm_watch.analysis.comparison.comparability import (
 )
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
+from vllm_watch.analysis.comparison.sentence import sentence
 from vllm_watch.analysis.comparison.verdicts import decide, matrix, method, verdict_rows
 
 
@@ -60,12 +61,13 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         cost_per_hour=_prices((a, b)),
     )
     if view is None:
-        return replace(shared, reasons=(_no_view(a, b),))
+        unseen = replace(shared, reasons=(_no_view(a, b),))
+        return replace(unseen, sentence=sentence(unseen))
     pair = Pair(measured(a, view), measured(b, view), view)
     found = findings(pair)
     preventing = tuple(finding.text for finding in found if finding.prevents)
     rows = verdict_rows(pair) if force or not preventing else ()
-    return replace(
+    compared = replace(
         shared,
         comparable=not preventing,
         reasons=preventing,
@@ -77,6 +79,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         metrics=rows,
         method=method(pair) if rows else "",
     )
+    return replace(compared, sentence=sentence(compared))
 
 
 def _split_by_load(sides: Sequence[Side]) -> _Levels:

@@ -165,35 +165,65 @@ class ConfigDifference(Struct, frozen=True, kw_only=True):
     b: str | None = None
 
 
+Grade = Literal["shown", "likely", "not_decided", "in_these_two_runs"]
+"""
+How sure a difference is. shown: the printed interval leaves out 0. likely: the 90 % interval does. not_decided:
+neither, or the two values do not mean the same; the row's reason says which. in_these_two_runs: one run of each side,
+which is a hint and never more, for the next run of the same configuration is different.
+"""
+
+
 class Row(Struct, frozen=True, kw_only=True):
     """
-    One metric: values are geometric means over the runs, and `low` and `high` bound `percent` with 95 % confidence.
+    One metric of two sides.
 
-    `n` is how many runs each side has, or blocks. `detectable_percent` is the smallest difference that would be found.
+    `a` and `b` are what the client measured where a side has one run, else geometric means over its runs. `difference`
+    (b less a, in `unit`) and `percent` are there whenever both are, whatever the grade, also if the sides are not
+    comparable. `low` and `high` bound `percent` at `confidence`, the level at which the grade is given, so that they
+    leave out 0 where a difference is shown; `None`: open, or there is no interval. `reason` is why the grade is not
+    better, `note` what a reader must know of the values. `runs` is how many each side has, `needed_runs` how many of
+    each side would show a difference like this one in 9 of 10 cases, as much as these runs vary; `None`: it is shown,
+    or no number of runs is known to.
     """
 
     metric: str
     unit: str
     higher_is_better: bool
-    verdict: Verdict
+    grade: Grade = "not_decided"
     a: float | None = None
     b: float | None = None
     difference: float | None = None
     percent: float | None = None
     low: float | None = None
     high: float | None = None
-    n: tuple[int, int] = (0, 0)
-    detectable_percent: float | None = None
-    is_headline: bool = False
+    confidence: float | None = None
+    reason: str | None = None
     note: str | None = None
+    runs: tuple[int, int] = (0, 0)
+    needed_runs: int | None = None
+    is_headline: bool = False
+    verdict: Verdict = "not_compared"
+    """Goes when nothing renders it any more, as do the next two: `grade`, `needed_runs` and `runs` take their place."""
+    detectable_percent: float | None = None
+    n: tuple[int, int] = (0, 0)
+
+    @property
+    def is_better(self) -> bool | None:
+        """Whether the candidate's value is the better one; `None` if they are equal, or one is not known."""
+        return None if not self.difference else (self.difference > 0) == self.higher_is_better
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Two configurations; `reasons` are why they are not comparable, and then there are metrics only if asked for."""
+    """
+    Two configurations.
+
+    `sentence` is the answer, in one sentence. `reasons` are why they are not comparable: then no metric has a grade.
+    """
 
     baseline: str
     candidate: str
     comparable: bool
+    sentence: str = ""
     view: View | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -214,11 +244,17 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Who wins by one criterion: ``lowest TTFT`` … `winner` is `None` where no difference is shown."""
+    """
+    Who wins by one criterion, such as ``lowest TTFT``.
+
+    `winner` has the best value, and `grade` is how sure it is that each of the others has a worse one. Nobody wins
+    where a value is not known or the difference to one of them is not decided; the note says which.
+    """
 
     criterion: str
     metric: str
     winner: str | None = None
+    grade: Grade = "not_decided"
     note: str | None = None
 
 

@@ -81,9 +81,11 @@ def verdict_rows(pair: Pair) -> tuple[Row, ...]:
         name = each.metric.name
         if name in trapped:
             bare = Estimate(each.metric, each.a, each.b, n=each.n, note=trapped[name])
-            rows.append(_row(bare, "not_compared", None, is_headline=name == headline))
+            rows.append(_row(bare, "not_compared", None, is_headline=name == headline, is_single=False))
         else:
-            rows.append(_row(each, *_verdict(each, adjusted.get(name)), is_headline=name == headline))
+            rows.append(
+                _row(each, *_verdict(each, adjusted.get(name)), is_headline=name == headline, is_single=pair.is_single)
+            )
     return tuple(sorted(rows, key=lambda row: not row.is_headline))
 
 
@@ -150,12 +152,16 @@ def _verdict(known: Estimate, adjusted: float | None) -> tuple[Verdict, str | No
     return ("too_few", _MORE_RUNS) if _is_hopeless(known) else ("no_difference_shown", None)
 
 
-def _row(known: Estimate, verdict: Verdict, note: str | None, *, is_headline: bool) -> Row:
+def _row(known: Estimate, verdict: Verdict, note: str | None, *, is_headline: bool, is_single: bool) -> Row:
+    text = " ".join(each for each in (known.note, note) if each) or None
     has_difference = known.ratio is not None and known.a is not None and known.b is not None
     return Row(
         metric=known.metric.name,
         unit=known.metric.unit,
         higher_is_better=known.metric.higher_is_better,
+        grade="in_these_two_runs" if is_single else "shown" if verdict in {"better", "worse"} else "not_decided",
+        reason=text,
+        runs=known.n,
         verdict=verdict,
         a=known.a,
         b=known.b,
@@ -166,7 +172,7 @@ def _row(known: Estimate, verdict: Verdict, note: str | None, *, is_headline: bo
         n=known.n,
         detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
         is_headline=is_headline,
-        note=" ".join(text for text in (known.note, note) if text) or None,
+        note=text,
     )
 
 
