@@ -28,7 +28,7 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.config.moments import TimeRange
-from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
+from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is
 
