@@ -75,29 +75,32 @@ def test_the_views_are_beside_each_other():
     assert ["Failed requests", "0", "\N{EN DASH}", "\N{EN DASH}"] in shown
 
 
-@pytest.mark.parametrize(
-    ("known", "sentence"),
-    [
-        (
-            {},
-            "2,400 requests in 8 min 32 s, output 468 tokens/s, TTFT P50 58.0 ms and P99 186 ms, TPOT 3.56 ms, 98.5 % "
-            "within the objective; it was down for 24 s; it can carry about 812 output tokens/s.",
-        ),
-        (
-            {
-                "result": Result(view="server", successful=867, failed=19, duration_s=413.0, output_throughput=712.4),
-                "phases": (),
-                "use": ServerUse(max_kv_cache_usage_ratio=1.0, max_waiting=334, preemptions=437),
-            },
-            "867 requests in 6 min 53 s, output 712 tokens/s; 19 of 886 failed; it can carry about 812 output tokens/s, "
-            "limited by the KV cache; 437 preemptions.",
-        ),
-        (
-            {"result": Result(view="client", successful=1), "capacity": None, "phases": (), "start": None},
-            "1 request.",
-        ),
-    ],
+DAY = {
+    "result": Result(view="server", successful=867, failed=19, duration_s=413.0, output_throughput=712.4),
+    "phases": (),
+    "use": ServerUse(max_kv_cache_usage_ratio=1.0, max_waiting=334, preemptions=437),
+}
+LIMITED = "it can carry about 812 output tokens/s, limited by the KV cache; 437 preemptions."
+WHOLE = (
+    "2,400 requests in 8 min 32 s, output 468 tokens/s, TTFT P50 58.0 ms and P99 186 ms, TPOT 3.56 ms, 98.5 % within"
 )
+ANSWERS = (
+    ({}, f"{WHOLE} the objective; it was down for 24 s; it can carry about 812 output tokens/s."),
+    (DAY, f"867 requests in 6 min 53 s, output 712 tokens/s; 19 of 886 failed; {LIMITED}"),
+    (
+        {
+            "result": Result(view="client", successful=1),
+            "capacity": None,
+            "phases": (),
+            "start": None,
+            "use": ServerUse(),
+        },
+        "1 request.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("known", "sentence"), ANSWERS)
 def test_the_first_sentence_is_the_answer(known, sentence):
     """How the load went, how much the server can carry and what limits it; what is not known is not said."""
     text = " ".join(report_text(reports.report(**known)).split())

@@ -2,11 +2,11 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it
-in a Grafana, and, of several loads, ``latency_turn``, and a sentence on loads that are no run, ``left_out``. A comparison of two sides is a
-`comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice_model.Advised`:
-``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
+A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it in a
+Grafana, and, of several loads, ``latency_turn``, and a sentence on loads that are no run, ``left_out``. A comparison
+of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix":
+[…], "decisions": […]}``: each other side compared with the baseline, then all side by side. Advice is an
+`advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
