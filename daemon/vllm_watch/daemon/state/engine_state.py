@@ -20,9 +20,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT, Stretch
-from vllm_watch.daemon.catalog.causes import DownCause, SaturationCause
 from vllm_watch.daemon.catalog.reasons import StallReason
-from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.catalog.states import DownCause, EngineState, SaturationCause
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
