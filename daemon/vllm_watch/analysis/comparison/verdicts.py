@@ -2,7 +2,7 @@
 """
 The one decider of how sure a difference is: the grade of each metric of two sides.
 
-The headline is tested first, alone, with nearly all of the 5 % by which any difference may be falsely shown. If it is
+The headline is tested first, alone, with most of the 5 % by which any difference may be falsely shown. If it is
 shown, the other metrics of the family share the 5 % among them, else the little that the headline left. So the chance
 that any difference is falsely shown is 5 %, and a printed interval leaves out 0 just where its difference is shown.
 """
@@ -27,7 +27,7 @@ from vllm_watch.daemon.statistics.ratio import MOST_RUNS, Interval, needed_runs
 
 FALSE = 0.05
 """How often any difference is shown of two equal configurations."""
-HEADLINE = 1 - 0.9 * FALSE
+HEADLINE = 1 - 0.8 * FALSE
 """The confidence at which the headline is judged."""
 LIKELY = 0.90
 """A difference is likely if its interval at this confidence leaves out 0."""
