@@ -19,7 +19,7 @@ from vllm_watch.daemon.catalog.states import Cause, EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
 from vllm_watch.daemon.state.cross_check import CrossCheck
 from vllm_watch.daemon.state.engine_log import GAUGES_OF_DRAFTS, GAUGES_OF_FIRST_LINE
-from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
+from vllm_watch.daemon.state.engine_state import Judgement, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
 from vllm_watch.daemon.state.kept_facts import ConfigChange
@@ -34,6 +34,7 @@ from vllm_watch.daemon.state.precedence import (
     facts,
     gauge_sides,
     gauges,
+    is_any_sleeping,
     kv_gauges,
     missing_metrics,
     position_acceptance,
