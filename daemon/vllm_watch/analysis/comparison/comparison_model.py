@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The metrics that `compare` compares, each once: its unit, its good direction, and what matters.
+The metrics that `compare` compares, each once: its unit, its good direction, what matters; and what is said of them.
 
-Six of them are the family that is tested, fixed before any value is seen, so that Holm's correction holds for all of
-them together. One of the six is the headline. The others have intervals and no verdict.
+Eight of them are the family that is tested, fixed before any value is seen. One is the headline, tested first. The
+others are never more than likely.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ class Metric(NamedTuple):
     """
     One metric, by its name in the JSON, ``ttft_ms.p99``: `latency` and `statistic` are its parts.
 
-    `matters` is the smallest relative difference that matters to anyone. `cv_of_runs` is how much it is taken to vary
-    between runs if there is one a side; `None`: so much that one tells nothing.
+    `matters` is the smallest relative difference that matters to anyone.
     """
 
     name: str
@@ -29,7 +28,6 @@ class Metric(NamedTuple):
     higher_is_better: bool
     matters: float
     in_family: bool = False
-    cv_of_runs: float | None = None
     latency: LatencyName | None = None
     statistic: str = ""
 
@@ -38,27 +36,15 @@ GOODPUT = "request_goodput"
 OUTPUT = "output_throughput"
 TPOT = "tpot_ms.mean"
 
-FAMILY = (OUTPUT, "ttft_ms.p50", TPOT, "ttft_ms.p99", "e2el_ms.mean", GOODPUT)
+MAKESPAN = "duration_s"
+"""Of a burst: from its first request to its last answer."""
 
-HEADLINE_WEIGHT = 0.5
-"""The part that the headline has of the chance of a false verdict; the other five metrics share the rest."""
+FAMILY = (OUTPUT, TPOT, "ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p99", "e2el_ms.mean", MAKESPAN, GOODPUT)
 
 _STATISTICS = ("mean", *QUANTILES)
 _MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
 _TAILS = ("p90", "p95", "p99")
 _TAIL_MATTERS = 0.10
-_CV_OF_RUNS: Mapping[str, float] = {
-    "ttft_ms.p50": 0.05,
-    TPOT: 0.03,
-    "tpot_ms.p50": 0.03,
-    "itl_ms.mean": 0.03,
-    "itl_ms.p50": 0.03,
-    "e2el_ms.mean": 0.05,
-    "e2el_ms.p50": 0.05,
-    **{f"{latency}.p95": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
-    **{f"{latency}.p90": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
-}
-"""Of latencies; P99 and the mean of TTFT are not here: one run tells nothing of them."""
 
 
 def _latency(latency: LatencyName, statistic: str) -> Metric:
@@ -70,7 +56,6 @@ def _latency(latency: LatencyName, statistic: str) -> Metric:
         higher_is_better=False,
         matters=matters,
         in_family=name in FAMILY,
-        cv_of_runs=_CV_OF_RUNS.get(name),
         latency=latency,
         statistic=statistic,
     )
@@ -85,27 +70,19 @@ COSTS = ("cost_per_million_output_tokens", "cost_per_million_input_tokens", "cos
 """Where the price is fixed, throughputs the other way round: they vary as much, and mean as little where those do."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.10),
-    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.03),
-    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
-    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
+    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True),
+    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True),
+    Metric(MAKESPAN, "s", higher_is_better=False, matters=0.02, in_family=True),
+    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02),
+    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02),
     *(_latency(latency, statistic) for latency in LATENCIES for statistic in _STATISTICS),
-    *(
-        Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02, cv_of_runs=0.03)
-        for name, is_gain in ENERGIES.items()
-    ),
-    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02, cv_of_runs=0.03) for name in COSTS),
+    *(Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02) for name, is_gain in ENERGIES.items()),
+    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02) for name in COSTS),
 )
 """In the order of the table."""
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
-
-
-def family_weights(headline: str) -> dict[str, float]:
-    """Return the weight of each metric of the family, all of them together 1; the headline is one of them."""
-    others = (1 - HEADLINE_WEIGHT) / (len(FAMILY) - 1)
-    return {name: HEADLINE_WEIGHT if name == headline else others for name in FAMILY}
 
 
 def metric_value(metric: Metric, result: Result) -> float | None:
@@ -165,35 +142,65 @@ class ConfigDifference(Struct, frozen=True, kw_only=True):
     b: str | None = None
 
 
+Grade = Literal["shown", "likely", "not_decided", "in_these_two_runs"]
+"""
+How sure a difference is. shown: the printed interval leaves out 0. likely: the 90 % interval does. not_decided:
+neither, or the two values do not mean the same; the row's reason says which. in_these_two_runs: one run of each side,
+which is a hint and never more, for the next run of the same configuration is different.
+"""
+
+
 class Row(Struct, frozen=True, kw_only=True):
     """
-    One metric: values are geometric means over the runs, and `low` and `high` bound `percent` with 95 % confidence.
+    One metric of two sides.
 
-    `n` is how many runs each side has, or blocks. `detectable_percent` is the smallest difference that would be found.
+    `a` and `b` are what the client measured where a side has one run, else geometric means over its runs. `difference`
+    (b less a, in `unit`) and `percent` are there whenever both are, whatever the grade, also if the sides are not
+    comparable. `low` and `high` bound `percent` at `confidence`, the level at which the grade is given, so that they
+    leave out 0 where a difference is shown; `None`: open, or there is no interval. `reason` is why the grade is not
+    better, `note` what a reader must know of the values. `runs` is how many each side has, `needed_runs` how many of
+    each side would show a difference like this one in 9 of 10 cases, as much as these runs vary; `None`: it is shown,
+    or no number of runs is known to.
     """
 
     metric: str
     unit: str
     higher_is_better: bool
-    verdict: Verdict
+    grade: Grade = "not_decided"
     a: float | None = None
     b: float | None = None
     difference: float | None = None
     percent: float | None = None
     low: float | None = None
     high: float | None = None
-    n: tuple[int, int] = (0, 0)
-    detectable_percent: float | None = None
-    is_headline: bool = False
+    confidence: float | None = None
+    reason: str | None = None
     note: str | None = None
+    runs: tuple[int, int] = (0, 0)
+    needed_runs: int | None = None
+    is_headline: bool = False
+    verdict: Verdict = "not_compared"
+    """Goes when nothing renders it any more, as do the next two: `grade`, `needed_runs` and `runs` take their place."""
+    detectable_percent: float | None = None
+    n: tuple[int, int] = (0, 0)
+
+    @property
+    def is_better(self) -> bool | None:
+        """Whether the candidate's value is the better one; `None` if they are equal, or one is not known."""
+        return None if not self.difference else (self.difference > 0) == self.higher_is_better
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Two configurations; `reasons` are why they are not comparable, and then there are metrics only if asked for."""
+    """
+    Two configurations.
+
+    `sentence` is the answer, in one sentence. `reasons` are why they are not comparable: then no metric has a grade.
+    """
 
     baseline: str
     candidate: str
     comparable: bool
+    sentence: str = ""
     view: View | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -214,11 +221,17 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Who wins by one criterion: ``lowest TTFT`` … `winner` is `None` where no difference is shown."""
+    """
+    Who wins by one criterion, such as ``lowest TTFT``.
+
+    `winner` has the best value, and `grade` is how sure it is that each of the others has a worse one. Nobody wins
+    where a value is not known or the difference to one of them is not decided; the note says which.
+    """
 
     criterion: str
     metric: str
     winner: str | None = None
+    grade: Grade = "not_decided"
     note: str | None = None
 
 
