@@ -15,7 +15,6 @@ Other columns are ignored. A column counts if all successful requests have it; E
 from __future__ import annotations
 
 import csv
-import io
 import re
 
 from collections.abc import Mapping, Sequence
@@ -113,7 +112,7 @@ def read_csv(text: str) -> ServeResult:
     """
     head = text.lstrip("\ufeff").partition("\n")[0]
     separator = max(",;\t", key=head.count)
-    table = csv.DictReader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=separator)
+    table = csv.DictReader(text.lstrip("\ufeff").splitlines(keepends=True), delimiter=separator)
     try:
         rows = [_request({key.strip(): value for key, value in row.items() if key}, table.line_num) for row in table]
     except csv.Error as error:
