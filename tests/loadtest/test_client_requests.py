@@ -11,6 +11,7 @@ from vllm_watch.analysis.loadtest.client_requests import load_over_time, request
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.analysis.rendering.report_document import report_html, report_text
+from vllm_watch.cli.commands.output_formats import write_answer
 from vllm_watch_parsers.request_list import Request, result_of
 
 
@@ -85,3 +86,10 @@ def test_a_report_tells_of_single_requests(name):
     assert "TTFT by the length of the prompt" in page
     assert "192.0.2.7" not in text + page
     assert "secret prompt" not in text + page
+
+
+def test_a_dash_as_output_is_standard_output(capsys):
+    """``-o -`` writes no file of that name."""
+    write_answer("the answer\n", "text", "-")
+
+    assert capsys.readouterr().out == "the answer\n"

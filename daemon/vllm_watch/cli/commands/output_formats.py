@@ -59,7 +59,7 @@ def comparison_format(form: ComparisonFormat | None, output: str | None) -> Comp
 
 def text_width(output: str | None) -> int:
     """Return how many columns a text has: those of the terminal that it is written to, within bounds, else 80."""
-    if output is not None or not sys.stdout.isatty():
+    if output not in (None, "-") or not sys.stdout.isatty():
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
@@ -74,8 +74,8 @@ def rendered(document: Document, form: Literal["text", "table", "markdown", "htm
 
 
 def write_answer(text: str, form: str, output: str | None) -> None:
-    """Write an answer to a file, or to standard output; it is a `FileError` if that cannot be done."""
-    if output is None:
+    """Write an answer to a file, or to standard output, also named ``-``; it is a `FileError` if that fails."""
+    if output is None or output == "-":
         write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
