@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from vllm_watch.analysis.comparison.comparison_model import FAMILY, HEADLINE_WEIGHT, Verdict
-from vllm_watch.analysis.rendering.comparisons import VERDICTS
+from vllm_watch.analysis.comparison.comparison_model import FAMILY, HEADLINE_WEIGHT, Grade
+from vllm_watch.analysis.rendering.comparison_answer import GRADES
 from vllm_watch.daemon.statistics.ratio import detectable_difference
 
 
@@ -32,13 +32,11 @@ def test_the_table_of_runs_is_computed():
         assert figures == [f"{each:.0f} %" if each >= 100 else f"{each:.1f} %" for each in found]
 
 
-def test_every_verdict_is_explained():
-    """The table of verdicts has all of them, each with its sign in the table of a comparison."""
-    rows = [cells(line) for line in TEXT.splitlines() if line.startswith("| `") and "_" in line + "better_"]
-    signs = {name: sign for names, sign, _ in rows for name in re.findall(r"`(\w+)`", names)}
+def test_every_grade_is_explained():
+    """The table of grades has all of them, as they are said."""
+    rows = [cells(line) for line in TEXT.splitlines() if line.startswith("| **")]
 
-    assert set(get_args(Verdict)) == set(signs)
-    assert all(VERDICTS[name] in sign for name, sign in signs.items())
+    assert [GRADES[grade] for grade in get_args(Grade)] == [name.strip("*") for name, _ in rows]
 
 
 def test_six_metrics_are_named():

@@ -18,7 +18,9 @@ from vllm_watch.analysis.comparison.comparability import (
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sentence import sentence
+from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
 from vllm_watch.analysis.comparison.verdicts import decide, matrix, method, verdict_rows
+from vllm_watch.analysis.loadtest.load_test import Objective
 
 
 class _Levels(NamedTuple):
@@ -28,8 +30,15 @@ class _Levels(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
-    """Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load."""
+def compare_sides(
+    sides: Sequence[Side], baseline: str | None = None, objective: Objective | None = None, *, force: bool = False
+) -> Comparisons:
+    """
+    Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load.
+
+    Sides that only differ in their load are in its order. `objective` is what a sweep is held against.
+    """
+    sides = in_order_of_load(sides) or sides
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
     levels = _split_by_load(ordered)
@@ -43,8 +52,9 @@ def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: 
         baseline=first,
         sides=ordered,
         pairs=pairs,
-        matrix=matrix(listed) if len(listed) > 2 else (),
+        matrix=matrix(listed),
         decisions=decide(listed) if can_decide else (),
+        sweeps=find_sweeps(sides, objective),
     )
 
 

@@ -258,6 +258,24 @@ class Decision(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class Sweep(Struct, frozen=True, kw_only=True):
+    """
+    One configuration at ever higher loads: those, and its output at each, in tokens per second.
+
+    `name` is that of its side, empty if each side is a load. `stops_growing_at` is the lowest load at which the output
+    is within 5 % of the highest; `None` if that is the highest load. An objective holds where 95 % of the requests are
+    within it.
+    """
+
+    name: str
+    loads: tuple[str, ...]
+    output_throughput: tuple[float, ...]
+    sentence: str
+    stops_growing_at: str | None = None
+    last_within_objective: str | None = None
+    first_beyond_objective: str | None = None
+
+
 class Comparisons(Struct, frozen=True, kw_only=True):
     """All sides: each compared with the baseline, and, if there are more than two, side by side."""
 
@@ -266,3 +284,4 @@ class Comparisons(Struct, frozen=True, kw_only=True):
     pairs: tuple[Comparison, ...]
     matrix: tuple[MatrixRow, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()

@@ -30,6 +30,10 @@ def _shared(sources: Sequence[Parts]) -> Parts:
 
 
 def _told_apart(paths: Sequence[Parts]) -> list[str] | None:
+    around = min(map(len, paths)) - 1
+    while around and len({path[-around:] for path in paths}) > 1:
+        around -= 1
+    paths = [path[: len(path) - around] for path in paths]  # Without the folders that all of them are in.
     depth = max(map(len, paths))
     columns = [[path[at] if at < len(path) else "" for path in paths] for at in range(depth)]
     for column in columns:

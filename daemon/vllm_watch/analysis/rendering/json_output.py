@@ -5,8 +5,8 @@ Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not 
 A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it
 in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
 `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice_model.Advised`:
-``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
+[…], "sweeps": […]}``: each other side compared with the baseline, then all side by side. Advice is an
+`advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def comparisons_json(comparisons: Comparisons) -> str:
         return encoded(pairs[0])
     matrix = [{"name": row.name, "config": {}, "values": {}} | _plain(row) for row in comparisons.matrix]
     decisions = [_plain(decision) for decision in comparisons.decisions]
-    return encoded({"baseline": comparisons.baseline, "comparisons": pairs, "matrix": matrix, "decisions": decisions})
+    several = {"baseline": comparisons.baseline, "comparisons": pairs, "matrix": matrix, "decisions": decisions}
+    return encoded({**several, "sweeps": [_plain(sweep) for sweep in comparisons.sweeps]})
 
 
 def _comparison(pair: Comparison) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _comparison(pair: Comparison) -> dict[str, Any]:
     plain = lists | _plain(pair)
     plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
-        row["n"] = list(given.n)
+        row["runs"], row["n"] = list(given.runs), list(given.n)
     return plain
 
 
