@@ -65,7 +65,7 @@ def _comparison(pair: Comparison) -> dict[str, Any]:
     plain = lists | _plain(pair)
     plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
-        row["runs"], row["n"] = list(given.runs), list(given.n)
+        row["runs"] = list(given.runs)
     return plain
 
 
