@@ -176,4 +176,4 @@ def test_sides_that_are_not_comparable(tmp_path):
 
     assert found["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
     assert not found["comparable"]
-    assert (found["metrics"][0]["percent"], found["metrics"][0].get("grade")) == (pytest.approx(10), None)
+    assert (found["metrics"][0]["percent"], found["metrics"][0]["grade"]) == (pytest.approx(10), "not_decided")

@@ -41,16 +41,16 @@ def significant(value: float | None) -> str:
     return f"{rounded:,.{decimals}f}"
 
 
-def count(value: float | None) -> str:
-    """Return a whole number with all its digits: ``16,087``."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:,.0f}"
-
-
 def hundredths(value: float | None) -> str:
     """Return a number as ``vllm bench serve`` prints it, with two decimals: ``1,234.56``; with more if it is small."""
     if value is None or not math.isfinite(value):
         return MISSING
     return significant(value) if 0 < abs(value) < _LEAST_HUNDREDTHS else f"{value:,.2f}"
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with all its digits: ``16,087``."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def percent(ratio: float | None) -> str:
