@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A side as it is named on the command line: ``run.json``, ``A=run1.json,run2.json``, ``A=2026-11-20T14:00/14:10``."""
+"""A side as it is named on the command line: ``run.json``, ``A=run1.json,run2.json``, ``A=prom:URL/SERVER@FROM/TO``."""
 
 from __future__ import annotations
 
@@ -10,33 +10,21 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
 from vllm_watch.analysis.loadtest.report_sources import without_endings
-from vllm_watch.daemon.config.moments import TimeRange, parse_from_to
+from vllm_watch.analysis.loadtest.source_names import ParseSource, Source
 from vllm_watch.daemon.support.errors import UsageError
 
 
 FEWEST_SIDES = 2
 
-_RANGE = re.compile(r"(?:(?P<server>[^@]+)@)?(?P<times>(?:now|[-+\d])[-+\d:.TtZzsmhdw ]*/[^/]*)", re.ASCII)
-"""What is meant as a time range, right or wrong: a folder's name that looks so must exist."""
-
-
-class RangeArgument(NamedTuple):
-    """A time range of a server's series in a Prometheus, as given: ``2026-11-20T14:00/14:10``, ``qwen@-2h/-1h``."""
-
-    text: str
-    times: TimeRange
-    server: str | None = None
-
 
 class SideArgument(NamedTuple):
-    """The name of a side and its sources, of one run or of several: files, and time ranges."""
+    """The name of a side and its sources, of one run or of several."""
 
     name: str
-    paths: tuple[str, ...]
-    ranges: tuple[RangeArgument, ...] = ()
+    sources: tuple[Source, ...]
 
 
-def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float) -> tuple[SideArgument, ...]:
+def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], parse: ParseSource) -> tuple[SideArgument, ...]:
     """
     Read the sides of a comparison; a text that `exists` is a path, whatever signs it has. Raise `UsageError` if wrong.
 
@@ -47,7 +35,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
             "give at least two sides, each a source or NAME=SOURCE,SOURCE…, as in A=a1.json,a2.json b.json"
         )
     parsed = [_parse(text, exists) for text in texts]
-    sources = [[_source(each, exists, now) for each in listed] for _, listed in parsed]
+    sources = [tuple(dict.fromkeys(parse(each) for each in listed)) for _, listed in parsed]
     stems = [_stem(each[0]) for each in sources]
     names = [
         name if name is not None else stem if stems.count(stem) == 1 else listed[0]
@@ -56,7 +44,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
     twins = [name for name in names if names.count(name) > 1]
     if twins:
         raise UsageError(f"two sides have the name {twins[0]}: give each its own, as in A={parsed[0][1][0]}")
-    return tuple(_side(name, each) for name, each in zip(names, sources, strict=True))
+    return tuple(SideArgument(name, each) for name, each in zip(names, sources, strict=True))
 
 
 def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[str, ...]]:
@@ -70,25 +58,10 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
     return name, sources
 
 
-def _source(text: str, exists: Callable[[str], bool], now: float) -> str | RangeArgument:
-    found = None if exists(text) else _RANGE.fullmatch(text)
-    if found is None:
-        return text
-    try:
-        return RangeArgument(text, parse_from_to(found["times"], now), found["server"])
-    except ValueError as error:
-        raise UsageError(f"{text!r}: there is no such file, and as a time range FROM/TO: {error}") from None
-
-
-def _side(name: str, sources: Sequence[str | RangeArgument]) -> SideArgument:
-    ranges = dict.fromkeys(each for each in sources if isinstance(each, RangeArgument))
-    return SideArgument(name, tuple(each for each in sources if isinstance(each, str)), tuple(ranges))
-
-
-def _stem(source: str | RangeArgument) -> str:
-    if isinstance(source, RangeArgument):
-        return source.server or source.text
-    return without_endings(source.rstrip("/").rpartition("/")[2]) or source
+def _stem(source: Source) -> str:
+    if isinstance(source, str):
+        return without_endings(source.rstrip("/").rpartition("/")[2]) or source
+    return source.server or source.source
 
 
 _RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
