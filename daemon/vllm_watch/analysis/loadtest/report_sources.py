@@ -26,7 +26,7 @@ from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.number_texts import moment
-from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
+from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is
 

@@ -59,12 +59,12 @@ def comparisons_json(comparisons: Comparisons) -> str:
 
 
 def _comparison(pair: Comparison) -> dict[str, Any]:
-    """Return one comparison; its lists are there also if they are empty, and each row says how many values it has."""
+    """Return one comparison; its lists are there also if they are empty, and each row has its grade and its runs."""
     lists: dict[str, Any] = {"reasons": [], "warnings": [], "config": [], "metrics": []}
     plain = lists | _plain(pair)
     plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
-        row["n"] = list(given.n)
+        row |= {"grade": given.grade, "runs": list(given.runs), "n": list(given.n)}
     return plain
 
 

@@ -24,7 +24,6 @@ from vllm_watch.analysis.rendering.document import (
 from vllm_watch.analysis.rendering.results import percentile, percentile_notes
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.replay import LogCourse, LogPeriod, Peak
-from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
@@ -39,7 +38,7 @@ from vllm_watch.daemon.catalog.number_texts import (
     significant,
 )
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
-from vllm_watch.daemon.catalog.states import STATES, worst
+from vllm_watch.daemon.catalog.states import STATES, meaning, worst
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.state.gpu_report import ServerGpu

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.comparison.compare_arguments import Rule, SideArgument, check_rule, parse_rule, parse_sides
+from vllm_watch.analysis.comparison.compare_arguments import (
+    BROKEN,
+    Rule,
+    SideArgument,
+    check_rule,
+    parse_rule,
+    parse_sides,
+)
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.loadtest.load_test import Objective, Run
@@ -48,9 +55,8 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%', with 3 if it cannot be told; may be repeated.",
 )
-@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
 @objective_option
 @click.option(
     "--cost-per-hour",
@@ -66,7 +72,6 @@ def command(
     output: str | None,
     form: ComparisonFormat | None,
     rules: tuple[str, ...],
-    force: bool,
     objective: Objective | None,
     costs: tuple[str, ...],
 ) -> None:
@@ -76,7 +81,8 @@ def command(
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
-    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: requests
+    failed, the metric was not measured, the sides are not comparable, or there is one run of each.
     """
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
@@ -85,7 +91,7 @@ def command(
     prices = _side_costs(costs, [side.name for side in named])
     with progress_bar("compare") as progress:
         read = _read_sides(named, objective, prices, progress)
-    comparisons = compare_sides(read, baseline, force=force)
+    comparisons = compare_sides(read, baseline)
     write_answer(_text(comparisons, chosen, output), chosen, output)
     sys.exit(_check(parsed, comparisons))
 
@@ -142,11 +148,12 @@ def _text(comparisons: Comparisons, form: ComparisonFormat, output: str | None) 
 
 
 def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
-    """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
+    """Say on standard error what became of each rule in each comparison; return the exit status."""
     outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
     for outcome in outcomes:
         say(outcome.text)
-    return int(any(outcome.has_failed for outcome in outcomes))
+    statuses = {outcome.exit_status for outcome in outcomes}
+    return BROKEN if BROKEN in statuses else max(statuses, default=0)
 
 
 def _tested(runs: Sequence[Run], ranges: Sequence[str]) -> tuple[Run, ...]:
