@@ -24,7 +24,13 @@ from vllm_watch.cli.commands.options import (
     report_format_option,
 )
 from vllm_watch.cli.commands.output_formats import report_format, text_width, write_answer
-from vllm_watch.cli.commands.source_options import cost_option, given_sources, objective_option, sources_argument
+from vllm_watch.cli.commands.source_options import (
+    cost_option,
+    given_sources,
+    objective_option,
+    source_times,
+    sources_argument,
+)
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch.daemon.support.whole_file import write_whole
 
@@ -47,6 +53,9 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 )
 @objective_option
 @cost_option
+@click.option("--from", "start", metavar="TIME", help="Only from this time on, such as -2h or 2026-11-20T14:00Z.")
+@click.option("--to", "end", metavar="TIME", help="Only until this time.")
+@click.option("--run", "number", type=click.IntRange(min=1), metavar="N", help="Of several load tests, only this one.")
 def command(
     sources: tuple[str, ...],
     output: str | None,
@@ -54,6 +63,9 @@ def command(
     capacity_file: str | None,
     objective: Objective | None,
     cost: float | None,
+    start: str | None,
+    end: str | None,
+    number: int | None,
 ) -> None:
     """
     Write a load test in numbers and plots.
@@ -66,8 +78,9 @@ def command(
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
     given = given_sources(sources)
+    options = ReadOptions(objective, cost, source_times(start, end), number)
     with progress_bar("report") as progress:
-        found = write_report(given, form, output, ReadOptions(objective, cost), progress)
+        found = write_report(given, form, output, options, progress)
     if capacity_file is not None:
         save_capacity(found, Path(capacity_file))
 

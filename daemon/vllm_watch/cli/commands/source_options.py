@@ -14,9 +14,13 @@ import click
 from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.source_names import Source, parse_source
 from vllm_watch.cli.commands.options import parsed
+from vllm_watch.daemon.config.moments import TimeRange, parse_time_range
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.errors import UsageError
 
+
+_FIRST, _LATEST = "0" * 9, "9999999999"
+"""Moments before and after any in a source, in seconds since the epoch."""
 
 sources_argument = click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
 
@@ -31,6 +35,13 @@ def given_sources(texts: Sequence[str]) -> tuple[Source, ...]:
 def given_source(text: str) -> Source:
     """Return what a source names, by the present and this process's environment."""
     return parse_source(text, time.time(), os.environ)
+
+
+def source_times(start: str | None, end: str | None) -> TimeRange | None:
+    """Return what ``--from`` and ``--to`` say: without one of them from the first, or to the last moment."""
+    if start is None and end is None:
+        return None
+    return parse_time_range(start or _FIRST, end or _LATEST, time.time())
 
 
 def _objective_of(option: str, text: str) -> Objective:
