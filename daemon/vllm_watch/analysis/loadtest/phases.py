@@ -253,7 +253,8 @@ def _divided(part: _Part, steady: Steady) -> list[_Part]:
 
 
 def _phase(part: _Part, points: Sequence[Point], times: Sequence[float]) -> Phase:
-    inside = points[bisect_left(times, part.start) : bisect_right(times, part.end)]
+    # Of a phase that began before the load, or in an interval, the points around it have its numbers.
+    inside = points[max(bisect_right(times, part.start) - 1, 0) : bisect_left(times, part.end) + 1]
     has_numbers = part.phase in {"ramp", "steady", "saturated", "stalled"} and len(inside) > 1
     use = server_use(inside) if has_numbers else ServerUse()
     return Phase(phase=part.phase, start=part.start, end=part.end, result=use)

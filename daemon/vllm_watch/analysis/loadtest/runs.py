@@ -20,10 +20,17 @@ from vllm_watch.analysis.loadtest.load_test import (
     ServerUse,
     Steady,
 )
-from vllm_watch.analysis.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, find_loads, load_between
 from vllm_watch.analysis.loadtest.phases import find_phases, find_steady, timeline
 from vllm_watch.analysis.loadtest.run_capacity import server_capacity
-from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, rounded, typical_step
+from vllm_watch.analysis.loadtest.server_history import (
+    GENERATED,
+    Growth,
+    Point,
+    ServerHistory,
+    rounded,
+    typical_step,
+)
 from vllm_watch.analysis.loadtest.server_result import (
     HISTOGRAMS,
     MILLISECONDS,
@@ -70,13 +77,16 @@ def _tokens(load: LoadSpan) -> float:
 
 
 def _parts(history: ServerHistory, spans: Sequence[LoadSpan]) -> list[tuple[float, float]]:
-    """Return for each run the part of the history that is told with it: from the end of the run before it."""
+    """Return for each run the part of the history that is told with it: its load, and an interval on both sides."""
     if not history.points:
         return []
-    first, last = history.points[0].at, history.points[-1].at
-    starts = [first, *(span.end for span in spans[:-1])]
-    ends = [*(span.end for span in spans[:-1]), last]
-    return list(zip(starts, ends, strict=True))
+    step = min(typical_step(history.points), MOST_STEP)
+    ends = [history.points[0].at, *(span.end for span in spans)]
+    starts = [*(span.start for span in spans), history.points[-1].at]
+    return [
+        (max(span.start - step, min(end, span.start)), min(span.end + step, max(start, span.end)))
+        for span, end, start in zip(spans, ends[:-1], starts[1:], strict=True)
+    ]
 
 
 def _run(
@@ -161,6 +171,10 @@ def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution
 def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     warnings = []
     step = typical_step(span.points)
+    if not history.has_metrics and span.points[0] is history.points[0] and span.points[0].counters.get(GENERATED):
+        warnings.append(
+            "The log begins during the load: its first statistics line has no line before it, and is not counted."
+        )
     if span.points[-1].process != span.points[0].process:
         warnings.append("The server was started again during the load: what it counted just before that is not known.")
     lost = _lost_requests(span)
