@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
@@ -70,7 +72,7 @@ def test_the_phases_of_recordings(name, expected):
 
     assert all(phase in rest for phase in expected), found
     assert (found[0].start, found[-1].end) == (points[0].at, points[-1].at)
-    assert all(one.end == other.start for one, other in zip(found, found[1:], strict=False))
+    assert all(one.end == other.start for one, other in pairwise(found))
 
 
 @pytest.mark.parametrize("name", ["queue", "dead", "stall"])
