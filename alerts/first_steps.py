@@ -18,8 +18,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from vllm_watch.daemon.catalog.causes import CAUSES
-from vllm_watch.daemon.catalog.states import STATES
+from vllm_watch.daemon.catalog.states import CAUSES, STATES
 
 
 RUNBOOKS = Path(__file__).parent / "runbooks"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.gpu.codes import ACTIONS
+from vllm_watch.daemon.gpu.device import ACTIONS
 
 
 MEBI = " * 1048576"

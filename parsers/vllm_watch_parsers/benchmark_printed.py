@@ -16,7 +16,7 @@ from typing import Any, get_args
 from vllm_watch_parsers.benchmark_json import read_serve
 from vllm_watch_parsers.benchmark_result import BenchmarkError, MetricName, ServeResult
 from vllm_watch_parsers.fields import MAX_REQUESTS, number, whole
-from vllm_watch_parsers.python_repr import top_level_items, unquote
+from vllm_watch_parsers.flags import top_level_items, unquote
 
 
 ARGUMENTS = "Namespace("

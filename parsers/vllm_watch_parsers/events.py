@@ -15,6 +15,10 @@ from typing import Literal, NamedTuple, get_args
 from vllm_watch_parsers.kv_transfer import KvKey
 
 
+DEFAULT_INTERVAL = 10.0
+"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL is set (V0: 5 s)."""
+
+
 AGGREGATED = "aggregated"
 """The `engine` of a statistics line that sums over all engines of a server."""
 

@@ -64,14 +64,15 @@ def named_fields(body: str) -> list[tuple[str, str]]:
 
     A value may be a list with commas: a part without a name belongs to the field before it.
     """
-    fields: list[tuple[str, list[str]]] = []
+    fields: list[tuple[str, str]] = []
     for part in body.split(", "):
         name, separator, value = part.partition(": ")
         if separator or not fields:
-            fields.append((name, [value]))
+            fields.append((name, value))
         else:
-            fields[-1][1].append(part)
-    return [(name, ", ".join(parts)) for name, parts in fields]
+            name, value = fields[-1]
+            fields[-1] = (name, f"{value}, {part}")
+    return fields
 
 
 def is_plain(number: str) -> bool:

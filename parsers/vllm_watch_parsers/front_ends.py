@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from vllm_watch_parsers.exposition import Labels, Pairs, SeriesByName
+from vllm_watch_parsers.kv_transfer import KV_NAMES
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -26,10 +27,14 @@ from vllm_watch_parsers.metric_names import (
     PROCESS_START,
     PROMPT_TOKENS_BY_SOURCE,
     REQUESTS_FINISHED,
+    SAMPLE_NAMES,
     SLEEP_STATE,
-    VLLM_NAMES,
     WAITING_BY_REASON,
 )
+
+
+VLLM_NAMES: frozenset[str] = SAMPLE_NAMES | KV_NAMES
+"""All sample names that are read, as vLLM itself writes them; `NAMES` has the spellings of others."""
 
 
 EngineKind = Literal["vllm", "ray_vllm", "kserve_vllm"]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from vllm_watch_parsers.events import Event, KvTransfers, Notice
 from vllm_watch_parsers.fields import MAX_COUNT, UNNAMED
+from vllm_watch_parsers.flags import top_level_items
 from vllm_watch_parsers.kv_transfer import (
     BYTES,
     EXPIRED,
@@ -35,7 +36,6 @@ from vllm_watch_parsers.kv_transfer import (
     Row,
     placed,
 )
-from vllm_watch_parsers.python_repr import top_level_items
 
 
 KV_START = "KV Transfer metrics: "

@@ -64,8 +64,13 @@ class NewestLora:
         if not is_whole:
             self._unknown = "long_line"
             return
-        labels, _, written = line.rstrip(b"\r").rpartition(b"} ")
-        if _VALUE.fullmatch(written) and (at := float(written)) > self._at:
+        labels, _, written = line.rpartition(b"} ")
+        try:
+            at = float(written)
+        except ValueError:
+            return
+        # First by its value: of ten thousands, few are newer than all before.
+        if at > self._at and _VALUE.fullmatch(written.rstrip(b"\r")):
             self._at, self._labels = at, labels
 
     def finish(self) -> LoraRequests | None:

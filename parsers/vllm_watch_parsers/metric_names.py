@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_watch_parsers.kv_transfer import KV_NAMES
 from vllm_watch_parsers.lora import LORA_REQUESTS, LoraUnknown
 
 
@@ -222,13 +221,13 @@ _OTHERS = (
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
-VLLM_NAMES: frozenset[str] = frozenset(
+
+SAMPLE_NAMES: frozenset[str] = frozenset(
     [name for table in (GAUGES, COUNTERS) for names in table.values() for name in names]
     + [name + part for names in (*HISTOGRAMS.values(), SERVER_HISTOGRAMS) for name in names for part in HISTOGRAM_PARTS]
     + list(_OTHERS)
-    + list(KV_NAMES)
 )
-"""All sample names that are read, as vLLM itself writes them; `front_ends` has the spellings of others."""
+"""The sample names of all these families, as vLLM itself writes them."""
 
 READ_ELSEWHERE = frozenset({LORA_REQUESTS})
 """Families of which each line is looked at on its own, by `lora`: there may be tens of thousands."""

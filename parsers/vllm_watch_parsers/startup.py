@@ -23,8 +23,7 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
-from vllm_watch_parsers.flags import DRAFT_SCHEDULE, flag_name, printed_flags
-from vllm_watch_parsers.python_repr import top_level_items, unquote
+from vllm_watch_parsers.flags import DRAFT_SCHEDULE, flag_name, printed_flags, top_level_items, unquote
 
 
 _VERSION = r"([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60})"

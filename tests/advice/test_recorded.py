@@ -135,7 +135,7 @@ def test_what_was_measured_is_told():
     assert advice.rule == "measured"
     assert (first.series, first.statistic) == ("output_throughput", "difference")
     assert 10 < first.value < 40
-    assert "better, +22.9 [5.04, 43.8] %, 5 runs against 5" in first.text
+    assert "better, +22.9 [4.04, 45.1] %, 5 runs against 5" in first.text
     assert len(advice.evidence) == 4
     assert advice.check[0].startswith("vllm-watch compare now=")
     assert all(f"quiet-draft{tokens}-run5.jsonl.xz" in advice.check[0] for tokens in (2, 4))
@@ -153,7 +153,7 @@ def test_load_tests_that_decide_nothing_are_told():
     """Who has tried four draft tokens without a clear result reads that, and the command that shows it."""
     (advice,) = of_load_tests("draft2", "draft4").advice
 
-    assert "no difference shown, +31.8 [-7.94, 88.7] %, 5 runs against 5" in advice.caveats[-1]
+    assert "not decided, +31.8 [-9.89, 92.8] %, 5 runs against 5" in advice.caveats[-1]
     assert all(f"draft{tokens}-run5.jsonl.xz" in advice.check[-1] for tokens in (2, 4))
 
 

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import promql_parser as promql
 
-from vllm_watch.daemon.catalog.causes import DOWN
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_LINK_ERRORS, GPU_STATES, GPU_THROTTLING
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, STALL_REASONS
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.catalog.states import ENGINE_STATES
+from vllm_watch.daemon.catalog.states import DOWN, ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
 from vllm_watch_parsers.kernel_messages import BY_CODE, GPU_XID, XID_CLASSES
 

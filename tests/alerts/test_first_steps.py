@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.catalog.causes import CAUSES, FirstSteps, first_steps
-from vllm_watch.daemon.catalog.states import STATES
+from vllm_watch.daemon.catalog.states import CAUSES, STATES, FirstSteps, first_steps
 
 
 EVERY = [(state, cause) for state in first_steps() for cause in (None, *CAUSES.get(state, ()))]

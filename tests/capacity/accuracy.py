@@ -11,32 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.capacity.simulated import Engine, samples
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import NAMES, recording_path
 
 from vllm_watch.analysis.replay.recording import BUNDLED, Recording
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.capacity.curve import Curve, NoCurve
-from vllm_watch.daemon.capacity.tracker import CapacityTracker
+from vllm_watch.daemon.capacity.tracker import curve_range
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
 STEP = 5.0
-
-ENGINES = {
-    "limited by seats": Engine(),
-    "limited by seats, various lengths": Engine(spread=0.5),
-    "limited by the KV cache": Engine(seats=200, kv_tokens=12_000),
-    "limited by the KV cache, various lengths": Engine(seats=200, kv_tokens=12_000, spread=0.5),
-    "long prompts": Engine(seats=24, prompt=2000, answer=100),
-}
-RATES = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85)
-"""Of what the engine sustains, before it is saturated; each for `RATE_SECONDS`."""
-
-RATE_SECONDS = 150
-OVERLOAD = 1.6
 
 
 class Judged(NamedTuple):
@@ -54,7 +40,9 @@ class Judged(NamedTuple):
     @property
     def error(self) -> float | None:
         """By which part of what was measured the estimate is too high; `None` if there was none."""
-        return None if isinstance(self.before, NoCurve) else self.before.generated / self.measured - 1
+        return (
+            None if isinstance(self.before, NoCurve) else curve_range(self.before).tokens_per_second / self.measured - 1
+        )
 
 
 def recordings() -> list[Path]:
@@ -82,18 +70,6 @@ def judge_recording(path: Path) -> Iterator[Judged]:
                 if tracker is not None:
                     judging.look(engine.key, tracker, engine.facts, snapshot.at)
         yield from judging.judged()
-
-
-def judge_simulated(name: str, seed: int) -> Judged:
-    """Return the saturation of a simulated engine."""
-    engine = ENGINES[name]
-    tracker, judging = CapacityTracker(), _Judging(f"simulated: {name}, {seed}")
-    rates = [engine.most_requests_per_second * part for part in (*RATES, OVERLOAD)]
-    for sample in samples(engine, rates, RATE_SECONDS, seed):
-        tracker.add(sample)
-        judging.look(name, tracker, engine.facts, sample.at)
-    (judged,) = judging.judged()
-    return judged
 
 
 class _Judging:

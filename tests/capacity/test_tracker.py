@@ -96,6 +96,14 @@ def test_a_stalled_engine_shows_no_capacity():
     assert measured(work(24.0, 600, queued=9.0, tokens=0)) is None
 
 
+def test_the_seconds_of_a_stall_are_no_part_of_the_saturation_after_it():
+    """Requests waited all through a stall: the capacity is that of the time from its end on, in full."""
+    stalled = work(24.0, 90, queued=9.0, tokens=0)
+    after = work(24.0, 100, queued=9.0, start=92.0)
+
+    assert measured([*stalled, *after]).generated == pytest.approx(2400.0, rel=0.001)
+
+
 def test_the_last_long_saturation_counts():
     """Five minutes are enough: later ones replace them, as lengths of requests change; a shorter one does not."""
     first = work(24.0, 300, queued=5.0)
@@ -139,7 +147,7 @@ def window(running, **changes):
     return found._replace(**changes)
 
 
-LOADS = [window(running) for running in (1.0, 2.0, 4.0, 8.0, 16.0) for _ in range(6)]
+LOADS = [window(running) for running in (1.0, 2.0, 4.0, 8.0, 20.0) for _ in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +165,7 @@ def test_windows_that_differ_are_left_out(changes, reason):
     few = [*known[:-2], *(each._replace(**changes) for each in known[-2:])]
     many = [*known[:14], *(each._replace(**changes) for each in known[14:])]
 
-    assert draw_curve(few, SEATS).generated == pytest.approx(24 / (0.02 + 0.0005 * 24))
+    assert draw_curve(few, SEATS).at_limit == pytest.approx(24 / (0.02 + 0.0005 * 24))
     assert isinstance(found := draw_curve(many, SEATS), NoCurve)
     assert found.reason == reason
 

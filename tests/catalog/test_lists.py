@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
-from vllm_watch.daemon.catalog.causes import DOWN, SATURATED, DownCause, SaturationCause
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN, SEVERITIES, CapacityBasis, CapacityReason
 from vllm_watch.daemon.catalog.reasons import (
     BY_SOURCE,
@@ -32,7 +31,15 @@ from vllm_watch.daemon.catalog.reasons import (
     StallReason,
 )
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
+from vllm_watch.daemon.catalog.states import (
+    BEST_TO_WORST,
+    DOWN,
+    ENGINE_STATES,
+    SATURATED,
+    STATES,
+    DownCause,
+    SaturationCause,
+)
 from vllm_watch.daemon.exposition.samples import _TAIL_SERIES
 
 

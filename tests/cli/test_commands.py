@@ -158,7 +158,7 @@ class TestOnce:
 
         assert (0, "Qwen3.6-27B on vLLM 0.32.0: idle") == (status, lines[0])
         assert 71 <= max(map(len, lines)) <= 75
-        assert f"{quotes[0]}250 to 500{quotes[1]}: the percentile is between these" in " ".join(lines)
+        assert f"{quotes[0]}~187 (100 to 200){quotes[1]}: estimated between the" in " ".join(lines)
         assert b"\x1b" not in shown
 
     def test_the_bar_is_erased_before_the_summary(self):

@@ -53,12 +53,16 @@ def result_file(path, speed, **changes):
 
 @pytest.fixture(name="sides")
 def fixture_sides(tmp_path):
-    """Return two sides of five runs each, the second 20 % faster."""
+    """Return two sides of five runs each that took turns, the second 20 % faster."""
     generator = random.Random(1)
     return [
         f"{name}="
         + ",".join(
-            result_file(tmp_path / f"{name}{number}.json", speed * math.exp(generator.gauss(0, 0.02)))
+            result_file(
+                tmp_path / f"{name}{number}.json",
+                speed * math.exp(generator.gauss(0, 0.02)),
+                date=f"20261122-05{4 * number + 2 * (name == 'new'):02d}17",
+            )
             for number in range(5)
         )
         for name, speed in (("old", 1.0), ("new", 1.2))
@@ -80,9 +84,9 @@ def test_json_has_the_keys_that_programs_read(sides):
     headline = answer["metrics"][0]
 
     assert {"baseline", "comparable", "reasons", "config", "method", "metrics"} <= set(answer)
-    assert {"metric", "a", "b", "difference", "percent", "low", "high", "n", "verdict"} <= set(headline)
+    assert {"metric", "a", "b", "difference", "percent", "low", "high", "runs", "grade"} <= set(headline)
     assert (answer["baseline"], answer["comparable"], answer["reasons"]) == ("old", True, [])
-    assert (headline["metric"], headline["verdict"], headline["n"]) == ("output_throughput", "better", [5, 5])
+    assert (headline["metric"], headline["grade"], headline["runs"]) == ("output_throughput", "shown", [5, 5])
     assert headline["low"] < headline["percent"] < headline["high"]
 
 
@@ -95,7 +99,7 @@ def test_prices_are_listed_and_compared(sides):
     assert answer["cost_per_hour"] == {"old": [2.4], "new": [3.6]}
     assert row["a"] == pytest.approx(2.4 / 3600 / 2000 * 1e6, rel=0.05)
     assert row["percent"] == pytest.approx(100 * (3.6 / 2.4 / 1.2 - 1), abs=8)
-    assert (row["higher_is_better"], row["n"]) == (False, [5, 5])
+    assert (row["higher_is_better"], row["runs"]) == (False, [5, 5])
     assert "Cost per hour: old 2.4, new 3.6." in " ".join(compare(*sides, *costs).stdout.split())
 
 
@@ -104,7 +108,7 @@ def test_another_baseline(sides):
     answer = json.loads(compare(*sides, "--format", "json", "--baseline", "new").stdout)
 
     assert (answer["baseline"], answer["candidate"]) == ("new", "old")
-    assert answer["metrics"][0]["verdict"] == "worse"
+    assert (answer["metrics"][0]["grade"], answer["metrics"][0]["percent"] < 0) == ("shown", True)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +136,12 @@ def test_a_shown_regression_fails(sides):
     assert second.startswith("vllm-watch: passed: ttft_ms.p99 > +90% (old against new): ")
 
 
-def test_what_was_not_measured_does_not_fail(sides):
-    """A metric that is in no file is said to be unknown, and the exit status is 0."""
+def test_what_was_not_measured_has_its_own_exit_status(sides):
+    """A metric that is in no file cannot be told, and the exit status is 3, so that no gate is passed by it."""
     found = compare(*sides, "--fail-if", "ttft_ms.p95 > 1%")
 
-    assert found.returncode == 0
-    assert found.stderr.startswith("vllm-watch: nothing was measured: ttft_ms.p95 > +1% (new against old): ")
+    assert found.returncode == 3
+    assert found.stderr.startswith("vllm-watch: cannot be told: ttft_ms.p95 > +1% (new against old): ")
 
 
 @pytest.mark.parametrize("words", [["--explain"], ["a.json", "b.json", "--explain"]])
@@ -150,10 +154,10 @@ def test_the_method_comes_with_the_command(words):
 
 
 def test_sides_that_are_not_comparable(tmp_path):
-    """The reason comes instead of numbers; --force shows them beside it."""
+    """The reason is there, and the values with their differences, which have no grade."""
     sides = [result_file(tmp_path / "a.json", 1.0), result_file(tmp_path / "b.json", 1.1, model_id="Qwen3-32B")]
-    plain, forced = (json.loads(compare(*sides, "--format", "json", *more).stdout) for more in ((), ("--force",)))
+    found = json.loads(compare(*sides, "--format", "json").stdout)
 
-    assert plain["reasons"] == forced["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
-    assert not plain["comparable"]
-    assert (plain["metrics"], len(forced["metrics"]) > 5) == ([], True)
+    assert found["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
+    assert not found["comparable"]
+    assert (found["metrics"][0]["percent"], found["metrics"][0]["grade"]) == (pytest.approx(10), "not_decided")

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 
+from importlib.resources import files
+
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
@@ -46,7 +48,7 @@ def test_the_json_is_as_promised():
     assert set(run["result"]) >= RESULT
     assert {"mean", "median", "p99"} <= set(run["result"]["ttft_ms"])
     assert {"request_rate", "max_concurrency", "num_prompts"} <= set(run["load"])
-    assert {"phase", "start", "end", "result"} <= set(run["phases"][5])
+    assert {"phase", "start", "end", "result"} <= set.union(*map(set, run["phases"]))
     assert {"start", "end", "method"} <= set(run["steady"])
     assert 1.7e9 < run["start"] < run["end"] < 1.9e9
 
@@ -78,6 +80,31 @@ def test_an_objective_is_counted():
 
     assert server["objective"]["limits"] == {"ttft_ms": 100, "tpot_ms": 10}
     assert 0 < server["bounds"]["low"] <= server["bounds"]["high"] <= 1
+
+
+def test_a_part_of_a_recording_and_one_of_its_tests_are_shown():
+    """--from, --to and --run choose among several load tests of any source, and what is not shown is said."""
+    day = files("vllm_watch") / "analysis/replay/recordings/day.jsonl.xz"
+    whole = vllm_watch("report", day)
+    later = vllm_watch("report", day, "--from", "2026-11-21T02:26:30Z", "--to", "2026-11-21T02:28:00Z")
+    none = vllm_watch("report", day, "--to", "2026-11-21T02:00:00Z")
+    third = vllm_watch("report", day, "--run", "3")
+
+    assert "3 loads found, 2 left out" in whole.stdout
+    assert "78 requests in 28.2 s" in later.stdout
+    assert (none.returncode, "between --from and --to" in none.stderr) == (1, True)
+    assert (third.returncode, "there is only one" in third.stderr) == (1, True)
+
+
+def test_an_objective_that_cannot_be_judged_is_named(tmp_path):
+    """A result without single requests says what would judge it, instead of leaving the row out."""
+    result = {"date": "20261121-020000", "duration": 10, "completed": 5, "total_input_tokens": 50}
+    result |= {"total_output_tokens": 50, "request_throughput": 0.5, "output_throughput": 5.0}
+    (tmp_path / "a.json").write_text(json.dumps(result), encoding="utf-8")
+    done = vllm_watch("report", tmp_path / "a.json", "--objective", "chat")
+
+    assert "Within objective (%)" in done.stdout
+    assert "--save-detailed" in done.stdout
 
 
 def test_a_price_shows_what_tokens_cost():

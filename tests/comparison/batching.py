@@ -16,11 +16,10 @@ import random
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Phase, Result, Run, ServerUse, Steady
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Phase, Result, Run, ServerUse
 from vllm_watch.daemon.statistics.percentiles import percentile
 
 
-BLOCKS = 10
 _LENGTH_MEAN, _LENGTH_SIGMA = 128, 0.6
 _LONGEST = 2000
 
@@ -84,7 +83,7 @@ def simulate(generator, server, number, rate=None, users=None):
 
 
 def as_run(requests, name, rate=None, users=None, model="model"):
-    """Return what a client's benchmark and the steady window's blocks say of simulated requests."""
+    """Return what a client's benchmark says of simulated requests."""
     start, end = requests[0].arrival, max(request.last for request in requests)
     middle = requests[len(requests) // 10 : -len(requests) // 10]
     return Run(
@@ -104,9 +103,6 @@ def as_run(requests, name, rate=None, users=None, model="model"):
         use=_use(requests, middle),
         result=_result(requests, end - start),
         phases=(Phase(phase="steady", start=middle[0].arrival, end=middle[-1].arrival),),
-        steady=Steady(
-            start=middle[0].arrival, end=middle[-1].arrival, method="middle 80 %", blocks=_blocks(requests, middle)
-        ),
     )
 
 
@@ -180,34 +176,6 @@ def _use(requests, middle):
 def _inside(low, high, start, end):
     """Return how many of the seconds from `low` to `high` are in a window."""
     return max(min(high, end) - max(low, start), 0.0)
-
-
-def _blocks(requests, middle):
-    """Return means of blocks: of latencies over equally many requests, of throughput over equal times."""
-    start, end = middle[0].arrival, middle[-1].arrival
-    width = (end - start) / BLOCKS
-    tokens = [0.0] * BLOCKS
-    for request in requests:
-        _spread(tokens, request, start, width)
-    edges = [round(part * len(middle) / BLOCKS) for part in range(BLOCKS + 1)]
-    parts = [middle[edges[part] : edges[part + 1]] for part in range(BLOCKS)]
-    return {
-        "output_throughput": tuple(each / width for each in tokens),
-        "tpot_ms.mean": tuple(fmean(map(_tpot, part)) for part in parts),
-        "e2el_ms.mean": tuple(fmean(map(_e2el, part)) for part in parts),
-        "ttft_ms.p50": tuple(percentile(sorted(map(_ttft, part)), 0.5) for part in parts),
-    }
-
-
-def _spread(tokens, request, start, width):
-    """Add a request's tokens to the blocks in which they came."""
-    seconds = request.last - request.first
-    if seconds <= 0:
-        return
-    first, last = (math.floor((at - start) / width) for at in (request.first, request.last))
-    for block in range(max(first, 0), min(last + 1, BLOCKS)):
-        low = start + block * width
-        tokens[block] += request.tokens * _inside(request.first, request.last, low, low + width) / seconds
 
 
 def noisy_run(seed, server, cv, number, rate=None, users=None, name="run"):

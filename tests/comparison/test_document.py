@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from vllm_watch.analysis.comparison.comparison_model import FAMILY, HEADLINE_WEIGHT, Verdict
-from vllm_watch.analysis.rendering.comparisons import VERDICTS
+from vllm_watch.analysis.comparison.comparison_model import FAMILY, OUTPUT, Grade
+from vllm_watch.analysis.comparison.verdicts import HEADLINE, others_confidence
 from vllm_watch.daemon.statistics.ratio import detectable_difference
 
 
@@ -28,20 +28,19 @@ def test_the_table_of_runs_is_computed():
 
     assert ["2", "3", "5", "10", "20"] == [row[0] for row in rows]
     for number, *figures in rows:
-        found = [detectable_difference(cv, int(number), 1 - 0.05 * HEADLINE_WEIGHT) * 100 for cv in VARIATIONS]
+        found = [detectable_difference(cv, int(number), HEADLINE) * 100 for cv in VARIATIONS]
         assert figures == [f"{each:.0f} %" if each >= 100 else f"{each:.1f} %" for each in found]
 
 
-def test_every_verdict_is_explained():
-    """The table of verdicts has all of them, each with its sign in the table of a comparison."""
-    rows = [cells(line) for line in TEXT.splitlines() if line.startswith("| `") and "_" in line + "better_"]
-    signs = {name: sign for names, sign, _ in rows for name in re.findall(r"`(\w+)`", names)}
-
-    assert set(get_args(Verdict)) == set(signs)
-    assert all(VERDICTS[name] in sign for name, sign in signs.items())
+def test_every_grade_is_explained():
+    """The table of grades has all of them."""
+    assert set(get_args(Grade)) == set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
 
 
-def test_six_metrics_are_named():
-    """The document says how many metrics are tested."""
-    assert len(FAMILY) == 6
-    assert "Six metrics are tested" in TEXT
+def test_the_metrics_that_are_tested_are_named():
+    """The document says how many metrics are tested, and with which intervals."""
+    levels = [HEADLINE, *(others_confidence(OUTPUT, is_passed=is_passed) for is_passed in (True, False))]
+
+    assert len(FAMILY) == 8
+    assert "eight metrics that are fixed beforehand" in TEXT
+    assert all(f"{round(each * 100, decimals):g} %" in TEXT for each, decimals in zip(levels, (1, 1, 2), strict=True))

@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 
-from statistics import fmean, median
+from statistics import fmean
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.support.samples import number_of, sample
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side, metric_value
 from vllm_watch.analysis.loadtest.load_test import QUANTILES
-from vllm_watch.daemon.statistics.ratio import block_interval, coefficient_of_variation, geometric_mean, ratio_interval
+from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, geometric_mean, ratio_interval
 from vllm_watch.daemon.statistics.trend import autocorrelation
 
 
@@ -39,8 +39,6 @@ SENT = {
     "queue of users": {"users": 34},
 }
 """Poisson arrivals at 50 % and at 80 % of what the server can do, sixteen users, and more users than have room."""
-BLOCK_METRICS = ("output_throughput", "tpot_ms.mean", "e2el_ms.mean")
-BLOCKS_OF = (*BLOCK_METRICS, "ttft_ms.p50")
 LATENCIES = [f"{name}.{statistic}" for name in ("tpot_ms", "e2el_ms") for statistic in ("mean", *QUANTILES)]
 TTFT = [f"ttft_ms.{statistic}" for statistic in ("mean", *QUANTILES)]
 WITH_INTERVALS = {
@@ -59,8 +57,6 @@ DRAWN = {
 }
 """
 Pairs of which the share that holds the truth is counted, by runs a side.
-
-With two runs a side it is 97.3 to 98.0 %, so near to the limit that only many pairs tell: 20,000 take a minute.
 """
 STANDARD_ERRORS = sample(3, 2)
 """How many a share may be beyond its limits: 4 points with few pairs, half a point with many."""
@@ -93,15 +89,15 @@ def truth(metric, runs_a, runs_b):
     return (means[1] / means[0] - 1) * 100
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("number", [2, 3, 5])
 @pytest.mark.parametrize("load", LOADS)
 def test_equal_configurations_are_not_called_different(load, number):
-    """A/A: of 200 pairs (60 without --whole) of one configuration at most 5 % have any metric called different."""
+    """A/A: of pairs of one configuration 5 % have any metric called different, but for what chance does to 200."""
     runs = pool(load, 0.02)
     found = [compare_pair(*sides) for sides in drawn(number, runs, runs, number)]
 
     assert all(each.metrics for each in found)
-    assert sum(bool(called_different(each)) for each in found) <= 0.05 * PAIRS
+    assert sum(bool(called_different(each)) for each in found) <= 0.05 * PAIRS + 3 * math.sqrt(0.05 * 0.95 * PAIRS)
 
 
 @pytest.mark.parametrize(("load", "cv", "speed"), [("half", 0.0138, 1.069), ("closed", 0.028, EFFECT)])
@@ -116,8 +112,8 @@ def test_an_effect_of_ten_percent_is_found(load, cv, speed):
     assert len(headlines) == PAIRS
     assert 0.027 <= fmean(coefficient_of_variation(values(metric, each)) for each in runs) <= 0.033
     assert max(factor, 1 / factor) == pytest.approx(1.10, abs=0.01)
-    assert sum(row.verdict == "better" for row in headlines) >= 0.90 * PAIRS
-    assert not [row for row in headlines if row.verdict == "worse"]
+    assert sum(row.grade == "shown" and row.is_better for row in headlines) >= 0.90 * PAIRS
+    assert not [row for row in headlines if row.grade == "shown" and not row.is_better]
 
 
 @pytest.mark.parametrize("number", [2, 3, 5])
@@ -138,65 +134,6 @@ def test_intervals_of_a_queue_of_users_cover_the_truth():
 
     assert {row.metric for row in found.metrics if row.low is not None} > {*TTFT}
     assert outside(covered(TTFT, "queue of users", 3), 3) == {}
-
-
-@pytest.mark.parametrize("number", [2, 3, 5])
-@pytest.mark.parametrize("load", LOADS)
-def test_no_other_metric_has_an_interval(load, number):
-    """The metrics whose coverage is proved are those that are shown with an interval; the others say why not."""
-    runs = pool(load, 0.02), pool(load, 0.02, EFFECT)
-
-    for sides in itertools.islice(drawn(20 + number, *runs, number), sample(10, PAIRS)):
-        for row in compare_pair(*sides).metrics:
-            found = ratio_interval(*(values(BY_NAME[row.metric], side.runs) for side in sides))
-            if row.metric in WITH_INTERVALS[load]:
-                assert (row.low, row.high) == pytest.approx(((found.low - 1) * 100, (found.high - 1) * 100))
-            else:
-                assert (row.percent, row.low, row.high) == (None, None, None)
-                assert row.note
-                assert row.verdict in {"too_few", "not_compared"}
-
-
-@pytest.mark.parametrize("load", LOADS)
-def test_blocks_of_one_run_cover_the_truth(load):
-    """Where runs do not vary, intervals of the blocks alone hold the true difference in at least 90 %."""
-    runs = pool(load, 0.0), pool(load, 0.0, EFFECT)
-    known = {name: block_mean(name, runs[1]) / block_mean(name, runs[0]) for name in BLOCK_METRICS}
-    found = [
-        (block_interval(*(side.runs[0].steady.blocks[name] for side in sides), cv_between_runs=0.0), known[name])
-        for sides in drawn(31, *runs, 1)
-        for name in BLOCK_METRICS
-    ]
-
-    assert len(found) == 3 * PAIRS
-    assert fmean(interval.low <= ratio <= interval.high for interval, ratio in found) >= 0.90
-
-
-@pytest.mark.parametrize("load", LOADS)
-def test_intervals_of_one_run_cover_the_truth(load):
-    """With one run a side the interval of each metric holds the true difference in at least 90 %."""
-    runs = pool(load, 0.02), pool(load, 0.02, EFFECT)
-    known = {name: (block_mean(name, runs[1]) / block_mean(name, runs[0]) - 1) * 100 for name in BLOCKS_OF}
-    holds = {name: [] for name in known}
-    for sides in drawn(33, *runs, 1):
-        for row in compare_pair(*sides).metrics:
-            if row.low is not None:
-                holds[row.metric].append(row.low <= known[row.metric] <= row.high)
-
-    assert {name for name, found in holds.items() if found} == {*BLOCKS_OF} & WITH_INTERVALS[load]
-    assert all(fmean(found) >= 0.90 for found in holds.values() if found)
-
-
-def test_intervals_of_one_run_are_of_use():
-    """Where users wait for each other's answers, half of the intervals of throughput and TPOT are within ±11 %."""
-    found = [
-        row
-        for sides in drawn(32, pool("closed", 0.02), pool("closed", 0.02), 1)
-        for row in compare_pair(*sides).metrics
-        if row.metric in {"output_throughput", "tpot_ms.mean"}
-    ]
-
-    assert median((row.high - row.low) / 2 for row in found) < 11
 
 
 def test_tests_over_requests_are_wrong():
@@ -238,8 +175,3 @@ def outside(shares, number):
     """Return the shares that are below 90 % or above 98 %, by more than what so many pairs leave open."""
     more = {name: STANDARD_ERRORS * math.sqrt(share * (1 - share) / DRAWN[number]) for name, share in shares.items()}
     return {name: share for name, share in shares.items() if not 0.90 - more[name] <= share <= 0.98 + more[name]}
-
-
-def block_mean(name, runs):
-    """Return the mean of a metric's blocks over all runs."""
-    return fmean(fmean(run.steady.blocks[name]) for run in runs)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, changed, latency, row, run, runs, side, single
+from tests.support.load_tests import LOAD, OPEN, changed, row, run, runs, side, single
 
 from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
@@ -24,6 +24,12 @@ def with_memory(found, weights, cache=20.0, used=0.5):
 def decisions(*sides):
     """Return what is decided among sides, by criterion."""
     return {each.criterion: each for each in compare_sides(sides).decisions}
+
+
+def is_better(comparison, metric):
+    """Return whether a comparison decides that its candidate is better."""
+    found = row(comparison, metric)
+    return found.grade != "not_decided" and found.is_better
 
 
 def test_two_sides_have_no_matrix():
@@ -56,13 +62,13 @@ def test_a_winner_is_shown_to_be_better_than_all_others():
     found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.02))
 
     assert {"b"} == {found["lowest TTFT"].winner, found["most throughput"].winner}
-    assert found["lowest TTFT"].note is None
+    assert (found["lowest TTFT"].note, found["lowest TTFT"].grade) == (None, "shown")
 
 
 @pytest.mark.parametrize("number", [2, 3, 5])
 @pytest.mark.parametrize("speed", [1.02, 1.05, 1.1])
 def test_a_matrix_says_what_its_pairs_say(number, speed):
-    """Whoever is better than all others by the verdicts of the pairs wins, and nobody else."""
+    """Whoever is better than all others by the grades of the pairs wins, and nobody else."""
     sides = [side("a", number), side("b", number, speed=speed), side("c", number, speed=1.01)]
     metrics = {"lowest TTFT": "ttft_ms.p50", "most throughput": "output_throughput"}
     found = decisions(*sides)
@@ -71,7 +77,7 @@ def test_a_matrix_says_what_its_pairs_say(number, speed):
         better = {
             one.name
             for one in sides
-            if all(row(compare_pair(two, one), metric).verdict == "better" for two in sides if two is not one)
+            if all(is_better(compare_pair(two, one), metric) for two in sides if two is not one)
         }
         assert better == {found[criterion].winner} - {None}
 
@@ -81,14 +87,14 @@ def test_without_a_shown_difference_there_is_no_winner():
     found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.3))["most throughput"]
 
     assert found.winner is None
-    assert found.note.endswith("is not shown.")
+    assert "is not decided." in found.note
 
 
 def test_single_runs_win_within_one_run():
-    """Where each side has one run, the decision says so."""
+    """Where each side has one run, the winner is that of these runs, and never more."""
     found = decisions(single("a"), single("b", speed=2.0), single("c", speed=1.01))["most throughput"]
 
-    assert (found.winner, found.note) == ("b", "Within one run.")
+    assert (found.winner, found.grade) == ("b", "in_these_two_runs")
 
 
 def test_users_within_the_objective():
@@ -103,7 +109,7 @@ def test_users_within_the_objective():
 
     assert decisions(*sides)["most users within the objective"].winner == "b"
     assert decisions(side("a"), side("b"), side("c"))["most users within the objective"].note == (
-        "Not known of a, b, c. Give an objective."
+        "Not known of a, b, c. Give an objective, and results of --save-detailed."
     )
 
 
@@ -125,7 +131,7 @@ def test_least_memory():
 
 
 def test_sides_that_are_not_comparable_decide_nothing():
-    """If one pair has no numbers, nobody wins anything."""
+    """If one pair is not comparable, nobody wins anything."""
     other = side("c", load=OPEN)
 
     assert compare_sides([side("a"), side("b"), other]).decisions == ()
@@ -185,7 +191,7 @@ class TestFailIf:
             ("output_throughput < -5%", "failed"),
             ("output_throughput < -50%", "passed"),
             ("tpot_ms.p90 > 10%", "failed"),
-            ("request_goodput < -5%", "nothing was measured"),
+            ("request_goodput < -5%", "cannot be told"),
         ],
     )
     def test_outcomes(self, text, outcome):
@@ -195,19 +201,24 @@ class TestFailIf:
         assert found.text.startswith(f"{outcome}: {parse_rule(text)} (b against a): ")
         assert (outcome == "failed") == found.has_failed
 
-    def test_what_was_not_measured_fails_nothing(self):
-        """Sides that are not comparable, too few requests and known traps fail no rule, and the reason is told."""
-        few = [side(name, ttft_ms=latency(80.0, count=50)) for name in "ab"]
-        apart = compare_pair(side("a"), side("b", load=OPEN))
+    @pytest.mark.parametrize(
+        ("sides", "why"),
+        [
+            ((side("a"), side("b", load=OPEN)), "The loads are of different kinds"),
+            ((side("a"), side("b", successful=0, failed=2000)), "All requests of b failed."),
+            ((side("a"), side("b", ttft_ms=None)), "No value is known of b."),
+            ((side("a", ttft_ms=None), side("b", ttft_ms=None)), "Not both sides have this metric."),
+            ((single("a"), single("b", 1.1)), "There is one run of each side."),
+        ],
+        ids=["not comparable", "dead", "not measured", "measured nowhere", "one run of each"],
+    )
+    def test_what_cannot_be_told_has_its_own_exit_status(self, sides, why):
+        """A candidate that is dead, a metric that is missing and sides that cannot be compared pass no rule."""
+        found = check_rule(parse_rule("ttft_ms.p99 > 0%"), compare_pair(*sides))
 
-        for comparison, why in (
-            (compare_pair(*few), "P99 needs 299 requests"),
-            (apart, "The loads are of different kinds"),
-        ):
-            found = check_rule(parse_rule("ttft_ms.p99 > 0%"), comparison)
-            assert not found.has_failed
-            assert found.text.startswith("nothing was measured: ")
-            assert why in found.text
+        assert (found.exit_status, found.has_failed) == (3, False)
+        assert found.text.startswith("cannot be told: ")
+        assert why in found.text
 
     def test_an_open_interval_is_told(self):
         """A bound that is open is not shown to be within a limit."""

@@ -19,11 +19,10 @@ from tests.support.recordings import recording
 
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.daemon.exposition.samples import HistogramSample, server_samples
-from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
     AchievedWork,
@@ -40,6 +39,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.front_ends import VLLM_NAMES
 from vllm_watch_parsers.kv_transfer import KvKey, KvReading
 from vllm_watch_parsers.metric_names import (
     CACHE_SOURCES,
@@ -49,7 +49,6 @@ from vllm_watch_parsers.metric_names import (
     LORA_ACTIVE,
     PROMPT_SOURCES,
     READ_ELSEWHERE,
-    VLLM_NAMES,
     WATERMARKED,
     ServerSeries,
 )

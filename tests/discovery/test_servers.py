@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.proc_tree import ProcTree
 
-from vllm_watch.daemon.discovery.network import listeners
+from vllm_watch.daemon.discovery.address import listeners
 from vllm_watch.daemon.discovery.open_files import OpenFiles
 from vllm_watch.daemon.discovery.proc import Owner, owner_of
 from vllm_watch.daemon.discovery.processes import ProcFiles

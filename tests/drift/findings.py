@@ -14,7 +14,8 @@ from tests.drift.knowledge import NEEDED, QUANTITIES, is_known, is_read, shown_n
 from tests.drift.messages import Message
 from tests.drift.reading import understand
 
-from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, VLLM_NAMES
+from vllm_watch_parsers.front_ends import VLLM_NAMES
+from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS
 
 
 FindingKind = Literal[

@@ -8,15 +8,8 @@ from fnmatch import fnmatchcase
 from tests.completeness.left_out import CONSTRUCTED, FAMILIES, LINES
 from tests.drift.families import Family
 
-from vllm_watch_parsers.metric_names import (
-    COUNTERS,
-    GAUGES,
-    HISTOGRAM_PARTS,
-    HISTOGRAMS,
-    READ_ELSEWHERE,
-    REQUIRED,
-    VLLM_NAMES,
-)
+from vllm_watch_parsers.front_ends import VLLM_NAMES
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAM_PARTS, HISTOGRAMS, READ_ELSEWHERE, REQUIRED
 
 
 QUANTITIES: dict[str, tuple[str, ...]] = {**GAUGES, **COUNTERS, **HISTOGRAMS}

@@ -13,7 +13,7 @@ from tests.support.waiting import HandClock
 
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.gpu import reader as reader_module
-from vllm_watch.daemon.gpu.codes import reason_of
+from vllm_watch.daemon.gpu.device import reason_of
 from vllm_watch.daemon.gpu.reader import DEADLINE, FIRST_DEADLINE, GpuReader, Said
 
 

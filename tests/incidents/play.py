@@ -28,13 +28,14 @@ from vllm_watch.analysis.backtest.series_grid import SeriesGrid, gridded, of_the
 from vllm_watch.analysis.replay.recording import LogWritten, MetricsRead
 from vllm_watch.analysis.replay.replay import ReplayedServer, apply_counts, recorded_scrape
 from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.scrape_source import scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import ServerSnapshot, TailCounts
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.kernel_messages import BY_CODE
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics

@@ -18,12 +18,22 @@ def generated(load):
 
 
 def test_an_idle_time_divides_loads():
-    """Thirty idle seconds are between two loads, twenty are inside one."""
-    server = MadeUpServer().idle(10).work(60, 8).idle(20).work(60, 8).idle(40).work(30, 8).idle(10)
+    """Ten idle seconds are between two loads of many requests, as a line of zeros in a log is."""
+    server = MadeUpServer().idle(10).work(60, 8).idle(10).work(60, 8).idle(40).work(30, 8).idle(10)
     loads = find_loads(server.points)
 
-    assert [round(load.end - load.start) for load in loads] == [140, 30]
-    assert [generated(load) for load in loads] == [12_000, 3000]
+    assert [round(load.end - load.start) for load in loads] == [60, 60, 30]
+    assert [generated(load) for load in loads] == [6000, 6000, 3000]
+
+
+def test_a_light_load_is_one():
+    """Requests one after another, with pauses longer than they are, are one load; half a minute is between two."""
+    server = MadeUpServer().idle(10)
+    for _ in range(6):
+        server.work(6, 1).idle(20)
+    server.idle(20).work(60, 1).idle(10)
+
+    assert [round(load.end - load.start) for load in find_loads(server.points)] == [136, 60]
 
 
 def test_a_time_without_points_divides_loads():

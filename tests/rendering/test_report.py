@@ -14,7 +14,7 @@ import pytest
 
 from tests.rendering import reports
 
-from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, Load, Report, Result
+from vllm_watch.analysis.loadtest.load_test import Bounds, Goodput, Latency, Load, Report, Result, ServerUse
 from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
@@ -37,16 +37,13 @@ def headings(text):
 
 
 def test_the_sections_are_in_order():
-    """The most important numbers come first, then whether they count, all numbers, what happened, and what ran."""
+    """The answer comes first, then the run over time and the result, then the rest."""
     assert headings(report_text(reports.report())) == [
         "In short",
-        "Validity",
+        "The run over time",
         "Result",
-        "Goodput",
         "How much it can carry",
         "The server during the load",
-        "Phases",
-        "Events",
         "What ran",
     ]
 
@@ -69,54 +66,102 @@ def test_a_text_is_as_wide_as_asked():
 
 
 def test_the_views_are_beside_each_other():
-    """Client, server and steady window are columns; a percentile from buckets shows its bounds, few values say so."""
+    """Client, server and steady window are columns, the client's in its own digits; a bucket shows its bounds."""
     shown = rows(report_text(reports.report()))
 
-    assert ["Median", "58.0", "50 to 75", "50 to 75"] in shown
-    assert ["P99", "186", ">1,000", ">1,000"] in shown
-    assert ["P95", "6.16", "too few values", "too few values"] in shown
-    assert ["P99", "10.4", ">812", ">812"] in shown
+    assert ["Median", "58.00", "50 to 75", "50 to 75"] in shown
+    assert ["P99", "185.60", ">1,000", ">1,000"] in shown
+    assert ["P99", "10.37", ">812 \N{DAGGER}", ">812 \N{DAGGER}"] in shown
     assert ["Failed requests", "0", "\N{EN DASH}", "\N{EN DASH}"] in shown
 
 
-@pytest.mark.parametrize(("result", "view"), [(reports.client_result(), "client"), (reports.server_result(), "server")])
-def test_the_first_row_has_the_most_important_numbers(result, view):
-    """Output, TTFT, TPOT and goodput of a run are in one row at the top, with who measured them."""
-    text = report_text(reports.report(result=result)).split("Validity")[0]
-    shown = {
-        "client": ["8 at once", "468", "58.0", "186", "3.56", "98.5"],
-        "server": ["8 at once", "50 to 75", ">1,000", "3.20"],
-    }
+DAY = {
+    "result": Result(view="server", successful=867, failed=19, duration_s=413.0, output_throughput=712.4),
+    "phases": (),
+    "use": ServerUse(max_kv_cache_usage_ratio=1.0, max_waiting=334, preemptions=437),
+}
+LIMITED = "it can carry about 812 output tokens/s, limited by the KV cache; 437 preemptions."
+WHOLE = (
+    "2,400 requests in 8 min 32 s, output 468 tokens/s, TTFT P50 58.0 ms and P99 186 ms, TPOT 3.56 ms, 98.5 % within"
+)
+ANSWERS = (
+    ({}, f"{WHOLE} the objective; it was down for 24 s; it can carry about 812 output tokens/s."),
+    (DAY, f"867 requests in 6 min 53 s, output 712 tokens/s; 19 of 886 failed; {LIMITED}"),
+    (
+        {
+            "result": Result(view="client", successful=1),
+            "capacity": None,
+            "phases": (),
+            "start": None,
+            "use": ServerUse(),
+        },
+        "1 request.",
+    ),
+)
 
-    assert shown[view] in rows(text)
-    assert f"As the {view} measured it, over the whole load." in text
+
+@pytest.mark.parametrize(("known", "sentence"), ANSWERS)
+def test_the_first_sentence_is_the_answer(known, sentence):
+    """How the load went, how much the server can carry and what limits it; what is not known is not said."""
+    text = " ".join(report_text(reports.report(**known)).split())
+
+    assert f"In short -------- {sentence} " in text
 
 
-def test_nothing_is_at_the_top_if_nothing_is_known():
-    """A run without a result has no first row."""
-    assert "In short" not in report_text(reports.report(result=None))
+def test_few_values_are_marked():
+    """A percentile that few values stand behind is shown with a dagger, and how many there are is said once."""
+    few = Latency(p50=18.0, p99=20.5, count=80, too_few=("p99",))
+    text = report_text(reports.report(result=Result(view="client", ttft_ms=few), views=(), steady=None))
+
+    assert ["P99", "20.50 \N{DAGGER}"] in rows(text)
+    assert text.count("\N{DAGGER} Of 80 requests: may be lower than the true one.") == 1
 
 
-def test_too_few_values_in_the_first_bucket_say_nothing():
-    """A percentile that is only known to be above 0 has too few values."""
-    few = Latency(count=80, bounds={"p99": Bounds(low=0.0)}, too_few=("p99",))
-    text = report_text(reports.report(result=Result(view="server", ttft_ms=few), views=(), steady=None))
+def test_a_bucket_has_a_best_figure_in_seconds():
+    """Where a server's latencies are seconds they are shown as such, with the best figure before the bounds."""
+    slow = Latency(mean=52_900.0, p50=18_700.0, bounds={"p50": Bounds(low=10_000.0, high=20_000.0)})
+    text = report_text(reports.report(result=Result(view="server", ttft_ms=slow), views=(), steady=None))
 
-    assert ["P99", "too few values"] in rows(text)
-    assert ">0" not in text
+    assert "Time to first token (TTFT), s" in text
+    assert ["Median", "~18.7 (10 to 20)"] in rows(text)
+    assert "TTFT P50 ~18.7 s" in text
+
+
+def test_other_percentiles_are_shown():
+    """What a client wrote besides the usual percentiles has its row, in order."""
+    known = Latency(p50=50.0, p99=80.0, percentiles={"p10": 20.0, "p99.9": 90.0})
+    text = report_text(reports.report(result=Result(view="client", ttft_ms=known), views=(), steady=None))
+
+    assert text.index("P10  ") < text.index("Median") < text.index("P99  ") < text.index("P99.9  ")
+
+
+def test_an_objective_that_cannot_be_judged_keeps_its_row():
+    """A view that lacks what the objective needs has a dash."""
+    result = Result(view="client", successful=5, goodput=Goodput(objective=reports.OBJECTIVE))
+
+    assert ["Within objective (%)", "\N{EN DASH}"] in rows(
+        report_text(reports.report(result=result, views=(), steady=None))
+    )
+
+
+def test_what_was_left_out_is_said():
+    """Loads that have no run are named in each format."""
+    text = "3 loads found, 2 left out."
+    report = msgspec.structs.replace(reports.report(), left_out=text)
+
+    assert all(text in render(report) for render in (report_text, report_markdown, report_html, report_json))
 
 
 def test_a_median_is_not_lost_between_its_two_names():
     """A result that has a median but no P50 shows it."""
     result = Result(view="client", ttft_ms=Latency(median=58.0))
 
-    assert ["Median", "58.0"] in rows(report_text(reports.report(result=result, views=(), steady=None)))
+    assert ["Median", "58.00"] in rows(report_text(reports.report(result=result, views=(), steady=None)))
 
 
 @pytest.mark.parametrize(
     ("known", "sentence"),
     [
-        ({}, "ok       All 2,400 requests succeeded."),
         (
             {"result": Result(view="client", successful=990, failed=10)},
             "warning  10 of 1,000 requests failed (1.00 %): tokens, rates and latencies are",
@@ -136,7 +181,6 @@ def test_a_median_is_not_lost_between_its_two_names():
         ({"result": Result(view="client", successful=0, failed=200)}, "warning  All 200 requests failed."),
         ({"result": Result(view="client", successful=0, failed=1)}, "warning  The only request failed."),
         ({}, "warning  The server was down for 24 s."),
-        ({"phases": reports.phases()[:4]}, "ok       The server was not saturated."),
     ],
 )
 def test_validity_is_said_in_words(known, sentence):
@@ -159,7 +203,7 @@ def test_why_the_maximum_is_not_known_is_beside_it(render):
     assert "Add the server's log" not in render(Report(runs=(offline,)))
 
 
-@pytest.mark.parametrize("render", [report_text, report_markdown, report_html])
+@pytest.mark.parametrize("render", [report_html])
 def test_why_the_maximum_of_several_runs_is_not_known_is_said_once(render):
     """What is said of all loads of one server comes once, before them; what is said of some is with each of these."""
     shared, own = "The maximum is not known: it was not reached.", "The maximum is not known: only one level."
@@ -175,9 +219,10 @@ def test_several_runs_begin_with_a_table_of_them():
     """Of several runs the first section has a row for each, with its load; failures only where there are any."""
     text = report_text(reports.sweep())
 
-    assert ["concurrency 8", "8 at once", "424", "56.0", "179", "20.8", "98.5"] in rows(text)
-    assert text.index("All 8 runs") < text.index("Run: concurrency 1")
-    assert "Failed  " not in text.split("Run: concurrency 1")[0]
+    assert ["4", "05:13:23", "8 min 32 s", "2,400", "424", "concurrency 8"] in rows(text)
+    assert ["4", "8 at once", "56.0 ms", "179 ms", "20.8 ms", "378 ms", "98.5"] in rows(text)
+    assert text.index("All 8 runs") < text.index("Run 1: ")
+    assert "Failed  " not in text
 
 
 def test_the_longest_phases_are_shown():
@@ -209,16 +254,13 @@ def test_nothing_known_is_said(render, sources):
     assert text.endswith("\n")
 
 
-def test_markdown_is_short():
-    """In Markdown the flags and the phases are folded."""
-    text = report_markdown(reports.report())
+def test_what_is_not_the_result_is_folded():
+    """In Markdown and HTML what comes after the result is folded."""
+    text, page = report_markdown(reports.report()), report_html(reports.report())
 
-    assert (
-        text.index("**Time to first token (TTFT), ms**")
-        < text.index("<details><summary>What ran")
-        < text.index("| steady ")
-    )
-    assert text.count("<details>") == text.count("</details>") == 2
+    assert text.index("**Time to first token (TTFT), ms**") < text.index("<details><summary>How much it can carry")
+    assert text.count("<details>") == text.count("</details>") == 3
+    assert page.index("End-to-end latency") < page.index('<details class="run"')
 
 
 def test_json_has_the_names_of_the_benchmark():

@@ -12,7 +12,8 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.analysis.rendering.server_summary import ENGINES, summary_text
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.state.snapshot import ConfigChange, FailureTimes, FlagChange, SourceSnapshot
+from vllm_watch.daemon.state.kept_facts import ConfigChange, FlagChange
+from vllm_watch.daemon.state.snapshot import FailureTimes, SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,11 +12,10 @@ from tests.support.recordings import log_file
 
 from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.cli.commands.once import read_once
-from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 WRITTEN = time.mktime((2025, 11, 21, 2, 36, 0, 0, 0, -1))

@@ -41,8 +41,7 @@ from vllm_watch.daemon.sources.checkpoint import (
     ServerChange,
 )
 from vllm_watch.daemon.state.facts import EngineFacts, Facts
-from vllm_watch.daemon.state.kept_facts import CommandLine, KeptFacts, KeptFlags, KnownUse
-from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
+from vllm_watch.daemon.state.kept_facts import CommandLine, ConfigChange, FlagChange, KeptFacts, KeptFlags, KnownUse
 
 
 NOW = 1_795_000_000.0

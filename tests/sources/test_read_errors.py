@@ -14,7 +14,7 @@ from tests.support.waiting import HandClock
 
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.sources import file_follower, log_file, rotated_names
+from vllm_watch.daemon.sources import file_follower, log_file, rotation
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 
@@ -248,7 +248,7 @@ def test_a_restart_among_rotated_files_that_fail(followed, system):
 
 def test_a_poll_that_fails_has_not_read_all(followed, system, monkeypatch):
     """T31: what was copied away before a poll that fails is read after a restart, however long ago it was written."""
-    monkeypatch.setattr(rotated_names, "os", system)
+    monkeypatch.setattr(rotation, "os", system)
     followed.write(1)
     followed.copytruncate()
     followed.write(2)

@@ -13,7 +13,7 @@ from tests.support.logs import Log, open_files, stats_line
 from tests.support.samples import sample
 
 from vllm_watch.daemon.sources import rotation
-from vllm_watch.daemon.sources.draining import MAX_DRAINING
+from vllm_watch.daemon.sources.file_follower import MAX_DRAINING
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT
 
 

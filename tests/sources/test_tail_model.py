@@ -32,7 +32,7 @@ import pytest
 from tests.support.samples import number_of
 from tests.support.waiting import SECONDS
 
-from vllm_watch.daemon.sources import file_follower, log_file, log_tailer, rotated_names
+from vllm_watch.daemon.sources import file_follower, log_file, log_tailer, rotation
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
@@ -464,7 +464,7 @@ def system(request, monkeypatch):
     if request.param == "a disk":
         return None
     found = FileSystem()
-    for module in (file_follower, log_file, log_tailer, rotated_names):
+    for module in (file_follower, log_file, log_tailer, rotation):
         monkeypatch.setattr(module, "os", found)
     return found
 

@@ -14,13 +14,12 @@ from tests.support.recordings import bodies_of, log_of
 from tests.support.server_stories import Server
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.state.window import MAX_READINGS, Window
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import read_metrics

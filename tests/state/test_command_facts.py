@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
 from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
 from vllm_watch_parsers.flags import CommandFacts
 

@@ -15,11 +15,11 @@ from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
 from vllm_watch.daemon.exposition.json_view import server_view
+from vllm_watch.daemon.reading.log_reader import LogStatus
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.cross_check import MAX_POINTS
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus
 
 
 class Run:

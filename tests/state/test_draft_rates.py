@@ -10,11 +10,10 @@ from tests.support.pages import LABELS, ScrapedServer, page
 from tests.support.server_stories import Server, line
 
 from vllm_watch.daemon.exposition.json_view import server_view
-from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 def drafts(seconds, tokens=500):

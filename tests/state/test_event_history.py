@@ -10,11 +10,11 @@ from tests.support.recordings import recording
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.exposition.json_view import event_documents
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS, EventHistory
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, ServerEvent, StallCount, TailCounts
+from vllm_watch.daemon.state.snapshot import ServerEvent, StallCount
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 

@@ -11,11 +11,10 @@ from tests.support.pages import LABELS, ScrapedServer, page, started
 from tests.support.recordings import snapshots
 
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
-from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.sleep_reports import MAX_SECONDS
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import AchievedWork, AdapterChange, DiffusionDecoding, EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import LORA_ACTIVE, LORA_MOST
 

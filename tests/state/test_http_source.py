@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.server_stories import STARTING, Server, line, page
 
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
+from vllm_watch.daemon.reading.log_reader import LogStatus, TailCounts
 
 
 ACCESS = b'INFO:     1.1.1.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'

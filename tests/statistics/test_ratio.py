@@ -42,7 +42,7 @@ def test_the_error_is_that_of_both_sides():
     square = sum((each - mean_a) ** 2 for each in a) + sum((each - mean_b) ** 2 for each in b)
     assert math.log(found.ratio) * 10 == pytest.approx(mean_b - mean_a)
     assert found.error * 10 == pytest.approx(math.sqrt(square / 14 / 15))
-    assert 27 < found.degrees < 28
+    assert found.degrees == 28
     assert found.is_different
 
 
@@ -79,7 +79,7 @@ def test_one_side_may_not_vary():
     """One side that varies is enough for an interval."""
     found = ratio_interval([10.0, 10.0, 10.0], [11.0, 11.2, 10.9])
 
-    assert found.degrees == pytest.approx(2)
+    assert found.degrees == pytest.approx(2)  # Of the side that varies, for the other clearly varies less.
     assert found.is_different
 
 
@@ -104,27 +104,27 @@ def test_what_can_be_detected(number, in_eight_of_ten, in_nine_of_ten, family_ei
     assert [in_eight_of_ten, in_nine_of_ten, family_eight, family_nine] == pytest.approx(found, rel=0.06)
 
 
-@pytest.mark.parametrize(("left", "right"), [(2, 2), (3, 3), (5, 5), (3, 8)])
+@pytest.mark.parametrize(("left", "right"), [(2, 2), (3, 3), (5, 5), (2, 5), (2, 10), (3, 10)])
 def test_intervals_cover_the_truth(left, right):
-    """Of 2,000 pairs of sides with a known ratio, 92 to 99 % of the 95 % intervals hold it, also of unequal numbers."""
+    """Of 2,000 pairs of sides with a known ratio, 93.5 to 96.5 % of the 95 % intervals hold it, however many runs."""
     generator = random.Random(7)
     held = 0
     for _ in range(2000):
         found = ratio_interval(runs(generator, 100, 0.05, left), runs(generator, 110, 0.05, right))
         held += found.low <= 1.1 <= found.high
 
-    assert 0.92 <= held / 2000 <= 0.99
+    assert 0.935 <= held / 2000 <= 0.965
 
 
 def test_unequal_variation_does_not_break_the_coverage():
-    """A side of three runs that varies four times as much as one of ten: still 93 to 98 %."""
+    """A side of five runs that varies eight times as much as one of ten: still 90 to 98 %."""
     generator = random.Random(8)
     held = 0
     for _ in range(2000):
-        found = ratio_interval(runs(generator, 100, 0.08, 3), runs(generator, 100, 0.02, 10))
+        found = ratio_interval(runs(generator, 100, 0.16, 5), runs(generator, 100, 0.02, 10))
         held += found.low <= 1 <= found.high
 
-    assert 0.93 <= held / 2000 <= 0.98
+    assert 0.90 <= held / 2000 <= 0.98
 
 
 @pytest.mark.parametrize("cv", [0.005, 0.03, 0.1, 0.3])
@@ -134,6 +134,7 @@ def test_how_many_runs_are_needed(cv):
 
     assert detectable_difference(cv, number) <= 0.1
     assert number == 2 or detectable_difference(cv, number - 1) > 0.1
+    assert needed_runs(cv, cv / 1e4) is None
 
 
 def test_the_coefficient_of_variation_is_that_of_the_runs():

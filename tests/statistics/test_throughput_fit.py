@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from vllm_watch.daemon.statistics.throughput_fit import check_littles_law, fit_throughput
@@ -16,10 +14,10 @@ def curve(alpha, beta, concurrencies):
 
 
 def test_a_known_curve_is_found():
-    """Points on a curve give back its coefficients, an R² of 1, and values between and beyond them."""
+    """Points on a curve give back its coefficients, and values between and beyond them."""
     found = fit_throughput(curve(0.02, 0.0005, [1, 2, 4, 8, 16, 32]))
 
-    assert (found.alpha, found.beta, found.r_squared) == pytest.approx((0.02, 0.0005, 1.0))
+    assert found == pytest.approx((0.02, 0.0005))
     assert found.at(64) == pytest.approx(64 / (0.02 + 0.032))
 
 
@@ -31,35 +29,11 @@ def test_noisy_first_points_do_not_decide():
     assert fit_throughput(points).at(128) == pytest.approx(128 / (0.02 + 0.064), rel=0.03)
 
 
-def test_the_fit_has_the_least_squares():
-    """No curve nearby has a smaller sum of squares in X."""
-    generator = random.Random(31)
-    points = [(n, x * generator.gauss(1, 0.05)) for n, x in curve(0.02, 0.0005, range(1, 40))]
-    found = fit_throughput(points)
-
-    def squares(alpha, beta):
-        return sum((x - n / (alpha + beta * n)) ** 2 for n, x in points)
-
-    least = squares(found.alpha, found.beta)
-    assert found.alpha == pytest.approx(0.02, rel=0.2)
-    for alpha, beta in ((1.01, 1), (0.99, 1), (1, 1.01), (1, 0.99), (1.01, 0.99), (0.99, 1.01)):
-        assert least <= squares(found.alpha * alpha, found.beta * beta)
-    assert 0.9 < found.r_squared < 1
-
-
 def test_a_plateau_is_a_curve():
     """Points that are all on the plateau have hardly an alpha; the curve stays at their throughput."""
     found = fit_throughput([(64, 1000.0), (128, 1004.0), (256, 1001.0), (512, 1003.0)])
 
     assert found.at(256) == pytest.approx(1002, rel=0.005)
-
-
-def test_a_first_point_above_the_curve():
-    """Noise that bends the first estimate below 0 does not keep the fit from its least squares."""
-    found = fit_throughput([(1, 90.0), (2, 120.0), (4, 190.0), (8, 300.0), (16, 650.0), (32, 800.0)])
-
-    assert found is not None
-    assert found.r_squared > 0.9
 
 
 @pytest.mark.parametrize(

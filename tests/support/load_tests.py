@@ -9,7 +9,7 @@ import random
 from msgspec.structs import replace
 
 from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.loadtest.load_test import Goodput, Latency, Load, Objective, Result, Run, ServerUse, Steady
+from vllm_watch.analysis.loadtest.load_test import Goodput, Latency, Load, Objective, Result, Run, ServerUse
 
 
 CHAT = Objective(name="chat", limits={"ttft_ms": 500.0, "tpot_ms": 50.0})
@@ -100,27 +100,9 @@ def changed(found, **changes):
     )
 
 
-def single(name, speed=1.0, blocks=10, cv=0.01, seconds=100.0, problem=None, **how):
-    """Return a side of one run with a steady window, whose blocks vary a little."""
-    generator = random.Random(ord(name[-1]))
-
-    def values(mean):
-        return tuple(mean * math.exp(generator.gauss(0, cv)) for _ in range(blocks))
-
-    steady = Steady(
-        start=0.0,
-        end=seconds,
-        method="by hand",
-        problem=problem,
-        blocks={
-            "output_throughput": values(2000.0 * speed),
-            "tpot_ms.mean": values(7.0 / speed),
-            "ttft_ms.p50": values(72.0 / speed),
-            "ttft_ms.mean": values(80.0 / speed),
-            "e2el_ms.mean": values(780.0 / speed),
-        },
-    )
-    return Side(name=name, runs=(run(name, speed, steady=steady, **how),))
+def single(name, speed=1.0, **how):
+    """Return a side of one run."""
+    return Side(name=name, runs=(run(name, speed, **how),))
 
 
 def row(comparison, metric):
@@ -129,5 +111,5 @@ def row(comparison, metric):
 
 
 def called_different(comparison):
-    """Return the metrics that a comparison calls different."""
-    return [each.metric for each in comparison.metrics if each.verdict in {"better", "worse"}]
+    """Return the metrics in which a comparison shows a difference."""
+    return [each.metric for each in comparison.metrics if each.grade == "shown"]

@@ -26,8 +26,14 @@ LIMITS: Mapping[str, tuple[str, ...]] = {
     "daemon.service.systemd": ("_SEND_SECONDS",),
     "daemon.sources.journalctl": ("_PATIENCE",),
     "cli.terminal.reading_thread": ("STOP_SECONDS",),
-    "daemon.web.connections": ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS"),
-    "daemon.web.server": ("_START_SECONDS", "_STOP_SECONDS", "_CLOSE_SECONDS"),
+    "daemon.web.server": (
+        "HEADER_SECONDS",
+        "BODY_SECONDS",
+        "WRITE_SECONDS",
+        "_START_SECONDS",
+        "_STOP_SECONDS",
+        "_CLOSE_SECONDS",
+    ),
 }
 """Constants by their modules in `vllm_watch`."""
 

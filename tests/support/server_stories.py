@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
 
 

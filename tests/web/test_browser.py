@@ -23,11 +23,10 @@ from tests.web.conftest import FakeEndpoints
 from vllm_watch.analysis.replay.recording import server_name
 from vllm_watch.cli.commands.demo import played
 from vllm_watch.cli.terminal.cells import latency_text
-from vllm_watch.daemon.catalog.causes import CAUSES, first_steps
 from vllm_watch.daemon.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
 from vllm_watch.daemon.catalog.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.daemon.catalog.reasons import GPU
-from vllm_watch.daemon.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, CAUSES, ENGINE_STATES, STATES, first_steps
 from vllm_watch.daemon.exposition.json_view import event_documents, server_view
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.state.snapshot import ServerEvent, StateSince

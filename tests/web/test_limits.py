@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from tests.support.patience import USUAL
 from tests.support.waiting import until
 
-from vllm_watch.daemon.web import connections
+from vllm_watch.daemon.web import server as server_module
 
 
 pytestmark = pytest.mark.slow
@@ -50,17 +50,17 @@ def _read_all(connection):
 
 def test_limits_are_the_promised_ones():
     """E5: headers and body have 5 s each in total, an answer 10 s to be taken, and 256 connections may be open."""
-    limits = [USUAL["daemon.web.connections", name] for name in ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS")]
+    limits = [USUAL["daemon.web.server", name] for name in ("HEADER_SECONDS", "BODY_SECONDS", "WRITE_SECONDS")]
 
-    assert (limits, connections.MAX_CONNECTIONS) == ([5.0, 5.0, 10.0], 256)
+    assert (limits, server_module.MAX_CONNECTIONS) == ([5.0, 5.0, 10.0], 256)
 
 
 @pytest.fixture
 def quick_client(monkeypatch, request):
     """A client of a server whose deadlines are soon over."""
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "WRITE_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "WRITE_SECONDS", 1.0)
     return request.getfixturevalue("client")
 
 
@@ -104,7 +104,7 @@ def test_half_open_connections_hinder_nobody(client):
 
 def test_one_connection_too_many_waits_for_a_place(monkeypatch, quick_client):
     """E5: when all places are taken, one more is closed; those that were silent for too long give theirs up."""
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 2)
     for _ in range(3):
         with quick_client.connect(), quick_client.connect():
             until(lambda: _has_a_place(quick_client))
@@ -112,7 +112,7 @@ def test_one_connection_too_many_waits_for_a_place(monkeypatch, quick_client):
 
 def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, endpoints):
     """E5: a client that does not take its answer loses its place, which the next one gets."""
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 1)
     endpoints.body = b"x" * (64 << 20)
     with quick_client.connect() as lazy:
         _begin_to_read(lazy)
@@ -206,7 +206,7 @@ def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):
 
 def test_clients_wait_for_a_free_descriptor(client, monkeypatch, caplog):
     """F1: a client for whom no file can be opened is answered as soon as one can; one line says why it waited."""
-    monkeypatch.setattr(connections, "ACCEPT_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "ACCEPT_AGAIN_SECONDS", 0.01)
     _fail_to_accept(monkeypatch, times=3)
     with capture_logs() as said:
         status = client.ask("/-/ready").status
@@ -217,7 +217,7 @@ def test_clients_wait_for_a_free_descriptor(client, monkeypatch, caplog):
 
 def test_nobody_asks_in_vain_again_and_again(web, client, monkeypatch):
     """F1: while no file can be opened for a client the loop rests, though a connection is there all the time."""
-    monkeypatch.setattr(connections, "ACCEPT_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(server_module, "ACCEPT_AGAIN_SECONDS", 3600)
     tried = _fail_to_accept(monkeypatch, times=math.inf)
     with client.connect():
         until(lambda: tried)

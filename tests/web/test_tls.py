@@ -16,7 +16,7 @@ from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.support.errors import ConfigError
 from vllm_watch.daemon.support.own_health import InternalErrors
-from vllm_watch.daemon.web import config_reload, connections
+from vllm_watch.daemon.web import config_reload
 from vllm_watch.daemon.web import server as server_module
 from vllm_watch.daemon.web.addresses import is_loopback
 from vllm_watch.daemon.web.config_reload import CurrentWebConfig
@@ -127,7 +127,7 @@ def test_slow_handshakes_hinder_nobody(secure):
 
 def test_slow_handshake_ends_at_the_deadline(monkeypatch, request):
     """E5: a handshake that does not go on is ended when the time for the headers is over."""
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.1)
     secure = request.getfixturevalue("secure")
     with secure.connect() as connection:
         connection.sendall(b"\x16\x03\x01")
@@ -137,7 +137,7 @@ def test_slow_handshake_ends_at_the_deadline(monkeypatch, request):
 
 def test_one_connection_too_many_is_closed(monkeypatch, secure, caplog):
     """E5: the bound on connections holds before the handshake, and closing one is no error."""
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 1)
     with secure.connect(), pytest.raises(OSError):  # noqa: PT011 - Each operating system says it in its own words.
         secure.ask("/-/ready")
 

@@ -13,7 +13,8 @@ from tests.fuzz.targets import scratch_folder
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
 from vllm_watch.daemon.sources import checkpoint
-from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
+from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, JournalPosition, Positions
+from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE
 
 
 NOW = 1_795_000_000.0

@@ -17,12 +17,11 @@ from tests.fuzz import seeds as sources
 
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes, local_seconds, printed_seconds
 from vllm_watch.daemon.state.http_source import HANDLERS, METHODS, OTHER, http_request_key
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import (
     ADAPTER_CHANGES,
     AGGREGATED,

@@ -17,7 +17,7 @@ from vllm_watch.analysis.advice.batch_rules import notes
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
-from vllm_watch.analysis.comparison.comparison_model import Row, Side, Verdict
+from vllm_watch.analysis.comparison.comparison_model import Row, Side
 from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.metric_titles import titled
@@ -68,7 +68,7 @@ class Measurement(NamedTuple):
     flag: str
     now: str
     other: str
-    verdict: Verdict
+    is_better: bool | None
     evidence: tuple[Evidence, ...]
     with_other: Configuration
 
@@ -86,18 +86,24 @@ def _measurement(one: Configuration, other: Configuration) -> Measurement | None
         return None
     compared = compare_pair(Side(name=one.subject.name, runs=one.runs), Side(name=other.subject.name, runs=other.runs))
     row = next((row for row in compared.metrics if row.is_headline), None)
-    if row is None or row.verdict in {"too_few", "not_compared"} or row.percent is None:
+    if row is None or row.confidence is None:
         return None
     now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
-    worse = [each for each in compared.metrics if row.verdict == "better" and each.verdict == "worse"]
+    is_better = _shown(row)
+    worse = [each for each in compared.metrics if is_better and _shown(each) is False]
     change = f"{flag} {tried} instead of {now}"
     evidence = tuple(_row_evidence(each, change) for each in (row, *worse) if each.percent is not None)
-    return Measurement(flag, now, tried, row.verdict, evidence, other)
+    return Measurement(flag, now, tried, is_better, evidence, other)
+
+
+def _shown(row: Row) -> bool | None:
+    """Return whether the other value is the better one, `None` if no difference is shown."""
+    return row.is_better if row.grade == "shown" else None
 
 
 def best(found: Sequence[Measurement]) -> Mapping[str, Measurement]:
     """Return the measurement of each flag whose value is the best one that was measured."""
-    better = sorted((each for each in found if each.verdict == "better"), key=lambda each: abs(each.evidence[0].value))
+    better = sorted((each for each in found if each.is_better), key=lambda each: abs(each.evidence[0].value))
     return {each.flag: each for each in better}
 
 
@@ -113,8 +119,9 @@ def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | N
 
 def _row_evidence(row: Row, change: str) -> Evidence:
     interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
-    runs = f"{row.n[1]} runs against {row.n[0]}"
-    text = f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
+    runs = f"{row.runs[1]} runs against {row.runs[0]}"
+    found = {True: "better", False: "worse", None: row.grade.replace("_", " ")}[_shown(row)]
+    text = f"measured with {change}, {titled(row.metric)}: {found}, {interval}, {runs}"
     return Evidence(series=row.metric, statistic="difference", value=row.percent or 0.0, text=text)
 
 
@@ -169,12 +176,12 @@ def _advised(one: Configuration, every: Sequence[Configuration], ranges: Sequenc
     judged = judge(one.subject)
     measured = measurements(one, every)
     better = best(measured)
-    tried = {(each.flag, each.other): each for each in measured if each.verdict != "better"}
+    tried = {(each.flag, each.other): each for each in measured if not each.is_better}
     advice = [_measured_advice(each, judged.advice, one) for each in better.values()]
     silent = [silence for silence in judged.silent if silence.flag not in better]
     for each in judged.advice:
         test = tried.get((each.flag, each.proposed))
-        if test is not None and test.verdict == "worse":
+        if test is not None and test.is_better is False:
             reason = f"load tests with {each.flag} {each.proposed} were worse"
             silent.append(Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server))
         elif each.flag not in better:

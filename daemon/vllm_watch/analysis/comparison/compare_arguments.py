@@ -16,6 +16,10 @@ from vllm_watch.daemon.support.errors import UsageError
 
 FEWEST_SIDES = 2
 
+BROKEN = 1
+UNKNOWN = 3
+"""Exit statuses of ``--fail-if``: a rule holds; none does, but of one it cannot be told. 2 is a mistaken command."""
+
 _RANGE = re.compile(r"(?:(?P<server>[^@]+)@)?(?P<times>(?:now|[-+\d])[-+\d:.TtZzsmhdw ]*/[^/]*)", re.ASCII)
 """What is meant as a time range, right or wrong: a folder's name that looks so must exist."""
 
@@ -112,10 +116,15 @@ class Rule(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a rule, in a sentence."""
+    """What became of a rule, in a sentence: `exit_status` is 1 if it holds, 3 if that cannot be told, else 0."""
 
-    has_failed: bool
+    exit_status: int
     text: str
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether what the rule guards against is shown."""
+        return self.exit_status == BROKEN
 
 
 def parse_rule(text: str) -> Rule:
@@ -132,20 +141,21 @@ def parse_rule(text: str) -> Rule:
 
 
 def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
-    """Return whether a comparison breaks a rule."""
+    """Return whether a comparison breaks a rule; a candidate that is dead, or was not measured, passes none."""
     where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
     row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
+    if not comparison.comparable:
+        return Outcome(UNKNOWN, f"cannot be told: {where}: {' '.join(comparison.reasons)}")
     if row is None:
-        why = " ".join(comparison.reasons) if not comparison.comparable else "Not both sides have this metric."
-        return Outcome(has_failed=False, text=f"nothing was measured: {where}: {why}")
-    if row.percent is None:
-        return Outcome(has_failed=False, text=f"nothing was measured: {where}: {row.note}")
+        return Outcome(UNKNOWN, f"cannot be told: {where}: Not both sides have this metric.")
+    if row.low is None and row.high is None:
+        return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason}")
     measured = f"{row.percent:+.1f} % ({_bound(row.low)} to {_bound(row.high)} %)"
     if _is_beyond(rule, row):
-        return Outcome(has_failed=True, text=f"failed: {where}: {measured}")
+        return Outcome(BROKEN, f"failed: {where}: {measured}")
     if _is_within(rule, row):
-        return Outcome(has_failed=False, text=f"passed: {where}: {measured}")
-    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} includes the limit; more runs are needed")
+        return Outcome(0, f"passed: {where}: {measured}")
+    return Outcome(0, f"not shown: {where}: {measured} includes the limit; more runs are needed")
 
 
 def _is_beyond(rule: Rule, row: Row) -> bool:

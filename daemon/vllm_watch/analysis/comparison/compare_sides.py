@@ -16,9 +16,10 @@ from vllm_watch.analysis.comparison.comparability import (
     trap_warnings,
 )
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sentence import sentence
-from vllm_watch.analysis.comparison.verdicts import decide, matrix, method, verdict_rows
+from vllm_watch.analysis.comparison.verdicts import graded_rows, method
 
 
 class _Levels(NamedTuple):
@@ -28,17 +29,17 @@ class _Levels(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: bool = False) -> Comparisons:
+def compare_sides(sides: Sequence[Side], baseline: str | None = None) -> Comparisons:
     """Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load."""
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
     levels = _split_by_load(ordered)
-    pairs = tuple(compare_pair(level[0], side, force=force) for level in levels.sides for side in level[1:])
+    pairs = tuple(compare_pair(level[0], side) for level in levels.sides for side in level[1:])
     if levels.left_out:
         warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
         pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
     listed = [side for level in levels.sides for side in level]
-    can_decide = len(listed) > 2 and len(levels.sides) == 1 and all(pair.metrics for pair in pairs)
+    can_decide = len(listed) > 2 and len(levels.sides) == 1 and all(pair.comparable for pair in pairs)
     return Comparisons(
         baseline=first,
         sides=ordered,
@@ -48,8 +49,8 @@ def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: 
     )
 
 
-def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
-    """Compare two sides; without `force` there are numbers only if they are comparable."""
+def compare_pair(a: Side, b: Side) -> Comparison:
+    """Compare two sides; of those that are not comparable there are the values, and no grades."""
     view = common_view((a, b))
     shared = Comparison(
         baseline=a.name,
@@ -66,7 +67,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
     pair = Pair(measured(a, view), measured(b, view), view)
     found = findings(pair)
     preventing = tuple(finding.text for finding in found if finding.prevents)
-    rows = verdict_rows(pair) if force or not preventing else ()
+    rows = graded_rows(pair, are_comparable=not preventing)
     compared = replace(
         shared,
         comparable=not preventing,
@@ -77,7 +78,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
             *trap_warnings(pair),
         ),
         metrics=rows,
-        method=method(pair) if rows else "",
+        method=method(pair) if not preventing else "",
     )
     return replace(compared, sentence=sentence(compared))
 

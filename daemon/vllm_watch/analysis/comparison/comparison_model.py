@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The metrics that `compare` compares, each once: its unit, its good direction, and what matters.
+The metrics that `compare` compares, each once: its unit, its good direction, what matters; and what is said of them.
 
-Six of them are the family that is tested, fixed before any value is seen, so that Holm's correction holds for all of
-them together. One of the six is the headline. The others have intervals and no verdict.
+Eight of them are the family that is tested, fixed before any value is seen. One is the headline, tested first. The
+others are never more than likely.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ class Metric(NamedTuple):
     """
     One metric, by its name in the JSON, ``ttft_ms.p99``: `latency` and `statistic` are its parts.
 
-    `matters` is the smallest relative difference that matters to anyone. `cv_of_runs` is how much it is taken to vary
-    between runs if there is one a side; `None`: so much that one tells nothing.
+    `matters` is the smallest relative difference that matters to anyone.
     """
 
     name: str
@@ -29,7 +28,6 @@ class Metric(NamedTuple):
     higher_is_better: bool
     matters: float
     in_family: bool = False
-    cv_of_runs: float | None = None
     latency: LatencyName | None = None
     statistic: str = ""
 
@@ -38,27 +36,15 @@ GOODPUT = "request_goodput"
 OUTPUT = "output_throughput"
 TPOT = "tpot_ms.mean"
 
-FAMILY = (OUTPUT, "ttft_ms.p50", TPOT, "ttft_ms.p99", "e2el_ms.mean", GOODPUT)
+MAKESPAN = "duration_s"
+"""Of a burst: from its first request to its last answer."""
 
-HEADLINE_WEIGHT = 0.5
-"""The part that the headline has of the chance of a false verdict; the other five metrics share the rest."""
+FAMILY = (OUTPUT, TPOT, "ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p99", "e2el_ms.mean", MAKESPAN, GOODPUT)
 
 _STATISTICS = ("mean", *QUANTILES)
 _MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
 _TAILS = ("p90", "p95", "p99")
 _TAIL_MATTERS = 0.10
-_CV_OF_RUNS: Mapping[str, float] = {
-    "ttft_ms.p50": 0.05,
-    TPOT: 0.03,
-    "tpot_ms.p50": 0.03,
-    "itl_ms.mean": 0.03,
-    "itl_ms.p50": 0.03,
-    "e2el_ms.mean": 0.05,
-    "e2el_ms.p50": 0.05,
-    **{f"{latency}.p95": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
-    **{f"{latency}.p90": 0.10 for latency in ("tpot_ms", "itl_ms", "e2el_ms", "ttft_ms")},
-}
-"""Of latencies; P99 and the mean of TTFT are not here: one run tells nothing of them."""
 
 
 def _latency(latency: LatencyName, statistic: str) -> Metric:
@@ -70,7 +56,6 @@ def _latency(latency: LatencyName, statistic: str) -> Metric:
         higher_is_better=False,
         matters=matters,
         in_family=name in FAMILY,
-        cv_of_runs=_CV_OF_RUNS.get(name),
         latency=latency,
         statistic=statistic,
     )
@@ -85,27 +70,19 @@ COSTS = ("cost_per_million_output_tokens", "cost_per_million_input_tokens", "cos
 """Where the price is fixed, throughputs the other way round: they vary as much, and mean as little where those do."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.10),
-    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.03),
-    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
-    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
+    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True),
+    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True),
+    Metric(MAKESPAN, "s", higher_is_better=False, matters=0.02, in_family=True),
+    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02),
+    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02),
     *(_latency(latency, statistic) for latency in LATENCIES for statistic in _STATISTICS),
-    *(
-        Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02, cv_of_runs=0.03)
-        for name, is_gain in ENERGIES.items()
-    ),
-    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02, cv_of_runs=0.03) for name in COSTS),
+    *(Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02) for name, is_gain in ENERGIES.items()),
+    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02) for name in COSTS),
 )
 """In the order of the table."""
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
-
-
-def family_weights(headline: str) -> dict[str, float]:
-    """Return the weight of each metric of the family, all of them together 1; the headline is one of them."""
-    others = (1 - HEADLINE_WEIGHT) / (len(FAMILY) - 1)
-    return {name: HEADLINE_WEIGHT if name == headline else others for name in FAMILY}
 
 
 def metric_value(metric: Metric, result: Result) -> float | None:

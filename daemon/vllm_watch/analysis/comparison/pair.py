@@ -11,12 +11,23 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from vllm_watch.analysis.comparison.comparison_model import ENERGIES, GOODPUT, OUTPUT, TPOT, Metric, Side, metric_value
+from vllm_watch.analysis.comparison.comparison_model import (
+    BY_NAME,
+    ENERGIES,
+    GOODPUT,
+    OUTPUT,
+    TPOT,
+    Metric,
+    Side,
+    metric_value,
+)
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run, ServerUse
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.statistics.ratio import geometric_mean
 
+
+_E2EL = "e2el_ms.mean"
 
 LoadKind = Literal["open", "closed", "burst"]
 """open: requests come at a rate. closed: each of N users waits for an answer. burst: all requests come at once."""
@@ -42,6 +53,8 @@ VIEWS: tuple[View, ...] = ("client", "server")
 """The client's view is preferred: it is what users wait for."""
 
 _SAME_CHUNKS = 0.10
+_BURST_SHARE = 0.8
+"""If P99 of E2EL is so much of a run, its requests came nearly at once."""
 
 
 def load_kind(load: Load) -> LoadKind | None:
@@ -51,6 +64,15 @@ def load_kind(load: Load) -> LoadKind | None:
     if load.max_concurrency is not None:
         return "closed"
     return "burst" if load.request_rate == "inf" else None
+
+
+def is_burst(run: Run, result: Result) -> bool:
+    """Return whether all requests came at once, so that TTFT and E2EL are those of the queue."""
+    kind, users, prompts = load_kind(run.load), run.load.max_concurrency, run.load.num_prompts
+    if kind == "burst" or (kind == "closed" and users is not None and prompts is not None and prompts <= users):
+        return True
+    slowest = None if result.e2el_ms is None else result.e2el_ms.p99
+    return bool(slowest and result.duration_s and slowest / 1000 >= _BURST_SHARE * result.duration_s)
 
 
 def load_name(load: Load) -> str:
@@ -158,6 +180,13 @@ class Pair(NamedTuple):
         return self.a, self.b
 
     @property
+    def is_burst(self) -> bool:
+        """Whether all requests of each run came at once."""
+        return all(
+            is_burst(run, result) for side in self.sides for run, result in zip(side.runs, side.results, strict=True)
+        )
+
+    @property
     def is_single(self) -> bool:
         """Whether there is one run on each side."""
         return len(self.a.runs) == len(self.b.runs) == 1
@@ -259,4 +288,7 @@ def headline_metric(pair: Pair) -> str:
     if all(result.goodput is not None for side in pair.sides for result in side.results):
         return GOODPUT
     kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}
-    return TPOT if kinds == {"open"} else OUTPUT
+    first = (
+        (TPOT, _E2EL, OUTPUT) if kinds == {"open"} else (OUTPUT, "total_token_throughput", "request_throughput", _E2EL)
+    )
+    return next((name for name in first if all(metric_values(BY_NAME[name], side) for side in pair.sides)), first[0])

@@ -13,18 +13,17 @@ from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side
 from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric, load_kind, metric_values, speculations
 from vllm_watch.analysis.loadtest.load_test import Phase, Result, Run, overlap, seconds
 from vllm_watch.daemon.catalog.metric_titles import titled
-from vllm_watch.daemon.catalog.number_texts import duration, milliseconds, moment, percent
-from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, needed_runs
-from vllm_watch.daemon.statistics.steady_window import LATENCIES, MIN_SECONDS
+from vllm_watch.daemon.catalog.number_texts import duration, moment, percent
+from vllm_watch.daemon.statistics.ratio import coefficient_of_variation
+from vllm_watch.daemon.statistics.steady_window import MIN_SECONDS
 from vllm_watch.daemon.statistics.throughput_fit import check_littles_law
 
 
 ACCEPTANCE_TOLERANCE = 0.03
 SUCCESS_GOOD = 0.99
 SUCCESS_LIMIT = 0.90
-SHORTEST_SECONDS = 10.0
 ROUNDS = 10
-"""How many requests each user of a closed load sends at least."""
+"""How many requests each user of a closed load should send."""
 IDLE_SHARE = 0.1
 UNSTABLE_CV = 0.10
 FEWEST_TO_VARY = 3
@@ -33,7 +32,7 @@ _S = TypeVar("_S", Side, Measured)
 
 
 class Finding(NamedTuple):
-    """What is wrong, in a sentence; `prevents`: the numbers would mislead, so none is shown unless it is asked for."""
+    """What is wrong, in a sentence; `prevents`: the sides are not comparable, so no difference has a grade."""
 
     text: str
     prevents: bool = False
@@ -95,9 +94,9 @@ def check_errors(pair: Pair) -> Iterator[Finding]:
 
 
 def check_duration(pair: Pair) -> Iterator[Finding]:
-    """Each run is long enough to tell of a server that has settled."""
-    yield from of_sides(pair.sides, _far_too_short)
-    yield from of_sides((side for side in pair.sides if _far_too_short(side) is None), _short)
+    """Each run is long enough, and each user sends enough requests, to tell of a server that has settled."""
+    yield from of_sides(pair.sides, _short)
+    yield from of_sides(pair.sides, _few_rounds)
 
 
 def check_idle(pair: Pair) -> Iterator[Finding]:
@@ -112,7 +111,8 @@ def check_saturation(pair: Pair) -> Iterator[Finding]:
     if None not in states and states[0] != states[1]:
         side = pair.a if states[0] else pair.b
         yield Finding(
-            f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
+            f"The server of {side.name} was saturated and the other was not: its latencies tell how long its queue "
+            "grew.",
         )
 
 
@@ -129,11 +129,9 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
     cvs = {name: coefficient_of_variation(each) for name, each in values.items() if len(each) >= FEWEST_TO_VARY}
     varying = {name: cv for name, cv in cvs.items() if cv is not None and cv > UNSTABLE_CV}
     for name, cv in varying.items():
-        needed = f"{needed_runs(max(varying.values()), 0.1)} runs of each side are needed"
         yield Finding(
             f"The runs of {name} vary by {percent(cv)} % in {titled(metric.name)}: something besides the "
-            "configuration may have changed, such as other users of the machine. To find a difference of 10 %, "
-            f"{needed}."
+            "configuration may have changed, such as other users of the machine."
         )
 
 
@@ -146,20 +144,33 @@ def check_acceptance(pair: Pair) -> Iterator[Finding]:
         yield Finding(text)
 
 
+def check_burst(pair: Pair) -> Iterator[Finding]:
+    """Latencies of a burst are those of its queue."""
+    if pair.is_burst:
+        yield Finding("All requests came at once (a burst): TTFT and E2EL tell how long they waited in the queue.")
+
+
 def check_order(pair: Pair) -> Iterator[Finding]:
     """The sides took turns: otherwise all that changed over time counts as a difference between them."""
+    if are_in_turns(pair):
+        return
+    yield Finding(
+        "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
+        "as a difference, so none is more than likely. Let the sides take turns.",
+    )
+
+
+def are_in_turns(pair: Pair) -> bool:
+    """Return whether the sides took turns, as far as is known, so that a drift is not taken for a difference."""
     a, b = ([run.start for run in side.runs if run.start is not None] for side in pair.sides)
-    if min(len(a), len(b)) >= 2 and (max(a) < min(b) or max(b) < min(a)):
-        yield Finding(
-            "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
-            "as a difference. Let the sides take turns.",
-        )
+    return min(len(a), len(b)) < 2 or not (max(a) < min(b) or max(b) < min(a))
 
 
 RUN_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
     check_errors,
     check_duration,
     check_idle,
+    check_burst,
     check_saturation,
     check_steadiness,
     check_variation,
@@ -232,6 +243,16 @@ def _short(side: Measured) -> SideFinding | None:
     )
 
 
+def _few_rounds(side: Measured) -> SideFinding | None:
+    for run, result in zip(side.runs, side.results, strict=True):
+        users, answered = run.load.max_concurrency, result.successful
+        if load_kind(run.load) == "closed" and users and answered is not None and answered < ROUNDS * users:
+            requests = f"{answered} request{'s' * (answered != 1)} of {users} user{'s' * (users != 1)}"
+            what = "so the start and the end of the load are a large part of it."
+            return SideFinding("A run of", f"has few requests of each user ({run.name}: {requests}), {what}")
+    return None
+
+
 def _in_flight(side: Measured) -> SideFinding | None:
     for run, result in zip(side.runs, side.results, strict=True):
         users, rate, latency = run.load.max_concurrency, result.request_throughput, result.e2el_ms
@@ -270,28 +291,3 @@ def _below(seconds: float, parts: int) -> str:
 def _acceptance(run: Run) -> float | None:
     drafted, wasted = run.use.drafted_tokens, run.use.wasted_draft_tokens
     return None if not drafted or wasted is None else 1 - wasted / drafted
-
-
-def _far_too_short(side: Measured) -> SideFinding | None:
-    texts = (_too_short(run, result) for run, result in zip(side.runs, side.results, strict=True))
-    text = next((text for text in texts if text is not None), None)
-    return None if text is None else SideFinding("A run of", f"is too short: {text}.", prevents=True)
-
-
-def _too_short(run: Run, result: Result) -> str | None:
-    lasted, users = result.duration_s, run.load.max_concurrency
-    if lasted is not None and lasted < SHORTEST_SECONDS:
-        return f"{run.name} lasts {_below(lasted, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"
-    if (
-        load_kind(run.load) == "closed"
-        and users
-        and result.successful is not None
-        and result.successful < ROUNDS * users
-    ):
-        answered = f"{result.successful} request{'s' * (result.successful != 1)}"
-        all_users = f"{users} user{'s' * (users != 1)}"
-        return f"{run.name} has {answered} of {all_users}, at least {ROUNDS * users} are needed"
-    slowest = None if result.e2el_ms is None else result.e2el_ms.p99
-    if lasted is not None and slowest is not None and lasted < LATENCIES * slowest / 1000:
-        return f"{run.name} lasts {duration(round(lasted))}, and its P99 of E2EL is {milliseconds(round(slowest))}"
-    return None

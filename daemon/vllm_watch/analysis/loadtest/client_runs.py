@@ -51,6 +51,7 @@ STEPS_PER_DECADE = 20
 """Bounds of distributions are powers of this root of ten, in every run: so that runs can be laid over each other."""
 
 _METRICS: Mapping[LatencyName, MetricName] = {"ttft_ms": "ttft", "tpot_ms": "tpot", "itl_ms": "itl", "e2el_ms": "e2el"}
+_SHOWN = frozenset(100 * share for share in QUANTILES.values())
 _HIGHEST_TEMPERATURE = 100.0
 _DATE = "%Y%m%d-%H%M%S"
 
@@ -193,6 +194,7 @@ def _filled(stats: LatencyStats, values: Sequence[float], count: int | None, mos
         p90=shares.get("p90"),
         p95=shares.get("p95"),
         p99=shares.get("p99"),
+        percentiles={f"p{share:g}": value for share, value in sorted(stats.percentiles.items()) if share not in _SHOWN},
     )
 
 

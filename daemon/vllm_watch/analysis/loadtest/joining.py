@@ -15,10 +15,11 @@ import msgspec
 
 from vllm_watch.analysis.loadtest.client_texts import slow_client
 from vllm_watch.analysis.loadtest.load_test import Objective, Report, Result, Run, overlap, seconds
-from vllm_watch.analysis.loadtest.loads import EDGE_SECONDS, LoadSpan, find_loads, load_between
+from vllm_watch.analysis.loadtest.loads import EDGE_SECONDS, LoadSpan, find_loads, find_stretches, load_between
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, latency_turn, plateau_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, ServerHistory
+from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
 UNCOVERED_SECONDS = 60.0
@@ -39,6 +40,7 @@ _LOG_TOLERANCE = 0.06
 """By how much counts may differ; those of a log are rounded, and cover ten seconds."""
 
 _SHORTEST_IDLE = 3.0
+_NAMED = 5
 _DURATION_TOLERANCE = 0.1
 _DURATION_SECONDS = 15.0
 
@@ -76,7 +78,30 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
         joined = _with_history(joined, history, matched, objective)
     lonely = [_without_server(run, histories) for run, place in zip(runs, places, strict=True) if place is None]
     every = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
-    return Report(runs=_with_plateau(every), latency_turn=latency_turn(_one_configuration(every)))
+    turn = latency_turn(_one_configuration(every))
+    return Report(runs=_with_plateau(every), latency_turn=turn, left_out=_left_out(every, ordered))
+
+
+def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory]) -> str | None:
+    """Return a sentence on the loads of servers that are among no run."""
+    found, missed = 0, list[LoadSpan]()
+    for history in histories:
+        shown = [run for run in runs if history.source in run.source]
+        loads = find_loads(history.points)
+        found += len(loads)
+        missed += [load for load in loads if not any(_covers(run, load) for run in shown)]
+    if not missed:
+        return None
+    times = [f"{moment(load.start)} ({duration(load.end - load.start)})" for load in missed]
+    more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
+    return (
+        f"{found} loads found, {len(missed)} left out, short beside the others or without a result: "
+        f"{', '.join(times[:_NAMED])}{more} UTC. --from and --to show one."
+    )
+
+
+def _covers(run: Run, load: LoadSpan) -> bool:
+    return run.start is not None and run.end is not None and run.start < load.end and load.start < run.end
 
 
 def _matched(run: Run, histories: Sequence[ServerHistory]) -> _Matched | None:
@@ -238,7 +263,7 @@ def match(run: Run, history: ServerHistory) -> Match | None:
 def _elsewhere(run: Run, result: Result, history: ServerHistory) -> Match | None:
     """Look for the one load with a run's shape, at a time that differs by a zone, or at any time if it has no date."""
     found = []
-    for span in find_loads(history.points, _SHORTEST_IDLE):
+    for span in find_stretches(history.points, _SHORTEST_IDLE):
         shift = 0.0 if run.end is None else ZONE_STEP * round((span.end - run.end) / ZONE_STEP)
         is_near = run.end is None or (abs(shift) <= _FARTHEST and abs(span.end - run.end - shift) <= EDGE_SECONDS)
         if is_near and _agrees(result, span, history) and _lasts(result, span):

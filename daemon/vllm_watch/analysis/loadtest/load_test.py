@@ -57,7 +57,12 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """One latency of all requests, in milliseconds; `bounds` are of buckets, `too_few` are values for a percentile."""
+    """
+    One latency of all requests, in milliseconds.
+
+    `bounds` are of buckets; of those `too_few` the percentile may be lower than the true one, as few values are behind
+    it. `percentiles` are others that a client wrote: ``{"p99.9": 812.5}``.
+    """
 
     mean: float | None = None
     median: float | None = None
@@ -69,6 +74,7 @@ class Latency(Struct, frozen=True, kw_only=True):
     count: int | None = None
     bounds: Mapping[Quantile, Bounds] = {}
     too_few: tuple[Quantile, ...] = ()
+    percentiles: Mapping[str, float] = {}
 
 
 class Objective(Struct, frozen=True, kw_only=True):
@@ -291,6 +297,8 @@ class Report(Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...]
     latency_turn: LatencyTurn | None = None
     """Where latency turns, if the runs are loads of one configuration and show it."""
+    left_out: str | None = None
+    """Which loads are in the sources and not among the runs, in a sentence."""
 
 
 def bounded(bounds: Bounds, scale: float = 1.0) -> str:

@@ -27,7 +27,10 @@ from vllm_watch.analysis.loadtest.server_history import (
 
 
 IDLE_SECONDS = 30.0
-"""An idle time of at least this long is between two loads."""
+"""An idle time of at least this long is between two loads, however light they are."""
+
+PAUSE_SECONDS = 9.0
+"""So is one of at least this long, which a line of zeros in a log is, between loads that have no pause themselves."""
 
 EDGE_SECONDS = 10.0
 """A client's window may be cut at an idle point this long before or after it, if nothing happens between them."""
@@ -53,16 +56,53 @@ class LoadSpan(NamedTuple):
     points: tuple[Point, ...]
 
 
-def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> list[LoadSpan]:
-    """Return the loads of a history, in order; an idle time of at least `idle_seconds` is between two."""
-    spans: list[tuple[int, int]] = []
+_Stretch = tuple[int, int]
+"""The first and the last interval of a stretch of work, each by the index of the point at its end."""
+
+
+def find_loads(points: Sequence[Point]) -> list[LoadSpan]:
+    """Return the loads of a history, in order: a pause is between two, unless they are one of few requests in turn."""
+    loads: list[_Stretch] = []
+    step = typical_step(points)
+    before: _Stretch | None = None
+    for stretch in _stretches(points, PAUSE_SECONDS):
+        if before is not None and not _is_between_loads(points, before, stretch, step):
+            loads[-1] = (loads[-1][0], stretch[1])
+        else:
+            loads.append(stretch)
+        before = stretch
+    return [_load(points, first - 1, last) for first, last in loads]
+
+
+def find_stretches(points: Sequence[Point], idle_seconds: float) -> list[LoadSpan]:
+    """Return each stretch of work, in order, with at least so long an idle time between two."""
+    return [_load(points, first - 1, last) for first, last in _stretches(points, idle_seconds)]
+
+
+def _stretches(points: Sequence[Point], idle_seconds: float) -> list[_Stretch]:
+    stretches: list[_Stretch] = []
     step = typical_step(points)
     for index in _busy_intervals(points):
-        if spans and _idle_until(points, index, step) - points[spans[-1][1]].at < idle_seconds:
-            spans[-1] = (spans[-1][0], index)
+        if stretches and _idle_until(points, index, step) - points[stretches[-1][1]].at < idle_seconds:
+            stretches[-1] = (stretches[-1][0], index)
         else:
-            spans.append((index, index))
-    return [_load(points, first - 1, last) for first, last in spans]
+            stretches.append((index, index))
+    return stretches
+
+
+def _is_between_loads(points: Sequence[Point], old: _Stretch, new: _Stretch, step: float) -> bool:
+    """Return whether the pause between two stretches is one between loads: light ones have such pauses themselves."""
+    pause = _idle_until(points, new[0], step) - points[old[1]].at
+    return pause >= IDLE_SECONDS or all(_is_dense(points, stretch, pause) for stretch in (old, new))
+
+
+def _is_dense(points: Sequence[Point], stretch: _Stretch, pause: float) -> bool:
+    """Return whether a stretch is work without an idle moment, long enough for a test, and not one request alone."""
+    first, last = stretch
+    seconds = points[last].at - points[first - 1].at
+    most = max(point.gauges.get("requests_running", 0.0) for point in points[first : last + 1])
+    is_test = seconds >= PAUSE_SECONDS and (most > 1 or seconds > pause)
+    return is_test and all(has_work(point) for point in points[first:last] if point.is_fresh)
 
 
 def load_between(points: Sequence[Point], start: float, end: float) -> LoadSpan | None:

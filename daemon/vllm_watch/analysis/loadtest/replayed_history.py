@@ -24,12 +24,11 @@ from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERA
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle, SpecDecoding
 from vllm_watch_parsers.scrape import MetricsReading

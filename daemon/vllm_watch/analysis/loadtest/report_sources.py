@@ -8,7 +8,7 @@ import re
 import zlib
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,15 +18,17 @@ import msgspec
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
+from vllm_watch.analysis.loadtest.load_test import Goodput, Objective, Report, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import ToMoment, read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment
-from vllm_watch.daemon.sources.rotated_names import GZIP, former_files, log_name
+from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is
 
@@ -100,17 +102,29 @@ def _has_plain_twin(path: str, files: dict[str, str]) -> bool:
     return path.endswith(GZIP) and os.path.realpath(path.removesuffix(GZIP)) in files and Path(path[:-3]).exists()
 
 
+_JUDGED: Mapping[View, str] = {"client": "By the client it", "server": "By the server it"}
+_LACKS: Mapping[View, str] = {
+    "client": "its result has no single requests, which --save-detailed adds.",
+    "server": "a log has no latencies, /metrics or a recording has them.",
+}
+
 _QUERY_SIZE = 4 * 1024 * 1024
 """How many bytes of a file take as long to read as a time range from a Prometheus, roughly."""
 
 
 class ReadOptions(NamedTuple):
-    """How sources are read: logs and results in `zone`, else this machine's; the price is a server's."""
+    """
+    How sources are read: logs and results in `zone`, else this machine's; the price is a server's.
+
+    Of all but a Prometheus, only what is in `times` is read; of several runs only number `run`.
+    """
 
     objective: Objective | None = None
     zone: tzinfo | None = None
     prometheus: tuple[PrometheusQuery, ...] = ()
     cost_per_hour: float | None = None
+    times: TimeRange | None = None
+    run: int | None = None
 
 
 class Sources(NamedTuple):
@@ -126,13 +140,59 @@ def read_report(
 ) -> Report:
     """Return the report of one or several load tests; raise `FileError` or `PrometheusError` if nothing can be read."""
     options = options or ReadOptions()
-    sources = read_sources(paths, options, progress)
+    sources = _within(read_sources(paths, options, progress), options.times)
     report = join(sources.clients, sources.histories, options.objective)
     if not report.runs:
         named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
         reason = "no load is in it: nothing that it reports shows a request at work"
+        reason += "" if options.times is None else " between --from and --to"
         raise FileError("; ".join((f"{', '.join(dict.fromkeys(named))}: {reason}", *sources.broken_off)))
-    return msgspec.structs.replace(report, runs=tuple(priced(run, options.cost_per_hour) for run in report.runs))
+    runs = tuple(_with_objective(priced(run, options.cost_per_hour), options.objective) for run in report.runs)
+    if options.run is None:
+        return msgspec.structs.replace(report, runs=runs)
+    if options.run > len(runs):
+        there = "there is only one" if len(runs) == 1 else f"there are {len(runs)}"
+        raise FileError(f"--run {options.run}: there is no such load test, {there}")
+    return msgspec.structs.replace(report, runs=(runs[options.run - 1],), left_out=None)
+
+
+def _with_objective(run: Run, objective: Objective | None) -> Run:
+    """Return a run that says of each view that is not judged by the objective what is missing for that."""
+    views = {view.view: view for view in run.views if view.goodput is None}
+    if objective is None or not views:
+        return run
+    unknown = Goodput(objective=objective)
+    judged = [msgspec.structs.replace(view, goodput=view.goodput or unknown) for view in run.views]
+    lacks = [
+        f"{_JUDGED[view]} is not known how many requests were within the objective: {_LACKS[view]}" for view in views
+    ]
+    return msgspec.structs.replace(
+        run,
+        views=tuple(judged),
+        result=None
+        if run.result is None
+        else msgspec.structs.replace(run.result, goodput=run.result.goodput or unknown),
+        warnings=(*run.warnings, *lacks),
+    )
+
+
+def _within(sources: Sources, times: TimeRange | None) -> Sources:
+    """Return what is of a time: points of histories, and runs of clients that have any of it or no date."""
+    if times is None:
+        return sources
+    clients = [
+        run
+        for run in sources.clients
+        if run.start is None or run.end is None or (run.start < times.end and times.start < run.end)
+    ]
+    histories = [
+        history._replace(
+            points=tuple(point for point in history.points if times.start <= point.at <= times.end),
+            events=tuple(event for event in history.events if times.start <= event.at <= times.end),
+        )
+        for history in sources.histories
+    ]
+    return sources._replace(clients=tuple(clients), histories=tuple(histories))
 
 
 def read_sources(

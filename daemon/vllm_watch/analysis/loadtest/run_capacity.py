@@ -3,25 +3,24 @@
 How many tokens per second a server sustains, and how that is known.
 
 In this order: it was saturated for a minute and more; more requests came in that time than it answered; several runs
-were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
-the number of requests that fit according to the server's own facts. Saturation and curve are found as the daemon finds
-them while a server runs (`vllm_watch.daemon.capacity`). Otherwise nothing is said but why.
+were made whose throughput stopped to grow; or what was seen near the number of requests that fit according to the
+server's own facts, with the curve X(N) = N / (alpha + beta N) up to that number. Saturation and curve are found as the
+daemon finds them while a server runs (`vllm_watch.daemon.capacity`). Otherwise nothing is said but why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import ceil
 from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.load_test import Capacity, LatencyTurn, Phase, Run
 from vllm_watch.analysis.loadtest.server_history import ACCEPTED, COMPUTED, DRAFTS, GENERATED, Point
 from vllm_watch.daemon.capacity.curve import (
-    MAX_ERROR,
+    MAX_BEYOND,
     MIN_LEVELS,
-    MIN_R_SQUARED,
-    MIN_SHARE,
     MIN_WINDOWS,
     Curve,
     NoCurve,
@@ -173,9 +172,9 @@ def _at_limit(curve: Curve) -> Capacity:
         **curve_range(curve)._asdict(),
         basis="curve",
         explanation=(
-            f"the curve N/(alpha + beta N) through {curve.windows} windows of {WINDOW_SECONDS:.0f} s with up to "
-            f"{curve.most_running:.0f} requests (R² {curve.fit.r_squared:.2f}), at {curve.limit.requests:.0f}, the "
-            f"most that fit ({curve.limit.by}); for these lengths only{reused}"
+            f"at least what was seen with {curve.most_running:.0f} requests at once, at most the curve "
+            f"N/(alpha + beta N) through {curve.windows} windows of {WINDOW_SECONDS:.0f} s at "
+            f"{curve.limit.requests:.0f}, the most that fit ({curve.limit.by}); for these lengths only{reused}"
         ),
     )
 
@@ -206,12 +205,6 @@ def _left(what: str) -> Callable[[Mapping[str, float]], str]:
     return lambda numbers: f"{what}: {duration(numbers['windows'] * WINDOW_SECONDS)} of the test can be compared"
 
 
-def _no_curve(numbers: Mapping[str, float]) -> str:
-    r_squared = numbers.get("r_squared")
-    quality = "" if r_squared is None else f" (R² {r_squared:.2f}, at least {MIN_R_SQUARED} is needed)"
-    return f"throughput does not flatten as more requests run{quality}"
-
-
 _WHY: Mapping[CapacityReason, Callable[[Mapping[str, float]], str]] = {
     "limit_unknown": lambda _: "neither the log nor /metrics shows how many requests run at most",
     "limits_differ": lambda numbers: (
@@ -220,17 +213,15 @@ _WHY: Mapping[CapacityReason, Callable[[Mapping[str, float]], str]] = {
     ),
     "too_few_loads": _too_few_loads,
     "too_light": lambda numbers: (
-        f"at most {numbers['running']:.0f} requests ran, and {numbers['limit']:.0f} fit: {percent(MIN_SHARE)} % of "
-        "them are needed"
+        f"at most {numbers['running']:.0f} requests ran at once, and {numbers['limit']:.0f} fit: record a load of "
+        f"{ceil(numbers['limit'] / MAX_BEYOND)} or more"
     ),
     "preempted": _left("requests were preempted"),
     "lengths_differ": _left("the lengths of the requests changed by more than 10 %"),
     "prefix_hits_differ": _left("the share of prompt tokens from the prefix cache changed by more than 5 points"),
     "acceptance_differs": _left("the acceptance of drafts changed by more than 10 %"),
-    "no_curve": _no_curve,
-    "curve_uncertain": lambda numbers: (
-        f"a curve through what was seen is uncertain by {percent(numbers['error'])} % at the limit, at most "
-        f"{percent(MAX_ERROR)} % are of use"
+    "no_curve": lambda _: (
+        "throughput still grows in proportion as more requests run, or varies too much; record more load"
     ),
 }
 """The reasons with the numbers of a test, each a clause."""

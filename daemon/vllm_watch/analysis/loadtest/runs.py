@@ -57,10 +57,9 @@ def server_runs(
     loads = find_loads(history.points)
     spans = [load_between(history.points, *window) for window in windows] if windows else [*_largest(loads)]
     with_load = [span for span in spans if span is not None]
-    parts = iter(_parts(history, with_load))
     numbered = [f"{history.name} ({number})" for number in range(1, len(with_load) + 1)]
     names = iter([history.name] if len(with_load) == 1 else numbered)
-    runs = [None if span is None else _run(history, span, next(parts), next(names), objective) for span in spans]
+    runs = [None if span is None else _run(history, span, next(names), objective) for span in spans]
     return _with_capacity(history, runs, loads)
 
 
@@ -76,22 +75,14 @@ def _tokens(load: LoadSpan) -> float:
     return rates * (load.end - load.start)
 
 
-def _parts(history: ServerHistory, spans: Sequence[LoadSpan]) -> list[tuple[float, float]]:
-    """Return for each run the part of the history that is told with it: its load, and an interval on both sides."""
-    if not history.points:
-        return []
-    step = min(typical_step(history.points), MOST_STEP)
-    ends = [history.points[0].at, *(span.end for span in spans)]
-    starts = [*(span.start for span in spans), history.points[-1].at]
-    return [
-        (max(span.start - step, min(end, span.start)), min(span.end + step, max(start, span.end)))
-        for span, end, start in zip(spans, ends[:-1], starts[1:], strict=True)
-    ]
+def _around(history: ServerHistory, span: LoadSpan) -> tuple[float, float]:
+    """Return the part of the history that is told with a load: one interval more on each side."""
+    step = min(typical_step(span.points), MOST_STEP)
+    return max(span.start - step, history.points[0].at), min(span.end + step, history.points[-1].at)
 
 
-def _run(
-    history: ServerHistory, span: LoadSpan, part: tuple[float, float], name: str, objective: Objective | None
-) -> Run:
+def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective | None) -> Run:
+    part = _around(history, span)
     seconds = span.end - span.start
     result = server_result(span.points, seconds, objective)
     if _lost_requests(span):

@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import msgspec
+
 from vllm_watch.analysis.loadtest.load_test import (
     QUANTILES,
     Bounds,
@@ -158,7 +160,7 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
     growth = Growth(points)
     successful, failed = _requests(growth)
     prompted, generated = _input_tokens(points, growth), growth.counter(GENERATED)
-    latencies = {name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()}
+    known = latencies({name: growth.histogram(series) for name, series in HISTOGRAMS.items()})
     return Result(
         view="server",
         successful=successful,
@@ -170,11 +172,43 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
         output_throughput=rate(generated, seconds),
         total_token_throughput=rate(None if prompted is None or generated is None else prompted + generated, seconds),
         goodput=_goodput(growth, (successful, failed), seconds, objective),
-        ttft_ms=latencies["ttft_ms"],
-        tpot_ms=latencies["tpot_ms"],
-        itl_ms=latencies["itl_ms"],
-        e2el_ms=latencies["e2el_ms"],
+        ttft_ms=known["ttft_ms"],
+        tpot_ms=known["tpot_ms"],
+        itl_ms=known["itl_ms"],
+        e2el_ms=known["e2el_ms"],
     )
+
+
+def latencies(histograms: Mapping[LatencyName, Histogram | None]) -> dict[LatencyName, Latency | None]:
+    """Return the latencies of the same requests, by name: none has its first token after its last."""
+    found = {name: latency(histogram) for name, histogram in histograms.items()}
+    first, whole = found.get("ttft_ms"), found.get("e2el_ms")
+    if first is not None and whole is not None:
+        found["ttft_ms"], found["e2el_ms"] = _in_order(first, whole)
+    return found
+
+
+def _in_order(first: Latency, whole: Latency) -> tuple[Latency, Latency]:
+    """Return two latencies of which the first is at no quantile above the other, as far as their buckets allow it."""
+    for name in QUANTILES:
+        early, late = first.bounds[name], whole.bounds[name]
+        most = min((each for each in (early.high, late.high) if each is not None), default=None)
+        least = max(early.low or 0.0, late.low or 0.0)
+        if (most is not None and most < (early.low or 0.0)) or (late.high is not None and late.high < least):
+            # They are not of the same requests: many have their first token and not yet their last one.
+            continue
+        ends: float | None = getattr(whole, name)
+        ends = None if ends is None else max(ends, least)
+        begins = min((each for each in (getattr(first, name), ends, most) if each is not None), default=None)
+        first = _placed(first, name, Bounds(low=early.low, high=most), None if most is None else begins)
+        whole = _placed(whole, name, Bounds(low=least, high=late.high), ends)
+    return first, whole
+
+
+def _placed(latency: Latency, name: Quantile, bounds: Bounds, value: float | None) -> Latency:
+    """Return a latency one of whose percentiles is between such bounds, with its best figure."""
+    median = value if name == "p50" else latency.median
+    return msgspec.structs.replace(latency, **{name: value}, median=median, bounds={**latency.bounds, name: bounds})
 
 
 def latency(histogram: Histogram | None) -> Latency | None:
@@ -195,7 +229,10 @@ def latency(histogram: Histogram | None) -> Latency | None:
         count=count,
         bounds=bounds,
         too_few=tuple(name for name, quantile in QUANTILES.items() if count < min_count(quantile)),
-        **values,
+        p50=values["p50"],
+        p90=values["p90"],
+        p95=values["p95"],
+        p99=values["p99"],
     )
 
 

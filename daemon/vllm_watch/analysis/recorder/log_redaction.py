@@ -17,6 +17,7 @@ from vllm_watch.daemon.reading.log_reader import EventFilter, KeptLines, LogBatc
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
 from vllm_watch.daemon.state.http_source import HANDLERS
 from vllm_watch_parsers.events import Lifecycle, StartupFact
+from vllm_watch_parsers.flags import top_level_items
 from vllm_watch_parsers.line import ECHOING_SITES, UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import (
     ACCESS_START,
@@ -27,7 +28,6 @@ from vllm_watch_parsers.prefix import (
     split_process,
     strip_ansi,
 )
-from vllm_watch_parsers.python_repr import top_level_items
 
 
 _CLIENT_SITE = re.compile(r"(?:\w*tool\w*|\w*parser|harmony\w*|connection|validation|exception|vllm_error|http)\.py")

@@ -160,8 +160,7 @@ def _counted(name: str, runs: Mapping[str, int]) -> str:
 
 def _metrics(pair: Comparison, heads: Heads) -> tuple[Block, ...]:
     if not pair.metrics:
-        how = "" if pair.view is None else " Show them all the same with --force."
-        return () if pair.comparable else (Paragraph(f"No numbers: these sides are not comparable.{how}"),)
+        return () if pair.comparable else (Paragraph("No numbers: these sides are not comparable."),)
     method = (Paragraph(f"Method: {pair.method}"),) if pair.method else ()
     return (_metrics_table(pair, heads), *method)
 

@@ -170,7 +170,7 @@ def _values(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, floa
 
 def _place(latency: Latency | None, quantile: Quantile) -> tuple[float, ...]:
     """Return where a percentile is: nowhere, at one latency, or between two."""
-    if latency is None or quantile in latency.too_few:
+    if latency is None:
         return ()
     bounds = latency.bounds.get(quantile)
     if bounds is not None:

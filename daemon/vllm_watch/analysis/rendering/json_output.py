@@ -2,11 +2,11 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it
-in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
-`comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice_model.Advised`:
-``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
+A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it in a
+Grafana, and, of several loads, ``latency_turn``, and a sentence on loads that are no run, ``left_out``. A comparison
+of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix":
+[…], "decisions": […]}``: each other side compared with the baseline, then all side by side. Advice is an
+`advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def report_json(report: Report) -> str:
     """Return a report as JSON, in ASCII, with a line feed at the end."""
     runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
-    return encoded({"runs": runs, **turn})
+    left_out = {} if report.left_out is None else {"left_out": report.left_out}
+    return encoded({"runs": runs, **turn, **left_out})
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -59,12 +60,12 @@ def comparisons_json(comparisons: Comparisons) -> str:
 
 
 def _comparison(pair: Comparison) -> dict[str, Any]:
-    """Return one comparison; its lists are there also if they are empty, and each row says how many values it has."""
+    """Return one comparison; its lists are there also if they are empty, and each row has its grade and its runs."""
     lists: dict[str, Any] = {"reasons": [], "warnings": [], "config": [], "metrics": []}
     plain = lists | _plain(pair)
     plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
-        row["n"] = list(given.n)
+        row |= {"grade": given.grade, "runs": list(given.runs), "n": list(given.n)}
     return plain
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as text, Markdown and HTML: the most important numbers, whether they count, all numbers, what ran."""
+"""A report as text, Markdown and HTML: the answer, the run over time, the result, and the rest, which is folded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Report, Run
+from vllm_watch.analysis.rendering.answer import answer, answer_of_several
 from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.analysis.rendering.distribution_figures import batch_figure, latency_figures
 from vllm_watch.analysis.rendering.document import (
@@ -22,14 +23,13 @@ from vllm_watch.analysis.rendering.document import (
 )
 from vllm_watch.analysis.rendering.html import html_size, render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
-from vllm_watch.analysis.rendering.results import goodput_block, headline, overview, result_block
+from vllm_watch.analysis.rendering.results import overview, result_block
 from vllm_watch.analysis.rendering.run_facts import flags, period, run_start, short_names, validity, what_ran
 from vllm_watch.analysis.rendering.server_use import (
     MAX_PHASES,
     capacity_blocks,
     common_capacity,
     phase_tables,
-    phase_totals,
     use_block,
 )
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
@@ -41,6 +41,8 @@ MAX_EVENTS = 100
 """How many events a table has; of more, the first ones."""
 
 _TEXT_PHASES = 24
+_NOTHING = "Nothing is known of how it went."
+_ONE_RUN = "One of them whole, with all its numbers: --run and its number. All are in the HTML: -o report.html."
 
 MAX_BYTES = 3_000_000
 """How many bytes of sections of runs a page has: of many runs, the last ones have only their row in the table."""
@@ -48,15 +50,19 @@ MAX_BYTES = 3_000_000
 
 def report_text(report: Report, width: int = WIDTH) -> str:
     """Return a report for a terminal of so many columns."""
-    common = common_capacity(report.runs)
-    sections = [Section("", sections=run_sections(run, _TEXT_PHASES, common)) for run in report.runs]
-    return render_text(document(report, sections), width)
+    return render_text(document(report, [_without_figures(run, report, _TEXT_PHASES) for run in report.runs]), width)
 
 
 def report_markdown(report: Report) -> str:
-    """Return a report for a pull request: the result and what it is worth; flags and phases are folded."""
-    common = common_capacity(report.runs)
-    return render_markdown(document(report, [Section("", sections=_short(run, common)) for run in report.runs]))
+    """Return a report for a pull request: what is not the result is folded."""
+    return render_markdown(document(report, [_without_figures(run, report, MAX_PHASES) for run in report.runs]))
+
+
+def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
+    """Return a run whole if it is the only one, else in a sentence: `--run` shows one of several whole."""
+    if len(report.runs) == 1:
+        return Section("", sections=run_sections(run, max_phases, ""))
+    return Section("", _in_short(run) or (Paragraph(_NOTHING),))
 
 
 def report_html(report: Report) -> str:
@@ -64,7 +70,7 @@ def report_html(report: Report) -> str:
     sections: list[Section] = []
     size, common = 0, common_capacity(report.runs)
     for at, run in enumerate(report.runs):
-        section = Section("", sections=(*run_sections(run, MAX_PHASES, common), *_plots(run, f"run-{at}")))
+        section = Section("", sections=run_sections(run, MAX_PHASES, common, f"run-{at}"))
         size += html_size(section)
         if sections and size > MAX_BYTES:
             break
@@ -74,32 +80,39 @@ def report_html(report: Report) -> str:
 
 def document(report: Report, sections: Sequence[Section], figures: Sequence[Figure] = ()) -> Document:
     """
-    Return a report of sections, one for each of the first runs; of several runs, after a table of all.
+    Return a report of sections, one for each of the first runs; of several runs, after tables of all.
 
     Each section gets its title here. `figures` are of several runs together.
     """
+    left_out = () if report.left_out is None else (Statement("note", report.left_out),)
     if not report.runs:
         nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
-        return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
+        first, *rest = sections[0].sections
+        return Document(
+            title(report.runs[0]), lead(report.runs[0]), (first._replace(blocks=(*first.blocks, *left_out)), *rest)
+        )
     common = common_capacity(report.runs)
-    left_out = len(report.runs) - len(sections)
-    text = f"The page would be too large with all runs: the last {left_out} have only their row in this table."
+    missing = len(report.runs) - len(sections)
+    text = f"The page would be too large with all runs: the last {missing} have only their row in these tables."
     several = Section(
         "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
         (
-            *((Statement("warning", text),) if left_out else ()),
-            overview(report.runs),
+            Paragraph(answer_of_several(report)),
+            *left_out,
+            *((Statement("warning", text),) if missing else ()),
+            *overview(report.runs),
             *latency_turn(report),
             *((Paragraph(common),) if common else ()),
+            *(() if sections[0].sections else (Paragraph(_ONE_RUN),)),
             *figures,
         ),
     )
     names = short_names([run.name for run in report.runs])
     folded = [
-        Section(f"Run: {name}", sections=section.sections, is_folded=True, is_open=at == 0)
-        for at, (name, section) in enumerate(zip(names, sections, strict=False))
+        section._replace(title=f"Run {at}: {name}", is_folded=bool(section.sections), is_open=at == 1)
+        for at, (name, section) in enumerate(zip(names, sections, strict=False), 1)
     ]
     return Document(f"{len(report.runs)} load tests", _common_lead(report), (several, *folded))
 
@@ -148,21 +161,34 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def run_sections(run: Run, max_phases: int, common: str) -> tuple[Section, ...]:
-    """Return all that is said of a run, without empty sections and without what `common_capacity` says of all."""
+def run_sections(run: Run, max_phases: int, common: str, key: str | None = None) -> tuple[Section, ...]:
+    """
+    Return all that is said of a run, the answer first, without empty sections; what is not the result is folded.
+
+    `common` is what `common_capacity` says of all runs; drawings have ids that begin with `key`, without it are none.
+    """
     known = flags(run)
-    sections = (
-        Section("In short", _some(headline(run))),
-        Section("Validity", validity(run)),
-        Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
-        Section("Goodput", _some(goodput_block(run))),
+    load, *more = phase_tables(run, max_phases) or (None,)
+    rest = (
         Section("How much it can carry", capacity_blocks(run, common)),
-        Section("The server during the load", _some(use_block(run))),
-        Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
-        Section("Events", _some(events(run))),
+        Section("The server during the load", (*_some(use_block(run)), *more)),
+        Section("More drawings", () if key is None else _drawings(run, key)),
         Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
     )
+    over_time = None if key is None else timeline_figure(run, f"{key}-timeline")
+    sections = (
+        Section("In short", _in_short(run) or (Paragraph(_NOTHING),)),
+        Section("The run over time", (*((over_time,) if over_time else ()), *_some(load), *_some(events(run)))),
+        Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
+        *(each._replace(is_folded=True) for each in rest),
+    )
     return tuple(section for section in sections if section.blocks)
+
+
+def _in_short(run: Run) -> tuple[Block, ...]:
+    """Return the answer, and whether it counts."""
+    text = answer(run)
+    return (*((Paragraph(text),) if text else ()), *validity(run))
 
 
 def events(run: Run) -> Table:
@@ -179,18 +205,6 @@ def events(run: Run) -> Table:
     )
 
 
-def _short(run: Run, common: str) -> tuple[Section, ...]:
-    sections = (
-        Section("In short", _some(headline(run))),
-        Section("Validity", validity(run)),
-        Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
-        Section("How much it can carry", capacity_blocks(run, common)),
-        Section("What ran", (what_ran(run), flags(run)), is_folded=True),
-        Section("Phases", (phase_totals(run), use_block(run)) if run.phases else (), is_folded=True),
-    )
-    return tuple(section for section in sections if section.blocks)
-
-
 def _or_nothing(table: Table, sentence: str) -> Block:
     return Paragraph(sentence) if table.is_empty else table
 
@@ -199,12 +213,7 @@ def _some(table: Table | None) -> tuple[Block, ...]:
     return () if table is None or table.is_empty else (table,)
 
 
-def _plots(run: Run, key: str) -> tuple[Section, ...]:
+def _drawings(run: Run, key: str) -> tuple[Figure, ...]:
     batch_size = run.use.batch_size if run.steady is None else run.steady.use.batch_size or run.use.batch_size
-    figures: list[Figure | None] = [
-        timeline_figure(run, f"{key}-timeline"),
-        *latency_figures(run, f"{key}-latency"),
-        batch_figure(batch_size, f"{key}-batch"),
-    ]
-    drawn = tuple(figure for figure in figures if figure is not None)
-    return (Section("Plots", drawn),) if drawn else ()
+    batch = batch_figure(batch_size, f"{key}-batch")
+    return (*latency_figures(run, f"{key}-latency"), *((batch,) if batch is not None else ()))

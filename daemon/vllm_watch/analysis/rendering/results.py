@@ -1,44 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of runs: the most important numbers in a row each, and the block of ``vllm bench serve``, view by view."""
+"""Results of runs: a row for each of several, and of one the block of ``vllm bench serve``, view by view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import objective_text, run_objective, short_names
+from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, run_objective, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCIES,
     LATENCY_NAMES,
-    STATISTIC_LABELS,
     VIEW_LABELS,
     LatencyName,
-    View,
     titled,
 )
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, hundredths, moment, percent, significant
 
 
-_COLUMNS = (
-    Column("Run", is_text=True),
-    Column("Load", is_text=True),
+_FOUND = (
+    Column("No."),
+    Column("From", "UTC", is_text=True),
+    Column("For"),
+    Column("Requests"),
     Column("Failed"),
     Column("Output", "tokens/s"),
-    Column("TTFT P50", "ms"),
-    Column("TTFT P99", "ms"),
-    Column("TPOT mean", "ms"),
+    Column("Run", is_text=True),
+)
+_COMPARED = (
+    Column("No."),
+    Column("Load", is_text=True),
+    Column("TTFT P50"),
+    Column("TTFT P99"),
+    Column("TPOT mean"),
+    Column("E2EL P50"),
     Column("Goodput", "%"),
 )
-_NOTHING = {2: {"0"}}
-"""What says nothing in a column: where no run has failed requests, there is none of them."""
-
-_MEASURED: Mapping[View, str] = {
-    "client": "As the client measured it, over the whole load.",
-    "server": "As the server measured it, over the whole load.",
-}
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")
 _TOTALS = (
@@ -57,44 +56,58 @@ _ENERGY = "Energy"
 _OF_GPUS = "Energy is that of the GPUs alone: CPUs, fans and cooling are not in it."
 _COST = "Cost"
 _WHOLE_COST = "Cost: each line is the whole cost, by another count of tokens. The lines do not add up."
-_BUCKETS = "“250 to 500”: the percentile is between these bounds of a bucket; “>500”, “<250”: only one is known."
-_TOO_FEW = "“Too few values”: nothing is known of this percentile."
+_BUCKETS = "“~187 (100 to 200)”: estimated between the bounds of its bucket; “>200”: above the highest bound."
+_FEW = " \N{DAGGER}"
+_IN_SECONDS = 1000.0
+"""From this mean on, in milliseconds, a server's latency is in seconds; a client's stays in its own unit."""
 
 
-def overview(runs: Sequence[Run]) -> Table:
-    """Return a row for each run, without columns in which nothing is known or failed."""
+def overview(runs: Sequence[Run]) -> tuple[Table, Table]:
+    """Return two tables with a row for each run: when it was and what it served, then its load and latencies."""
     names = short_names([run.name for run in runs])
-    return _table([_run_row(name, run) for name, run in zip(names, runs, strict=True)], first=0)
+    days = {moment(run.start)[:10] for run in runs if run.start is not None}
+    found = [
+        _found_row(at, name, run, is_one_day=len(days) < 2)
+        for at, (name, run) in enumerate(zip(names, runs, strict=True), 1)
+    ]
+    return _table(_FOUND, found), _table(_COMPARED, [_compared_row(at, run) for at, run in enumerate(runs, 1)])
 
 
-def headline(run: Run) -> Table | None:
-    """Return the row of one run without its name, and who measured it; `None` if no number of it is known."""
-    table = _table([_run_row(run.name, run)], first=1)
-    if run.result is None or len(table.columns) == 1:
-        return None
-    return table._replace(notes=(_MEASURED[run.result.view],))
+def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> Table:
+    """Return rows without the columns in which nothing is known; those of failed requests need one."""
+    says_nothing = [{MISSING, "0"} if column.head == "Failed" else {MISSING} for column in columns]
+    kept = [at for at in range(len(columns)) if {row[at] for row in rows} - says_nothing[at]]
+    if len(kept) < 2:
+        kept = []
+    return plain_table(
+        "", tuple(columns[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows if kept)
+    )
 
 
-def _table(rows: Sequence[Cells], first: int) -> Table:
-    """Return rows as a table from their column `first` on, which is kept; of the others, those that say something."""
-    columns = range(first, len(_COLUMNS))
-    kept = [at for at in columns if at == first or {row[at] for row in rows} - {MISSING} - _NOTHING.get(at, set())]
-    return plain_table("", tuple(_COLUMNS[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows))
-
-
-def _run_row(name: str, run: Run) -> Cells:
+def _found_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cells:
     result = run.result
-    if result is None:
-        return (name, load_text(run.load) or MISSING, *[MISSING] * (len(_COLUMNS) - 2))
-    tpot: Latency | None = result.tpot_ms
+    start = moment(run.start)
     return (
+        str(number),
+        start[11:] if is_one_day and run.start is not None else start,
+        duration(load_seconds(run) if result is None or result.duration_s is None else result.duration_s),
+        MISSING if result is None else count(result.successful),
+        MISSING if result is None else count(result.failed),
+        MISSING if result is None else significant(result.output_throughput),
         name,
+    )
+
+
+def _compared_row(number: int, run: Run) -> Cells:
+    result = run.result or Result(view="server")
+    tpot = result.tpot_ms
+    return (
+        str(number),
         load_text(run.load) or MISSING,
-        count(result.failed),
-        significant(result.output_throughput),
-        percentile("p50", result.ttft_ms),
-        percentile("p99", result.ttft_ms),
-        MISSING if tpot is None else significant(tpot.mean),
+        best_figure("p50", result.ttft_ms),
+        best_figure("p99", result.ttft_ms),
+        MISSING if tpot is None or tpot.mean is None else f"{significant(tpot.mean)} ms",
+        best_figure("p50", result.e2el_ms),
         MISSING if result.goodput is None else percent(result.goodput.ratio),
     )
 
@@ -115,47 +128,73 @@ def result_block(run: Run) -> Table:
     results = [result for _, result in columns]
     groups = [_known_group("", _TOTALS, results)]
     groups += [_latency_group(name, results) for name in LATENCIES]
+    groups += [_goodput_group(run, results)]
     groups += [_known_group(_ENERGY, _ENERGIES, results), _known_group(_COST, _COSTS, results)]
     filled = tuple(group for group in groups if group.rows)
     said = {_ENERGY: _OF_GPUS, _COST: _WHOLE_COST}
-    notes = (*percentile_notes(filled), *(said[group.title] for group in filled if group.title in said))
+    shown: list[Latency | None] = [getattr(result, name) for result in results for name in LATENCIES]
+    notes = (*percentile_notes(shown), *(said[group.title] for group in filled if group.title in said))
     return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, notes)
 
 
-def percentile_notes(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Return what explains the percentiles of a table that are no numbers, as `percentile` writes them."""
-    shown = {cell for group in groups for row in group.rows for cell in row[1:]}
-    buckets = any(" to " in cell or cell.startswith((">", "<")) for cell in shown)
-    too_few = "too few values" in shown
-    return (*((_BUCKETS,) if buckets else ()), *((_TOO_FEW,) if too_few else ()))
-
-
-def goodput_block(run: Run) -> Table | None:
-    """Return the share of requests within the objective, view by view; `None` without an objective."""
-    objective = run_objective(run)
-    columns = [(column, result) for column, result in result_columns(run) if result.goodput is not None]
-    if objective is None or not columns:
-        return None
-    results = [result for _, result in columns]
-    rows = (
-        _row(titled("goodput.ratio"), results, lambda result: _ratio(result.goodput)),
-        _row(titled("goodput.request_goodput"), results, lambda result: _goodput_rate(result.goodput)),
+def percentile_notes(latencies: Sequence[Latency | None]) -> tuple[str, ...]:
+    """Return what explains the percentiles of a table, as `percentile` writes them."""
+    known = [latency for latency in latencies if latency is not None]
+    few = [latency for latency in known if latency.too_few]
+    counts = [str(number) for number in sorted({latency.count for latency in few if latency.count is not None})]
+    of = f"Of {counts[0]}" + (f" to {counts[-1]}" if counts[1:] else "") + " requests" if counts else "Of few requests"
+    return (
+        *((_BUCKETS,) if any(latency.bounds for latency in known) else ()),
+        *((f"\N{DAGGER} {of}: may be lower than the true one.",) if few else ()),
     )
-    heads = (Column("", is_text=True), *(column for column, _ in columns))
-    return plain_table(f"Objective {objective_text(objective)}", heads, tuple(row for row in rows if any(row[1:])))
 
 
-def percentile(quantile: Quantile, latency: Latency | None) -> str:
-    """Return a percentile: a number, the bounds of its bucket, or, of too few values, above which bound it is."""
+def percentile(quantile: Quantile, latency: Latency | None, scale: float = 1.0) -> str:
+    """
+    Return a percentile in milliseconds times `scale`, with a dagger where few values stand behind it.
+
+    It is the client's number, or the best figure with the bounds of its bucket: ``~18.7 (10 to 20)``.
+    """
     if latency is None:
         return MISSING
     bounds = latency.bounds.get(quantile)
-    if quantile in latency.too_few:
-        return f">{limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
-    if bounds is not None and (bounds.low, bounds.high) != (None, None):
-        return bounded(Bounds(low=bounds.low or None, high=bounds.high))
+    mark = _FEW if quantile in latency.too_few else ""
+    value = value_of(quantile, latency)
+    if bounds is None or (bounds.low, bounds.high) == (None, None):
+        return MISSING if value is None else f"{_number(value, scale)}{mark}"
+    between = bounded(Bounds(low=bounds.low or None, high=bounds.high), scale)
+    if between == MISSING:
+        return MISSING
+    if value is None or bounds.high is None:
+        return f"{between}{mark}"
+    return f"~{significant(value * scale)} ({between}){mark}"
+
+
+def best_figure(quantile: Quantile, latency: Latency | None) -> str:
+    """Return a percentile with its unit and without the bounds of its bucket: ``58.0 ms``, ``~18.7 s``, ``>50 s``."""
+    if latency is None:
+        return MISSING
+    value, bounds = value_of(quantile, latency), latency.bounds.get(quantile)
+    mark = _FEW if quantile in latency.too_few else ""
+    if value is not None:
+        return f"{'' if bounds is None else '~'}{latency_text(value)}{mark}"
+    return MISSING if bounds is None or not bounds.low else f">{latency_text(bounds.low)}{mark}"
+
+
+def latency_text(value: float) -> str:
+    """Return milliseconds with the unit that suits them and three digits: ``58.0 ms``, ``18.7 s``."""
+    return f"{significant(value)} ms" if value < _IN_SECONDS else f"{significant(value / 1000)} s"
+
+
+def value_of(quantile: Quantile, latency: Latency) -> float | None:
+    """Return a percentile in milliseconds, or the best figure for it; `None` if nothing is known of it."""
     value: float | None = getattr(latency, quantile)
-    return significant(latency.median if quantile == "p50" and value is None else value)
+    return latency.median if quantile == "p50" and value is None else value
+
+
+def _number(value: float | None, scale: float = 1.0) -> str:
+    """Return what was not estimated in a client's digits."""
+    return hundredths(None if value is None else value * scale)
 
 
 def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Group:
@@ -166,29 +205,71 @@ def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Gro
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
     """Return the statistics of a latency; percentiles that are not known have their rows beside those that are."""
     latencies: list[Latency | None] = [getattr(result, name) for result in results]
-    rows = [(label, *(MISSING if each is None else show(each) for each in latencies)) for label, show in _STATISTICS]
-    known = [row for row in rows if set(row[1:]) - {MISSING}]
-    if not {row[0] for row in known} - _EXTRA:
-        return Group("", ())
-    return Group(f"{LATENCY_NAMES[name]}, ms", tuple(row for row in rows if row in known or row[0] not in _EXTRA))
+    scale, unit = in_unit(latencies)
+    rows: list[Cells] = []
+    for label, show in _statistics(latencies):
+        cells = tuple(MISSING if each is None else show(each, scale) for each in latencies)
+        if set(cells) - {MISSING} or label not in _EXTRA:
+            rows.append((label, *cells))
+    known = {row[0] for row in rows if set(row[1:]) - {MISSING}}
+    return Group(f"{LATENCY_NAMES[name]}, {unit}", tuple(rows) if known - _EXTRA else ())
+
+
+def in_unit(latencies: Sequence[Latency | None]) -> tuple[float, str]:
+    """Return by what milliseconds are multiplied, and the unit that then is: long ones of a server are in seconds."""
+    known = [latency for latency in latencies if latency is not None]
+    means = [latency.mean for latency in known if latency.mean is not None]
+    is_long = bool(means) and min(means) >= _IN_SECONDS and all(latency.bounds for latency in known)
+    return (0.001, "s") if is_long else (1.0, "ms")
 
 
 _EXTRA = frozenset({"Standard deviation", "Values"})
-_STATISTICS: Sequence[tuple[str, Callable[[Latency], str]]] = (
-    ("Mean", lambda latency: significant(latency.mean)),
-    *(("Median" if each == "p50" else STATISTIC_LABELS[each], partial(percentile, each)) for each in QUANTILES),
-    ("Standard deviation", lambda latency: significant(latency.std)),
-    ("Values", lambda latency: count(latency.count)),
-)
+_Show = Callable[[Latency, float], str]
+
+
+def _statistics(latencies: Sequence[Latency | None]) -> Iterator[tuple[str, _Show]]:
+    """Yield the rows of a latency: all that any of its views has."""
+    others = {name for latency in latencies if latency is not None for name in latency.percentiles}
+    quantiles: list[str] = sorted({*QUANTILES, *others}, key=lambda name: float(name[1:]))
+    yield "Mean", lambda latency, scale: _measured(latency, latency.mean, scale)
+    for name in quantiles:
+        known = next((each for each in QUANTILES if each == name), None)
+        show = partial(_other, name) if known is None else partial(percentile, known)
+        yield "Median" if name == "p50" else name.upper(), show
+    yield "Standard deviation", lambda latency, scale: _measured(latency, latency.std, scale)
+    yield "Values", lambda latency, _scale: count(latency.count)
+
+
+def _measured(latency: Latency, value: float | None, scale: float) -> str:
+    if latency.bounds:
+        return significant(None if value is None else value * scale)
+    return _number(value, scale)
+
+
+def _other(name: str, latency: Latency, scale: float) -> str:
+    return _number(latency.percentiles.get(name), scale)
 
 
 def _total(name: str) -> Callable[[Result], str]:
-    show = count if name in _COUNTS else significant
-    return lambda result: show(getattr(result, name))
+    if name in _COUNTS:
+        return lambda result: count(getattr(result, name))
+    return lambda result: (hundredths if result.view == "client" else significant)(getattr(result, name))
 
 
 def _row(label: str, results: list[Result], show: Callable[[Result], str]) -> Cells:
     return (label, *(show(result) for result in results))
+
+
+def _goodput_group(run: Run, results: list[Result]) -> Group:
+    """Return the share of requests within the objective, view by view; a dash where it is not known."""
+    objective = run_objective(run)
+    if objective is None:
+        return Group("", ())
+    rows = (
+        _row(titled("goodput.ratio"), results, lambda result: _ratio(result.goodput)),
+        _row(titled("goodput.request_goodput"), results, lambda result: _goodput_rate(result.goodput)),
+    )
+    return Group(f"Objective {objective_text(objective)}", rows)
 
 
 def _ratio(goodput: Goodput | None) -> str:

@@ -154,9 +154,7 @@ def _requests(run: Run) -> Iterator[Statement]:
         share = significant(100 * failed / (successful + failed))
         failures = f"{count(failed)} of {count(successful + failed)} requests failed ({share} %)"
         yield Statement("warning", f"{failures}: tokens, rates and latencies are those of the others.")
-    elif successful:
-        yield Statement("good", f"All {count(successful)} requests succeeded.")
-    else:
+    elif not successful:
         yield Statement("warning", "No request was counted.")
 
 
@@ -188,9 +186,7 @@ def _phases(run: Run) -> Iterator[Statement]:
     if saturated:
         part = "" if load is None else f", {percent(saturated / load)} % of the load"
         yield Statement("warning", f"The server was saturated for {duration(saturated)}{part}.")
-    else:
-        yield Statement("good", "The server was not saturated.")
     for phase in _TROUBLE:
-        seconds = phase_seconds(run, phase)
+        seconds = seconds_of_load(run, phase)
         if seconds:
             yield Statement("warning", f"The server was {phase} for {duration(seconds)}.")

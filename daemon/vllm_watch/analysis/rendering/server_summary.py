@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from vllm_watch.analysis.loadtest.load_test import Quantile
-from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.analysis.loadtest.load_test import Latency, Quantile
+from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latencies
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -21,13 +21,12 @@ from vllm_watch.analysis.rendering.document import (
     Tone,
     plain_table,
 )
-from vllm_watch.analysis.rendering.results import percentile, percentile_notes
+from vllm_watch.analysis.rendering.results import in_unit, percentile, percentile_notes
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.replay.replay import LogCourse, LogPeriod, Peak
-from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
-from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
+from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, LatencyName, metric_title, titled
 from vllm_watch.daemon.catalog.number_texts import (
     MISSING,
     count,
@@ -39,7 +38,7 @@ from vllm_watch.daemon.catalog.number_texts import (
     significant,
 )
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
-from vllm_watch.daemon.catalog.states import STATES, worst
+from vllm_watch.daemon.catalog.states import STATES, meaning, worst
 from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.json_view import gpu_documents
 from vllm_watch.daemon.state.gpu_report import ServerGpu
@@ -52,6 +51,7 @@ from vllm_watch.daemon.state.snapshot import (
 )
 from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
+from vllm_watch_parsers.scrape import Histogram
 
 
 _GPU_COLUMNS: Sequence[tuple[Column, Callable[[GpuDocument], str]]] = (
@@ -73,7 +73,7 @@ _TONES: Mapping[Standing, Tone] = {"ok": "good", "not ok": "warning", "FAILED": 
 _TITLES = {"requests_running": "running", "requests_waiting": "waiting"}
 """What a quantity of a statistics line is called where it has another name."""
 
-_QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
+_QUANTILES: tuple[Quantile, ...] = ("p50", "p99")
 _COUNTERS = {
     "prompt_tokens_total": "Prompt tokens",
     "generation_tokens_total": "Generated tokens",
@@ -248,27 +248,36 @@ _VALUES: Mapping[str, Callable[[EngineSnapshot], str]] = {
 
 
 def _latencies(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
+    known = [latencies(_observed(engine)) for engine in engines]
     columns = (
         Column(""),
-        *(Column(STATISTIC_LABELS[name], "ms") for name in ("mean", *_QUANTILES)),
+        *(Column(STATISTIC_LABELS[name]) for name in ("mean", *_QUANTILES)),
         Column("requests"),
     )
     groups = tuple(
-        Group(f"Engine {engine.key.engine}" if len(engines) > 1 else "", tuple(_latency_rows(engine)))
-        for engine in engines
+        Group(f"Engine {engine.key.engine}" if len(engines) > 1 else "", tuple(_latency_rows(found)))
+        for engine, found in zip(engines, known, strict=True)
     )
-    table = Table("", columns, groups, percentile_notes(groups))
+    table = Table("", columns, groups, percentile_notes([each for found in known for each in found.values()]))
     if not table.is_empty:
         yield table
 
 
-def _latency_rows(engine: EngineSnapshot) -> Iterator[Cells]:
-    for name, series in HISTOGRAMS.items():
-        reading = engine.histograms.get(series)
-        found = latency(reading.histogram) if reading is not None and reading.histogram.observations else None
+def _observed(engine: EngineSnapshot) -> dict[LatencyName, Histogram | None]:
+    readings = {name: engine.histograms.get(series) for name, series in HISTOGRAMS.items()}
+    return {
+        name: reading.histogram if reading is not None and reading.histogram.observations else None
+        for name, reading in readings.items()
+    }
+
+
+def _latency_rows(known: Mapping[LatencyName, Latency | None]) -> Iterator[Cells]:
+    for name, found in known.items():
         if found is not None:
-            quantiles = (percentile(quantile, found) for quantile in _QUANTILES)
-            yield LATENCY_LABELS[name], significant(found.mean), *quantiles, count(found.count)
+            scale, unit = in_unit([found])
+            quantiles = (percentile(quantile, found, scale) for quantile in _QUANTILES)
+            mean = significant(None if found.mean is None else found.mean * scale)
+            yield f"{LATENCY_LABELS[name]} ({unit})", mean, *quantiles, count(found.count)
 
 
 def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:

@@ -10,7 +10,6 @@ from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Capacity,
     Phase,
-    PhaseName,
     Report,
     Run,
     ServerUse,
@@ -19,7 +18,7 @@ from vllm_watch.analysis.loadtest.load_test import (
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import load_seconds, phase_seconds, run_start, seconds_of_load
+from vllm_watch.analysis.rendering.run_facts import run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, percent, significant, spread
 from vllm_watch.daemon.support.printable import printable
@@ -77,18 +76,6 @@ def use_block(run: Run) -> Table:
     ]
     columns = (Column("", is_text=True), *(Column("Server", name) for name in uses))
     return plain_table("", columns, tuple(row for row in rows if set(row[1:]) - {MISSING}))
-
-
-def phase_totals(run: Run) -> Table:
-    """Return how long the run was in each phase, and which share of the load's time that is."""
-    load = load_seconds(run)
-    names: list[PhaseName] = list(dict.fromkeys(each.phase for each in run.phases))
-    rows = [
-        (name, duration(phase_seconds(run, name)), percent(seconds_of_load(run, name) / load) if load else MISSING)
-        for name in names
-    ]
-    columns = (Column("Phase", is_text=True), Column("Time"), Column("Of the load", "%"))
-    return plain_table("", columns, tuple(rows))
 
 
 def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.daemon.reading.framing import LineReader
-from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, TailCounts
 from vllm_watch.daemon.reading.times import (
     LineTimes,
     PrintedTimes,
@@ -29,7 +29,6 @@ from vllm_watch.daemon.reading.times import (
     parts_to_read,
 )
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
-from vllm_watch.daemon.state.snapshot import TailCounts
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.line import is_irrelevant
 from vllm_watch_parsers.prefix import ACCESS_HEAD

@@ -17,11 +17,11 @@ from vllm_watch.analysis.replay.recording import (
     server_name,
 )
 from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
-from vllm_watch.daemon.state.snapshot import LogStatus, ServerSnapshot, TailCounts
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE, read_metrics
 

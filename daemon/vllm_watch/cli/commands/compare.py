@@ -12,7 +12,14 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.comparison.compare_arguments import Rule, SideArgument, check_rule, parse_rule, parse_sides
+from vllm_watch.analysis.comparison.compare_arguments import (
+    BROKEN,
+    Rule,
+    SideArgument,
+    check_rule,
+    parse_rule,
+    parse_sides,
+)
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.loadtest.load_test import Objective, Run
@@ -58,9 +65,8 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%', with 3 if it cannot be told; may be repeated.",
 )
-@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
 @objective_option
 @click.option(
     "--cost-per-hour",
@@ -79,7 +85,6 @@ def command(
     output: str | None,
     form: ComparisonFormat | None,
     rules: tuple[str, ...],
-    force: bool,
     objective: Objective | None,
     costs: tuple[str, ...],
     zone: tzinfo | None,
@@ -95,7 +100,8 @@ def command(
     With --prometheus a source may be a time range: FROM/TO, with times as in report's --from and --to, or
     SERVER@FROM/TO: A=2026-11-20T14:00/14:10,2026-11-20T15:00/15:10 B=qwen-b@-2h/-1h.
 
-    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: requests
+    failed, the metric was not measured, the sides are not comparable, or there is one run of each.
     """
     where = marking(marks)
     parsed = [parse_rule(text) for text in rules]
@@ -105,7 +111,7 @@ def command(
     options = _side_options(named, ReadOptions(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
-    comparisons = compare_sides(read, baseline, force=force)
+    comparisons = compare_sides(read, baseline)
     write_answer(_text(comparisons, chosen, output), chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
     sys.exit(_check(parsed, comparisons))
@@ -173,11 +179,12 @@ def _text(comparisons: Comparisons, form: ComparisonFormat, output: str | None) 
 
 
 def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
-    """Say on standard error what became of each rule in each comparison; return 1 if one has failed."""
+    """Say on standard error what became of each rule in each comparison; return the exit status."""
     outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
     for outcome in outcomes:
         say(outcome.text)
-    return int(any(outcome.has_failed for outcome in outcomes))
+    statuses = {outcome.exit_status for outcome in outcomes}
+    return BROKEN if BROKEN in statuses else max(statuses, default=0)
 
 
 def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run, ...]:

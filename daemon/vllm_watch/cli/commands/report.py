@@ -31,6 +31,7 @@ from vllm_watch.cli.commands.source_options import (
     objective_option,
     prometheus_query,
     prometheus_range_options,
+    source_times,
     zone_option,
 )
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -56,6 +57,13 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 @objective_option
 @cost_option
 @zone_option
+@click.option(
+    "--run",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of several load tests, only this one.",
+)
 @mark_options
 @prometheus_range_options
 def command(
@@ -66,6 +74,7 @@ def command(
     objective: Objective | None,
     cost: float | None,
     zone: tzinfo | None,
+    number: int | None,
     marks: MarkOptions,
     prometheus: PrometheusOptions,
 ) -> None:
@@ -79,10 +88,11 @@ def command(
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
     where = marking(marks)
-    query = prometheus_query(prometheus)
+    times = source_times(prometheus)
+    query = prometheus_query(prometheus if times is None else prometheus._replace(start=None, end=None))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
-    options = ReadOptions(objective, zone, () if query is None else (query,), cost)
+    options = ReadOptions(objective, zone, () if query is None else (query,), cost, times, number)
     with progress_bar("report") as progress:
         found = write_report(sources, form, output, options, progress)
     mark_runs(found.runs, output, where)

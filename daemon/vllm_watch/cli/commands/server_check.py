@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
-from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES
 from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
 from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
-from vllm_watch.daemon.catalog.states import STATES, EngineState
+from vllm_watch.daemon.catalog.states import STATES, EngineState, meaning
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses

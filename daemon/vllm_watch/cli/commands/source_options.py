@@ -19,12 +19,15 @@ from vllm_watch.analysis.comparison.compare_arguments import RangeArgument, Side
 from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.cli.commands.options import as_one, file_option, parsed
-from vllm_watch.daemon.config.moments import parse_time_range
+from vllm_watch.daemon.config.moments import TimeRange, parse_time_range
 from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.config.texts import parse_url, quote
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
 from vllm_watch.daemon.support.errors import UsageError
 
+
+_LATEST = 9_999_999_999
+"""A moment later than any in a log, in seconds since the epoch."""
 
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
@@ -117,6 +120,18 @@ def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
         raise UsageError("--prometheus requires --server NAME")
     asked = prometheus_range(options)
     return None if asked is None or asked.server is None else PrometheusQuery(asked.target, asked.server, asked.times)
+
+
+def source_times(options: PrometheusOptions) -> TimeRange | None:
+    """Return what ``--from`` and ``--to`` say of files: without one of them from the first, or to the last moment."""
+    if options.url is not None or (options.start is None and options.end is None):
+        return None
+    now = time.time()
+    if options.start is None:
+        return TimeRange(0.0, parse_time_range("0" * 9, options.end or "now", now).end)
+    if options.end is None:
+        return TimeRange(parse_time_range(options.start, str(_LATEST), now).start, float(_LATEST))
+    return parse_time_range(options.start, options.end, now)
 
 
 def prometheus_range(options: PrometheusOptions) -> PrometheusRange | None:

@@ -11,11 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
-from vllm_watch.daemon.catalog.causes import FirstSteps, common, first_steps, meaning, severity
 from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, alert_subject, alert_text, findings
 from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, SourceName, Standing, needs_attention, standing
-from vllm_watch.daemon.catalog.states import STATES, EngineState, worst
+from vllm_watch.daemon.catalog.states import (
+    STATES,
+    EngineState,
+    FirstSteps,
+    common,
+    first_steps,
+    meaning,
+    severity,
+    worst,
+)
 from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import (
     AlertDocument,

@@ -17,8 +17,8 @@ from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Span, fitted, line,
 from vllm_watch.cli.terminal.numbers import state_word
 from vllm_watch.cli.terminal.server_detail import finding_line, server_detail
 from vllm_watch.cli.terminal.tables import Order, columns_for
-from vllm_watch.daemon.catalog.causes import severity
 from vllm_watch.daemon.catalog.number_texts import moment as calendar_time
+from vllm_watch.daemon.catalog.states import severity
 
 
 PROGRAM = "vllm-watch"

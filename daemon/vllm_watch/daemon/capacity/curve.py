@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.capacity.saturation import LimitName
 from vllm_watch.daemon.capacity.windows import LoadWindow
 from vllm_watch.daemon.catalog.codes import CapacityReason
-from vllm_watch.daemon.statistics.throughput_fit import ThroughputFit, fit_throughput
+from vllm_watch.daemon.statistics.throughput_fit import fit_throughput
 
 
 MIN_WINDOWS = 20
@@ -22,16 +22,17 @@ MIN_WINDOWS = 20
 MIN_LEVELS = 4
 """The fewest levels (`load_level`) that must have been seen."""
 
-MIN_SHARE = 0.4
-"""The least share of the requests that fit that must have run at once."""
+MAX_BEYOND = 1.3
+"""A curve is evaluated at no more than this many times the requests that were seen to run at once."""
 
-MIN_R_SQUARED = 0.9
+SEEN_WINDOWS = 4
+"""The most that was seen is the mean of this many windows, those with the most requests: a minute."""
 
-MAX_ERROR = 0.06
-"""Of the curve's value at the limit, its standard error; with larger ones simulated engines were off by up to 24 %."""
+_FLATTENING = 0.3
+"""How much longer a step at the most requests seen must be than with hardly any, as a part: else X(N) is straight."""
 
-CURVE_BOUNDS = (0.87, 1.05)
-"""The truth was found between these parts of the curve's value on published tables: it errs upwards."""
+_ALIKE = 0.1
+"""How far the curves through each half of the windows may differ at the limit, as a part of the larger."""
 
 _LENGTH_TOLERANCE = 0.1
 _ACCEPTANCE_TOLERANCE = 0.1
@@ -66,15 +67,16 @@ class Limit(NamedTuple):
 
 class Curve(NamedTuple):
     """
-    The capacity by a curve.
+    The capacity by a curve: at least what was `seen`, at most the curve's value `at_limit`.
 
-    `generated` is in tokens per second, `computed` the tokens of prompts with them. `windows` is how many the curve is
-    through, `most_running` the most requests among them, `prefix_hits` the mean share of prompt tokens from the cache.
+    These are in generated tokens per second; `computed` is how many tokens of prompts come with each. `windows` is how
+    many the curve is through, `most_running` the requests at which was seen what was, `prefix_hits` the mean share of
+    prompt tokens from the cache.
     """
 
-    generated: float
+    seen: float
+    at_limit: float
     computed: float | None
-    fit: ThroughputFit
     limit: Limit
     windows: int
     most_running: float
@@ -94,26 +96,37 @@ def draw_curve(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Cur
     alike = _alike(windows)
     if isinstance(alike, NoCurve):
         return alike
-    most = max(window.running for window in alike)
-    if most < MIN_SHARE * limit.requests:
+    busiest = sorted(alike, key=lambda window: window.running)[-SEEN_WINDOWS:]
+    most = sum(window.running for window in busiest) / SEEN_WINDOWS
+    if limit.requests > MAX_BEYOND * most:
         return NoCurve("too_light", {"running": most, "limit": limit.requests})
-    fit = fit_throughput([(window.running, window.generated) for window in alike])
-    if fit is None or fit.r_squared < MIN_R_SQUARED:
-        return NoCurve("no_curve", {} if fit is None else {"r_squared": fit.r_squared})
-    error = fit.relative_error(limit.requests)
-    if error > MAX_ERROR:
-        return NoCurve("curve_uncertain", {"error": error})
-    generated = fit.at(limit.requests)
+    at_limit = _at_limit(alike, limit.requests, most)
+    if at_limit is None:
+        return NoCurve("no_curve")
+    seen = sum(window.generated for window in busiest) / SEEN_WINDOWS
     total, computed = sum(each.generated for each in alike), _sum(each.computed for each in alike)
     return Curve(
-        generated=generated,
-        computed=None if computed is None else generated * computed / total,
-        fit=fit,
+        seen=seen,
+        at_limit=max(seen, min(at_limit, seen * limit.requests / most)),
+        computed=None if computed is None else computed / total,
         limit=limit,
         windows=len(alike),
         most_running=most,
         prefix_hits=_mean(each.prefix_hits for each in alike),
     )
+
+
+def _at_limit(windows: Sequence[LoadWindow], limit: float, most: float) -> float | None:
+    """Return the curve's value at the limit; `None` unless it flattens up to `most`, and each half says the same."""
+    ordered = sorted(windows, key=lambda window: window.running)
+    fits = [
+        fit_throughput([(each.running, each.generated) for each in part])
+        for part in (ordered, ordered[::2], ordered[1::2])
+    ]
+    values = [fit.at(limit) for fit in fits if fit is not None and fit.beta * most >= _FLATTENING * fit.alpha]
+    if len(values) < len(fits) or min(values) < (1 - _ALIKE) * max(values):
+        return None
+    return values[0]
 
 
 def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Limit | NoCurve:

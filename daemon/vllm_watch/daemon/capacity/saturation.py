@@ -91,7 +91,8 @@ class SaturationMeter:
         if last is None or sample.at - last.at > MAX_GAP_SECONDS or is_reset(last, sample):
             self._start = None
         if self._start is None or last is None:
-            if sample.queued > 0:
+            # The samples of a stall, whose requests wait, are no part of what comes after it.
+            if sample.queued > 0 and (last is None or _has_tokens(last, sample)):
                 self._begin(sample)
             return False
         self._sum(sample, sample.at - last.at)

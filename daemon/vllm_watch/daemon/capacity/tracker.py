@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.curve import (
-    CURVE_BOUNDS,
     MIN_LEVELS,
     MIN_WINDOWS,
     Curve,
@@ -39,7 +38,6 @@ FIT_EVERY = 20
 DRAW_EVERY = 40
 """After this many, ten minutes of work, a curve that is used is drawn again."""
 
-_AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
 
 
@@ -144,22 +142,20 @@ class CapacityTracker:
         curve = self._learnt.curve
         if isinstance(curve, Curve):
             return self._new_windows >= DRAW_EVERY
-        return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT
+        return self._new_windows >= FIT_EVERY or curve.reason != "no_curve"
 
 
 def saturated_range(stretch: Stretch) -> CapacityRange:
     """Return the capacity that a stretch has shown."""
-    return _bounds(stretch.generated or 0.0, SATURATED_BOUNDS, stretch.computed)
+    value, (low, high) = stretch.generated or 0.0, SATURATED_BOUNDS
+    return CapacityRange(value, low * value, high * value, stretch.computed)
 
 
 def curve_range(curve: Curve) -> CapacityRange:
-    """Return the capacity that a curve shows."""
-    return _bounds(curve.generated, CURVE_BOUNDS, curve.computed)
-
-
-def _bounds(value: float, parts: tuple[float, float], prompt: float | None) -> CapacityRange:
-    low, high = parts
-    return CapacityRange(value, low * value, high * value, prompt)
+    """Return the capacity that a curve shows: from what was seen to its value at the limit, and the middle of these."""
+    middle = (curve.seen + curve.at_limit) / 2
+    prompt = None if curve.computed is None else middle * curve.computed
+    return CapacityRange(middle, curve.seen, curve.at_limit, prompt)
 
 
 def engine_capacity(

@@ -77,13 +77,13 @@ CapacityBasis = Literal["saturated", "bench", "curve"]
 CAPACITY_BASES: Mapping[CapacityBasis, str] = {
     "saturated": "measured while requests waited and the batch or the KV cache was full",
     "bench": "measured by a benchmark, from the configuration",
-    "curve": "estimated from tokens per second by running requests",
+    "curve": "at least what was seen, estimated from tokens per second by running requests",
 }
 """What each basis means; the best is the first."""
 
 CapacityReason = Literal[
     "no_metrics", "limit_unknown", "limits_differ", "too_few_loads", "too_light", "preempted", "lengths_differ",
-    "prefix_hits_differ", "acceptance_differs", "no_curve", "curve_uncertain",
+    "prefix_hits_differ", "acceptance_differs", "no_curve",
 ]  # fmt: skip
 
 CAPACITY_UNKNOWN: Mapping[CapacityReason, str] = {
@@ -100,13 +100,12 @@ CAPACITY_UNKNOWN: Mapping[CapacityReason, str] = {
         "The engine has not yet worked for five minutes without a queue at four levels of running requests, each about "
         "twice the one before."
     ),
-    "too_light": "The engine has not yet run 40 % of the requests that fit.",
+    "too_light": "The engine has not yet run 77 % of the requests that fit: what is further away is not promised.",
     "preempted": "Requests were preempted in too much of the time that was seen.",
     "lengths_differ": "The lengths of the requests change too much: fewer than five minutes have alike ones.",
     "prefix_hits_differ": "The share of prompt tokens from the prefix cache changes too much.",
     "acceptance_differs": "The acceptance of drafts changes too much.",
-    "no_curve": "Throughput does not flatten as more requests run, or varies too much for a curve.",
-    "curve_uncertain": "What was seen varies too much, and is too far from the limit, for a curve up to it.",
+    "no_curve": "Throughput still grows in proportion as more requests run, or varies too much for a curve.",
 }
 """Why there is no estimate, in sentences."""
 

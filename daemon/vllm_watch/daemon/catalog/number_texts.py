@@ -20,6 +20,7 @@ _MINUTE = 60
 _HOUR = 3600
 _DAY = 86400
 _LEAST_PLAIN = 1e-4
+_LEAST_HUNDREDTHS = 0.1
 _ALL = 0.9995
 """From here on a ratio of three digits is 1."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -38,6 +39,13 @@ def significant(value: float | None) -> str:
     rounded = float(f"{value:.2e}")
     decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{rounded:,.{decimals}f}"
+
+
+def hundredths(value: float | None) -> str:
+    """Return a number as ``vllm bench serve`` prints it, with two decimals: ``1,234.56``; with more if it is small."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return significant(value) if 0 < abs(value) < _LEAST_HUNDREDTHS else f"{value:,.2f}"
 
 
 def count(value: float | None) -> str:

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from vllm_watch.daemon.catalog.causes import DOWN
 from vllm_watch.daemon.catalog.codes import (
     CAPACITY_BASES,
     CAPACITY_UNKNOWN,
@@ -33,7 +32,7 @@ from vllm_watch.daemon.catalog.gpu_texts import (
     GPU_THROTTLING,
 )
 from vllm_watch.daemon.catalog.reasons import STALL_REASONS
-from vllm_watch.daemon.catalog.states import ENGINE_STATES
+from vllm_watch.daemon.catalog.states import DOWN, ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
 from vllm_watch_parsers.lora import LORA_UNKNOWN
 

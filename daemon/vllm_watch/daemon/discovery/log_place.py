@@ -12,7 +12,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.discovery.open_files import OpenFiles, Output
 from vllm_watch.daemon.discovery.proc import Environment, Owner
 from vllm_watch.daemon.discovery.processes import Process, is_readable
-from vllm_watch.daemon.sources.rotated_names import log_name
+from vllm_watch.daemon.sources.rotation import log_name
 from vllm_watch.daemon.support.printable import ReportLine
 
 

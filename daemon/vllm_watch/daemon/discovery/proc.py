@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.network import Networks
+from vllm_watch.daemon.discovery.address import Networks
 from vllm_watch.daemon.discovery.open_files import OpenFiles
 from vllm_watch.daemon.discovery.processes import OWN, ProcessTable, ProcFiles
 from vllm_watch.daemon.discovery.serve_command import ServeCommand, arguments_of, parse_arguments

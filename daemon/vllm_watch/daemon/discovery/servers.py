@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name, unique_name
-from vllm_watch.daemon.discovery.address import address_of
+from vllm_watch.daemon.discovery.address import PublishedPort, address_of
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
-from vllm_watch.daemon.discovery.network import PublishedPort
 from vllm_watch.daemon.discovery.proc import Environment, Proc
 from vllm_watch.daemon.discovery.processes import Process, ProcessList, user_name
 from vllm_watch.daemon.discovery.serve_command import ServeCommand

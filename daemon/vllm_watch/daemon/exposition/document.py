@@ -15,7 +15,7 @@ import msgspec
 
 from msgspec import Struct
 
-from vllm_watch.daemon.catalog.causes import common
+from vllm_watch.daemon.catalog.states import common
 from vllm_watch.daemon.support.errors import WrongDaemonError
 
 

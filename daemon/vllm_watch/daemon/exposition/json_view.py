@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from vllm_watch.daemon.capacity.tracker import EngineCapacity
-from vllm_watch.daemon.catalog.causes import meaning
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, state_text
 from vllm_watch.daemon.catalog.gpu_texts import gpu_text, xid_text
 from vllm_watch.daemon.catalog.reasons import explain, standing
 from vllm_watch.daemon.catalog.series import SERIES
+from vllm_watch.daemon.catalog.states import meaning
 from vllm_watch.daemon.exposition.document import (
     CapacityDocument,
     CauseDocument,

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import sys
 
-from vllm_watch.daemon.catalog.causes import DOWN
 from vllm_watch.daemon.catalog.reasons import STALLED
 from vllm_watch.daemon.catalog.series import GROUPS, PREFIX, STATE, Origin, Series, Source
-from vllm_watch.daemon.catalog.states import SLEEPING
+from vllm_watch.daemon.catalog.states import DOWN, SLEEPING
 from vllm_watch.daemon.state.engine_state import DOUBT_SECONDS, UNSEEN_SECONDS
 from vllm_watch.daemon.state.server_life import FIRST_TOKEN_SECONDS
 from vllm_watch.daemon.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, REMOTE_FACTOR

@@ -12,9 +12,10 @@ from vllm_watch.daemon.capacity.tracker import EngineCapacity
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
+from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
 from vllm_watch.daemon.state.latencies import attainments
-from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
+from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch_parsers.kernel_messages import BY_CODE, GPU_XID
 from vllm_watch_parsers.scrape import Histogram

@@ -16,8 +16,7 @@ import time
 
 from typing import Any
 
-from vllm_watch.daemon.gpu.codes import BROKEN, NEVER
-from vllm_watch.daemon.gpu.device import Device, LastOfLinks, Nvml, Returned
+from vllm_watch.daemon.gpu.device import BROKEN, NEVER, Device, LastOfLinks, Nvml, Returned
 from vllm_watch.daemon.gpu.quantities import SELDOM_SECONDS
 
 

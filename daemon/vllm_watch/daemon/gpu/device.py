@@ -1,20 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One GPU, or one MIG instance of it, and what NVML reports of it.
+One GPU, or one MIG instance of it, what NVML reports of it, and what NVML's return codes mean here.
 
 What a card does not have is asked for once. Here, and in all that the child process runs, times are of a clock that
-the caller has, and `nvml` is the module of nvidia-ml-py.
+the caller has, and `nvml` is the module of nvidia-ml-py. Codes are those of
+nvmlReturn_t in nvml.h: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vllm_watch.daemon.catalog.gpu_texts import GpuState
-from vllm_watch.daemon.gpu.codes import ACTIONS, BROKEN, INVALID, NEVER, NOT_SUPPORTED, SUCCESS
+from vllm_watch.daemon.catalog.gpu_texts import GpuAction, GpuState
 from vllm_watch.daemon.gpu.quantities import EACH_TIME, LINK_COUNT, MEMORY, OF_LINKS, SELDOM, Call, Field, Quantity
+
+
+if TYPE_CHECKING:  # The child that reads the driver imports this module, and nothing of the daemon's libraries.
+    from vllm_watch.daemon.catalog.reasons import GpuReason
+
+
+SUCCESS = 0
+INVALID = 2
+NOT_SUPPORTED = 3
+
+NEVER = frozenset({INVALID, NOT_SUPPORTED, 13, 25, 26})
+"""
+This card or driver will never answer: unknown field, not supported, no such function, another version, withdrawn.
+"""
+
+BROKEN: Mapping[int, GpuState] = {11: "reset_required", 15: "lost", 16: "reset_required"}
+"""What the failure of any call about a GPU says of the GPU as a whole; 11 is trouble with its interrupts."""
+
+ACTIONS: Mapping[int, GpuAction] = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "system_reboot",
+}
+"""The driver's recommendation by value of field 230; newer drivers have more, which are ``other``."""
+
+_REASONS: Mapping[int, GpuReason] = {
+    4: "no_permission",
+    9: "no_driver",
+    12: "no_library",
+    17: "no_permission",
+    18: "driver_mismatch",
+    28: "no_gpus",
+    999: "no_permission",
+}
+_TAKEN_AWAY = frozenset({4, 17, 999})
+"""After a success these mean that the devices were taken away; before it, that there were none to open."""
+
+
+def reason_of(code: int, *, was_read: bool) -> GpuReason:
+    """Return why GPUs cannot be read, by what a call returned that has to succeed, and whether they could be before."""
+    if was_read and code in _TAKEN_AWAY:
+        return "access_lost"
+    return _REASONS.get(code, "access_lost" if was_read else "no_driver")
 
 
 Source = Field | Call

@@ -24,7 +24,7 @@ import structlog
 
 from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason, explain
-from vllm_watch.daemon.gpu.codes import BROKEN, reason_of
+from vllm_watch.daemon.gpu.device import BROKEN, reason_of
 from vllm_watch.daemon.reading.framing import LineFramer
 from vllm_watch.daemon.state.gpu_report import GpuKey, GpuProcess, GpuReading, GpuReport, is_instance
 from vllm_watch.daemon.support.clock import Clock, RestartDelay

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Turns the lines of one log into events with their times.
+Turns the lines of one log into events with their times; `LogBatch` has them, `LogStatus` how reading goes.
 
 The first line of a record decides how the lines that continue it are read. `EventFilter` decides which events are new
 and can be trusted, where one line is not enough to know: a line on speculative decoding or KV transfers belongs to the
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.reading.times import LineTimes
 from vllm_watch_parsers.events import (
     AccessRequest,
@@ -29,6 +30,38 @@ from vllm_watch_parsers.events import (
 )
 from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import ACCESS_HEAD, ACCESS_START, parse_head, parse_request, strip_ansi
+
+
+WatchMode = Literal["events", "poll"]
+
+
+class TailCounts(NamedTuple):
+    """
+    What has been read of the log so far, and what was lost: each field is a series.
+
+    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
+    """
+
+    lines: int = 0
+    size: int = 0
+    lag: int | None = None
+    truncations: int = 0
+    rotations: int = 0
+    files_lost: int = 0
+    long_lines: int = 0
+    nul_bytes: int = 0
+    skipped_bytes: int = 0
+    read_errors: int = 0
+    ignored_files: int = 0
+    watch_mode: WatchMode | None = None
+
+
+class LogStatus(NamedTuple):
+    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
+
+    is_up: bool
+    reason: LogReason
+    tail: TailCounts
 
 
 class TimedEvent(NamedTuple):

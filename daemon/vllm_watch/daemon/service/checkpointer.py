@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.exposition.samples import PlainSample
 from vllm_watch.daemon.service.log_polling import LogMonitor
-from vllm_watch.daemon.service.monitor import NOTHING_BEFORE
-from vllm_watch.daemon.sources.checkpoint import CheckpointFile, Loaded, Positions
+from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE, CheckpointFile, Loaded, Positions
 from vllm_watch.daemon.support.clock import Clock
 
 

@@ -2,8 +2,9 @@
 """
 One server's log and how far it was read, and the thread that polls the logs of all servers.
 
-It polls each four times a second, and sooner after a hint that a log was rotated. What may hang, a look at a log or at its folder, is done by
-`support.hang_guard`: a log whose file system does not answer is left alone until it does, and the others are read on.
+It polls each four times a second, and sooner after a hint that a log was rotated. What may hang, a look at a log or at
+its folder, is done by `support.hang_guard`: a log whose file system does not answer is left alone until it does, and
+the others are read on.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.service_thread import ServiceThread
 from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.hang_guard import HangGuard
 from vllm_watch.daemon.support.own_health import InternalErrors, running_seconds

@@ -13,20 +13,20 @@ import structlog
 from vllm_watch.daemon.capacity.tracker import CapacityRange, measured_range
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.snapshot_document import ChartHistory
-from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
+from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE, Loaded
 from vllm_watch.daemon.sources.prober import Prober
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import KeptFacts, RunningServer
+from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, RunningServer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import ConfigChange, LogStatus, ServerSnapshot
+from vllm_watch.daemon.state.snapshot import ServerSnapshot
 from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch.daemon.support.clock import Clock, seconds_ahead
 from vllm_watch_parsers.scrape import EngineKey
@@ -36,8 +36,6 @@ log = structlog.get_logger("vllm_watch.service")
 
 _UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour", "peak_flops", "log")
 """What of a server's configuration may change without watching it anew."""
-
-NOTHING_BEFORE = Loaded(Positions(), "absent")
 
 
 class ServerMonitor:

@@ -24,8 +24,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
-from vllm_watch.daemon.state.kept_facts import KeptFacts, KnownUse
-from vllm_watch.daemon.state.snapshot import ConfigChange
+from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE
+from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, KnownUse
 from vllm_watch.daemon.support.whole_file import replaced_file
 from vllm_watch_parsers.flags import is_flag_text
 
@@ -43,8 +43,6 @@ MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
 """Seconds by which the clock may have been set back since the file was written."""
 
-CHECKED_SIZE = 256
-"""How many bytes of a file its head and its marker hold at most."""
 
 _MAX_FLAGS = 128
 _MAX_GPUS = 256
@@ -303,3 +301,6 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+NOTHING_BEFORE = Loaded(Positions(), "absent")

@@ -3,7 +3,8 @@
 Follows one path: reads the file that it names, and first those that it named before and that are not read to their end.
 
 This module handles rotation, truncation, a path that names no file for a while, files that cannot be opened or read
-(those after them wait only for a limited time) and a backlog that is too long to read completely.
+(those after them wait only for a limited time) and a backlog that is too long to read completely. A file that was read
+to its end and then replaced is read for a while longer: its writer opens the new file late, or never.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import os
 from collections import deque
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.checkpoint import FilePosition
-from vllm_watch.daemon.sources.draining import DrainingFiles
 from vllm_watch.daemon.sources.log_file import READ_SIZE, FileId, FileState, LogFile, ReadCounts
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT, ResumePoint, RotatedFiles
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH, read_history, recent_start, skip_into, times_of
@@ -304,3 +306,88 @@ class FileFollower:
             names = [each.path for each in self._rotated.all() if each.file_id == log.file_id]
             any(log.reopen(name) for name in [self._path, *names])
         return False
+
+
+MAX_DRAINING = 16
+"""Files with a successor that are kept open."""
+
+
+@dataclass(slots=True)
+class _DrainingFile:
+    """A file that has a successor, the reader of its lines, and when it was last found to have grown."""
+
+    log: LogFile
+    reader: LogReader
+    grown_at: float
+
+
+class DrainingFiles:
+    """Reads what is still written to files that have a successor; closes those that nobody writes to any more."""
+
+    def __init__(self, counts: ReadCounts) -> None:
+        self._counts = counts
+        self._files: list[_DrainingFile] = []
+
+    @property
+    def logs(self) -> list[LogFile]:
+        """The files, the oldest first."""
+        return [file.log for file in self._files]
+
+    @property
+    def last_named(self) -> LogFile | None:
+        """The newest file, if it still has a name. Raises `OSError`."""
+        if not self._files or self._files[-1].log.is_unlinked():
+            return None
+        return self._files[-1].log
+
+    def add(self, log: LogFile, reader: LogReader, now: float) -> None:
+        """Keep a file for a while; of too many the oldest is closed."""
+        self._files.append(_DrainingFile(log, reader, now))
+        if len(self._files) > MAX_DRAINING:
+            self._close(self._files[0])
+
+    def read(self, now: float, *, is_successor_empty: bool) -> list[LogBatch]:
+        """
+        Read a piece of each file that has grown.
+
+        If only the path's present file comes after the newest one, and is empty, the writer is silent or has not opened
+        it yet.
+        """
+        batches: list[LogBatch] = []
+        for file in list(self._files):
+            try:
+                if file.log.was_rewritten():
+                    # It holds something else now, such as the next copy of the log.
+                    self._counts.add(truncations=1)
+                    self._close(file)
+                    continue
+                data = file.log.read()
+            except OSError:
+                self._counts.add(read_errors=1)
+                data = b""
+            if data:
+                file.grown_at = now
+                batch = file.reader.read(file.log.framer.feed(data), ArrivalTimes(now))
+                self._counts.add(lines=batch.lines, size=len(data))
+                batches.append(batch)
+            elif now - file.grown_at >= ROTATE_WAIT and not (is_successor_empty and self._may_be_written(file)):
+                self._close(file)
+        return batches
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files:
+            self._counts.close(file.log)
+        self._files.clear()
+
+    def _close(self, file: _DrainingFile) -> None:
+        self._files.remove(file)
+        self._counts.add(skipped_bytes=file.log.framer.pending)
+        self._counts.close(file.log)
+
+    def _may_be_written(self, file: _DrainingFile) -> bool:
+        """Tell whether a writer that is silent may still have this file open: it is the newest, and has a name."""
+        try:
+            return file is self._files[-1] and not file.log.is_unlinked()
+        except OSError:
+            return False

@@ -12,10 +12,9 @@ import contextlib
 
 from collections.abc import Callable, Sequence
 
-from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.sources.journal_reader import FIELDS, JournalReader
 from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, HistoryRun, JournalFollower
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 
 
 class JournalTailer:

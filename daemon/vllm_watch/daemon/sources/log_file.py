@@ -18,10 +18,10 @@ import zlib
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.framing import LineReader
+from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes, PrintedTimes
-from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, FilePosition
-from vllm_watch.daemon.sources.rewrite_check import RewriteCheck, last_bytes
-from vllm_watch.daemon.state.snapshot import TailCounts
+from vllm_watch.daemon.sources.checkpoint import FilePosition
+from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE, RewriteCheck, last_bytes
 
 
 READ_SIZE = 256 * 1024

@@ -21,15 +21,13 @@ import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, LogStatus, WatchMode
 from vllm_watch.daemon.sources.checkpoint import FilePosition, Loaded, may_name
 from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_file import FileId, FileState, NotRegularError, ReadCounts, file_state
-from vllm_watch.daemon.sources.rotated_names import is_compressed, is_rotated_of
-from vllm_watch.daemon.sources.rotation import ResumePoint
+from vllm_watch.daemon.sources.rotation import ResumePoint, is_compressed, is_rotated_of
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
-from vllm_watch.daemon.state.snapshot import LogStatus, WatchMode
 from vllm_watch.daemon.support.clock import Clock
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE
+
+CHECKED_SIZE = 256
+"""How many bytes of a file its head and its marker hold at most."""
 
 
 ReadAt = Callable[[int, int], bytes]

@@ -17,6 +17,7 @@ from vllm_watch.daemon.state.step_times import StepTimes, logged_step
 from vllm_watch.daemon.state.window import LastingQueue
 from vllm_watch_parsers.events import (
     AGGREGATED,
+    DEFAULT_INTERVAL,
     AchievedWork,
     DiffusionDecoding,
     EngineStats,
@@ -73,9 +74,6 @@ def companion(line: CompanionLine, at: float, before: Companion | None, interval
     values = {name: getattr(line, field) for name, field in shown.items()}
     return Companion(at, {name: value for name, value in values.items() if value is not None})
 
-
-DEFAULT_INTERVAL = 10.0
-"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL is set (V0: 5 s)."""
 
 MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT, Stretch
-from vllm_watch.daemon.catalog.causes import DownCause, SaturationCause
 from vllm_watch.daemon.catalog.reasons import StallReason
-from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.catalog.states import DownCause, EngineState, SaturationCause
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
-from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.sleep_reports import is_still_asleep, later
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.stall import stall_in_log, stall_in_scrapes
 from vllm_watch_parsers.events import FailureKind
@@ -88,36 +85,6 @@ def why_down(log: LogSource | None, scrape: ScrapeSource | None) -> DownCause | 
     return "killed" if life.phase == "ready" else None
 
 
-def is_any_sleeping(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> bool:
-    """Return whether any engine was put to sleep or paused, by the last reports, however old they are."""
-    return any(is_sleeping(sources, key, sources.scrape, now) for key in keys)
-
-
-def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | None, now: float) -> bool:
-    """
-    Return whether the log or the given scrapes report that an engine was put to sleep or paused.
-
-    Tokens in either source end it, and so does a scrape that says awake after one that did not. Where a log that
-    prints each pause has printed none, the counts of calls in /metrics, which have no order, prove none either.
-    """
-    log = sources.readable_log
-    engine = sources.engine_log(key) if log is not None else None
-    served = engine.served if engine is not None else None
-    logged = None if log is None or _was_started_after(scrape, log.sleep.since) else log.sleep.since
-    woke_at, slept_until = log.sleep.woke_at if log is not None else -math.inf, -math.inf
-    scraped: list[float | None] = []
-    progress = scrape.progress.get(key) if scrape is not None else None
-    if progress is not None:
-        tokens, slept_until = progress.served, progress.slept_until
-        if tokens is None or progress.asleep_since is None or tokens.start < progress.asleep_since:
-            scraped.append(progress.asleep_since)
-        served = later(served, tokens)
-    if scrape is not None and (log is None or not log.sleep.prints_pauses or log.sleep.since is not None):
-        scraped.append(scrape.sleep.since)
-    reports = [logged, *(since for since in scraped if since is not None and since > woke_at)]
-    return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
-
-
 def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey) -> float:
     """
     Return when an engine last woke up, or somebody stopped working on it, or ``-inf``.
@@ -131,7 +98,8 @@ def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey)
     return max(ends, default=-math.inf)
 
 
-def _was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
+def was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
+    """Return whether the scrapes report a start after a moment, if there is one."""
     return scrape is not None and moment is not None and scrape.process.was_started_after(moment)
 
 

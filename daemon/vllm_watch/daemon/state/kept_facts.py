@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint keeps of a server's present life: facts, flags, process, command line and GPUs."""
+"""What a checkpoint keeps of a server's present life: facts, flags and their last change, process, KV caches, GPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.state.facts import Count, Facts, Text
 from vllm_watch_parsers.flags import CommandFacts, given_flags
+from vllm_watch_parsers.scrape import EngineKey
 from vllm_watch_parsers.startup import known_name
 
 
@@ -110,3 +111,75 @@ class KnownUse(NamedTuple):
     server: str
     start: tuple[int, int]
     gpus: frozenset[str]
+
+
+class FormerCaches:
+    """Takes in the sizes of the present start, and where the next one begins."""
+
+    def __init__(self) -> None:
+        self._present: StartedCaches | None = None
+        self._former: tuple[StartedCaches, ...] = ()
+        """Those of earlier starts, the last one with each digest and model; the latest is the last."""
+
+    def note(self, digest: str, sizes: Mapping[EngineKey, float]) -> None:
+        """Take in the flags' digest and each engine's size in tokens at the present start."""
+        model_name = next(iter(sizes)).model_name
+        tokens = {key.engine: round(size) for key, size in sizes.items()}
+        self._present = StartedCaches(digest, model_name, tokens)
+
+    def start(self) -> None:
+        """Take in that the server starts again."""
+        started, self._present = self._present, None
+        if started is not None:
+            others = (each for each in self._former if each[:2] != started[:2])
+            self._former = (*others, started)[-MAX_CACHES:]
+
+    def tokens(self, digest: str | None, key: EngineKey) -> int | None:
+        """Return an engine's size at the last start before the present one with this digest, if there was one."""
+        started = (each for each in self._former if each[:2] == (digest, key.model_name))
+        return next((each.tokens.get(key.engine) for each in started), None)
+
+    @property
+    def kept(self) -> tuple[StartedCaches | None, tuple[StartedCaches, ...]]:
+        """Those of the present start, and of the earlier ones, for a checkpoint."""
+        return self._present, self._former
+
+    def restore(self, present: StartedCaches | None, former: tuple[StartedCaches, ...]) -> None:
+        """Take back what an earlier run of the daemon knew; the present start may have ended meanwhile."""
+        self._present, self._former = present, former
+
+
+class FlagChange(NamedTuple):
+    """
+    A flag with its values before and after; `None` where it was not set.
+
+    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
+    """
+
+    flag: str
+    old: str | None
+    new: str | None
+
+
+class ConfigChange(NamedTuple):
+    """
+    What the last start with other flags or another version has changed, by the flags' names.
+
+    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
+    """
+
+    at: float | None
+    changes: tuple[FlagChange, ...]
+
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change, some seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
+    @property
+    def text(self) -> str:
+        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
+        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
+
+
+NOT_SET = "(not set)"
+"""What stands in words for a flag without a value."""

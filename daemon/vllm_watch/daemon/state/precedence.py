@@ -9,9 +9,10 @@ now (a hit ratio without queries), no value is shown. All counters come from one
 
 from __future__ import annotations
 
+import math
 import re
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.state.configuration import LEAST_DRAFTED, SEATS
@@ -19,15 +20,16 @@ from vllm_watch.daemon.state.engine_state import (
     UNKNOWN,
     Judgement,
     is_left_over,
-    is_sleeping,
     state_from_log,
     state_from_scrape,
+    was_started_after,
     woken_at,
 )
 from vllm_watch.daemon.state.engine_values import gauges_of_scrape, kv_gauges_of_scrape, positions_of_scrape
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
+from vllm_watch.daemon.state.sleep_reports import is_still_asleep, later
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AGGREGATED
@@ -102,6 +104,36 @@ def engine_state(sources: ServerSources, key: EngineKey, now: float) -> Judgemen
         if by_log.state != "unknown" and not (by_log.state == "idle" and _is_unreachable(scrape, now)):
             return by_log
     return by_scrape or UNKNOWN
+
+
+def is_any_sleeping(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> bool:
+    """Return whether any engine was put to sleep or paused, by the last reports, however old they are."""
+    return any(is_sleeping(sources, key, sources.scrape, now) for key in keys)
+
+
+def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | None, now: float) -> bool:
+    """
+    Return whether the log or the given scrapes report that an engine was put to sleep or paused.
+
+    Tokens in either source end it, and so does a scrape that says awake after one that did not. Where a log that
+    prints each pause has printed none, the counts of calls in /metrics, which have no order, prove none either.
+    """
+    log = sources.readable_log
+    engine = sources.engine_log(key) if log is not None else None
+    served = engine.served if engine is not None else None
+    logged = None if log is None or was_started_after(scrape, log.sleep.since) else log.sleep.since
+    woke_at, slept_until = log.sleep.woke_at if log is not None else -math.inf, -math.inf
+    scraped: list[float | None] = []
+    progress = scrape.progress.get(key) if scrape is not None else None
+    if progress is not None:
+        tokens, slept_until = progress.served, progress.slept_until
+        if tokens is None or progress.asleep_since is None or tokens.start < progress.asleep_since:
+            scraped.append(progress.asleep_since)
+        served = later(served, tokens)
+    if scrape is not None and (log is None or not log.sleep.prints_pauses or log.sleep.since is not None):
+        scraped.append(scrape.sleep.since)
+    reports = [logged, *(since for since in scraped if since is not None and since > woke_at)]
+    return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
 
 
 def _by_witness(sources: ServerSources, judged: Judgement, now: float) -> Judgement:

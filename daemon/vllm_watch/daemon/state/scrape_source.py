@@ -12,7 +12,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.capacity.windows import load_sample
 from vllm_watch.daemon.catalog.reasons import MetricsReason
-from vllm_watch.daemon.state.given_up import GivenUp
+from vllm_watch.daemon.state.http_source import GivenUp
 from vllm_watch.daemon.state.progress import EngineProgress
 from vllm_watch.daemon.state.sleep_reports import Operations, ScrapedSleep
 from vllm_watch.daemon.state.step_times import StepTimes, scraped_step

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping
 
 from vllm_watch.daemon.capacity.saturation import Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
-from vllm_watch.daemon.catalog.causes import Cause
 from vllm_watch.daemon.catalog.reasons import LogReason
-from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.catalog.states import Cause, EngineState
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
 from vllm_watch.daemon.state.cross_check import CrossCheck
 from vllm_watch.daemon.state.engine_log import GAUGES_OF_DRAFTS, GAUGES_OF_FIRST_LINE
-from vllm_watch.daemon.state.engine_state import Judgement, is_any_sleeping, server_state, why_down, why_saturated
+from vllm_watch.daemon.state.engine_state import Judgement, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.engine_values import gauges_of_traffic
 from vllm_watch.daemon.state.http_source import HttpSource
+from vllm_watch.daemon.state.kept_facts import ConfigChange
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     KV_CACHE_TOKENS,
@@ -34,6 +34,7 @@ from vllm_watch.daemon.state.precedence import (
     facts,
     gauge_sides,
     gauges,
+    is_any_sleeping,
     kv_gauges,
     missing_metrics,
     position_acceptance,
@@ -46,11 +47,9 @@ from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server_sources import ServerSettings, ServerSources
 from vllm_watch.daemon.state.snapshot import (
-    ConfigChange,
     Configuration,
     EngineSnapshot,
     Latencies,
-    LogStatus,
     ProbeSnapshot,
     ServerEvent,
     ServerSnapshot,

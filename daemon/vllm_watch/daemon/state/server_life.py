@@ -8,10 +8,9 @@ import math
 from collections import Counter
 
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.engine_log import DEFAULT_INTERVAL
 from vllm_watch.daemon.state.sleep_reports import DRAIN_SECONDS
 from vllm_watch.daemon.state.snapshot import FailureTimes
-from vllm_watch_parsers.events import Failure, FailureKind, Lifecycle
+from vllm_watch_parsers.events import DEFAULT_INTERVAL, Failure, FailureKind, Lifecycle
 
 
 FIRST_TOKEN_SECONDS = 300.0

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.tracker import CapacityRange
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
+from vllm_watch.daemon.reading.log_reader import LogStatus, TailCounts
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog
 from vllm_watch.daemon.state.event_history import EventHistory
-from vllm_watch.daemon.state.former_caches import FormerCaches
 from vllm_watch.daemon.state.gpu_use import GpuSource
+from vllm_watch.daemon.state.kept_facts import FormerCaches
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
-from vllm_watch.daemon.state.snapshot import LogStatus, TailCounts
 from vllm_watch_parsers.events import AGGREGATED
 from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey

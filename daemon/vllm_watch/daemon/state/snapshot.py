@@ -8,11 +8,12 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from vllm_watch.daemon.capacity.tracker import EngineCapacity
-from vllm_watch.daemon.catalog.causes import Cause, common
 from vllm_watch.daemon.catalog.event_texts import EventKind
-from vllm_watch.daemon.catalog.reasons import LogReason, SourceName
-from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.catalog.reasons import SourceName
+from vllm_watch.daemon.catalog.states import Cause, EngineState, common
+from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.kept_facts import ConfigChange
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
@@ -22,8 +23,6 @@ from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
-
-WatchMode = Literal["events", "poll"]
 
 
 FlagSource = Literal["log", "metrics", "command line"]
@@ -179,35 +178,6 @@ class HttpRequestKey(NamedTuple):
     code: str
 
 
-class TailCounts(NamedTuple):
-    """
-    What has been read of the log so far, and what was lost: each field is a series.
-
-    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
-    """
-
-    lines: int = 0
-    size: int = 0
-    lag: int | None = None
-    truncations: int = 0
-    rotations: int = 0
-    files_lost: int = 0
-    long_lines: int = 0
-    nul_bytes: int = 0
-    skipped_bytes: int = 0
-    read_errors: int = 0
-    ignored_files: int = 0
-    watch_mode: WatchMode | None = None
-
-
-class LogStatus(NamedTuple):
-    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
-
-    is_up: bool
-    reason: LogReason
-    tail: TailCounts
-
-
 class FailureTimes(NamedTuple):
     """When failures of one kind were reported first and last, in seconds since the epoch."""
 
@@ -264,42 +234,6 @@ class FlagValue(NamedTuple):
 
     value: str
     source: FlagSource
-
-
-class FlagChange(NamedTuple):
-    """
-    A flag with its values before and after; `None` where it was not set.
-
-    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
-    """
-
-    flag: str
-    old: str | None
-    new: str | None
-
-
-class ConfigChange(NamedTuple):
-    """
-    What the last start with other flags or another version has changed, by the flags' names.
-
-    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
-    """
-
-    at: float | None
-    changes: tuple[FlagChange, ...]
-
-    def later(self, seconds: float) -> ConfigChange:
-        """Return the same change, some seconds later."""
-        return self if self.at is None else self._replace(at=self.at + seconds)
-
-    @property
-    def text(self) -> str:
-        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
-        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
-
-
-NOT_SET = "(not set)"
-"""What stands in words for a flag without a value."""
 
 
 class Configuration(NamedTuple):

@@ -20,9 +20,8 @@ import msgspec
 import structlog
 
 from vllm_watch.daemon.catalog import gpu_texts
-from vllm_watch.daemon.catalog.causes import first_steps
 from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR, SEVERITIES
-from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES, first_steps
 from vllm_watch.daemon.support.own_health import InternalErrors
 
 

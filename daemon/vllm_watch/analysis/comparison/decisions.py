@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Several configurations side by side: their values, and which of them wins by what.
+
+A configuration wins by a metric if the grades of its pairs call it better than each of the others, so a matrix of
+several says nothing that its pairs do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from vllm_watch.analysis.comparison.comparability import side_settings
+from vllm_watch.analysis.comparison.comparison_model import (
+    BY_NAME,
+    GOODPUT,
+    OUTPUT,
+    TPOT,
+    Decision,
+    Grade,
+    MatrixRow,
+    Metric,
+    Row,
+    Side,
+)
+from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, mean_known, measured, metric_mean
+from vllm_watch.analysis.comparison.verdicts import graded_rows
+from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.daemon.catalog.metric_titles import View
+
+
+MEMORY = "memory_gib"
+
+_CRITERIA = (
+    ("lowest TTFT", "ttft_ms.p50"),
+    ("most throughput", OUTPUT),
+    ("most users within the objective", GOODPUT),
+)
+_MATRIX = ("ttft_ms.p50", TPOT, OUTPUT, GOODPUT)
+_WEAKEST_FIRST: tuple[Grade, ...] = ("not_decided", "in_these_two_runs", "likely", "shown")
+
+
+def matrix(sides: Sequence[Side]) -> tuple[MatrixRow, ...]:
+    """Return a row for each side: what it ran with, as far as the sides differ, and its values."""
+    settings = [side_settings(side.runs) for side in sides]
+    names = sorted({name for flags in settings for name in flags})
+    differing = [name for name in names if len({flags.get(name) for flags in settings}) > 1]
+    view = common_view(sides)
+    return tuple(
+        MatrixRow(
+            name=side.name,
+            config={name: flags[name] for name in differing if name in flags},
+            values=_matrix_values(side, view),
+        )
+        for side, flags in zip(sides, settings, strict=True)
+    )
+
+
+def decide(sides: Sequence[Side]) -> tuple[Decision, ...]:
+    """Return who wins by each criterion, and how sure that is; nobody where it is not decided."""
+    view = common_view(sides)
+    if view is None:
+        return ()
+    in_view = [measured(side, view) for side in sides]
+    return (
+        *(_decision(criterion, BY_NAME[name], in_view, view) for criterion, name in _CRITERIA),
+        _memory_decision(sides),
+    )
+
+
+def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
+    values = {} if view is None else {name: metric_mean(BY_NAME[name], measured(side, view)) for name in _MATRIX}
+    values[MEMORY] = _memory(side)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: View) -> Decision:
+    """Return which side is better than each of the others: the second best is one of them, so no correction is due."""
+    undecided = Decision(criterion=criterion, metric=metric.name)
+    values = [metric_mean(metric, side) for side in sides]
+    lacking = [side.name for side, value in zip(sides, values, strict=True) if value is None]
+    if lacking:
+        hint = " Give an objective, and results of --save-detailed." if metric.name == GOODPUT else ""
+        return replace(undecided, note=f"Not known of {', '.join(lacking)}.{hint}")
+    ranked = sorted(range(len(sides)), key=lambda at: values[at] or 0.0, reverse=metric.higher_is_better)
+    best, others = ranked[0], sorted(ranked[1:])
+    rows = [_row_of(metric, Pair(sides[min(best, other)], sides[max(best, other)], view)) for other in others]
+    open_to = [sides[other].name for other, row in zip(others, rows, strict=True) if row.grade == "not_decided"]
+    if open_to:
+        why = next((row.reason for row in rows if row.grade == "not_decided" and row.low is None), None) or ""
+        note = f"{sides[best].name} has the best value, but the difference to {', '.join(open_to)} is not decided."
+        return replace(undecided, note=f"{note} {why}".strip())
+    return replace(undecided, winner=sides[best].name, grade=min((row.grade for row in rows), key=_WEAKEST_FIRST.index))
+
+
+def _row_of(metric: Metric, pair: Pair) -> Row:
+    return next(row for row in graded_rows(pair, are_comparable=True) if row.metric == metric.name)
+
+
+def _memory_decision(sides: Sequence[Side]) -> Decision:
+    undecided = Decision(criterion="least memory", metric=MEMORY)
+    values = {side.name: value for side in sides if (value := _memory(side)) is not None}
+    if len(values) < len(sides):
+        lacking = ", ".join(side.name for side in sides if side.name not in values)
+        return replace(undecided, note=f"Not known of {lacking}.")
+    winners = [name for name, value in values.items() if value <= min(values.values()) * 1.01]
+    if len(winners) > 1:
+        return replace(undecided, note=f"{', '.join(winners)} are within 1 %.")
+    return replace(undecided, winner=winners[0], grade="shown", note="Weights and the KV cache that was used at most.")
+
+
+def _memory(side: Side) -> float | None:
+    return mean_known([_run_memory(run) for run in side.runs])
+
+
+def _run_memory(run: Run) -> float | None:
+    used = run.use.max_kv_cache_usage_ratio
+    try:
+        weights, cache = (float(run.hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
+    except (KeyError, ValueError):
+        return None
+    return None if used is None else weights + cache * used
