@@ -70,16 +70,32 @@ def fixture_sides(tmp_path):
 
 
 def test_a_table_on_standard_output(sides):
-    """The table has both sides, the headline's verdict and the method; nothing is on standard error."""
+    """The answer is a sentence and a short table; --all has the rest; nothing is on standard error."""
     found = compare(*sides)
 
     assert (found.returncode, found.stderr) == (0, "")
-    assert "new compared with old" in found.stdout
-    assert "The run is the unit (5 and 5 runs)" in " ".join(found.stdout.split())
+    assert found.stdout.startswith("new is faster: output ")
+    assert 8 <= len(found.stdout.splitlines()) <= 12
+    assert "new compared with old" in compare(*sides, "--all").stdout
+
+
+def test_tables_for_articles(sides, tmp_path):
+    """The wide table and the gains are text, Markdown and CSV by the ending; a page or JSON has no table of its own."""
+    (text, markdown), csv = (
+        (compare(*sides, "--table", "gains", *more).stdout for more in ((), ("--format", "markdown"))),
+        tmp_path / "wide.csv",
+    )
+    wrong = compare(*sides, "--table", "wide", "--format", "json")
+
+    assert compare(*sides, "-o", csv).returncode == 0
+    assert csv.read_text(encoding="utf-8").startswith("Side,Requests (1/s),Output (tokens/s)")
+    assert text.startswith("Side")
+    assert markdown.startswith("| Side | Metric | Unit |")
+    assert (wrong.returncode, "not as json" in wrong.stderr) == (2, True)
 
 
 def test_json_has_the_keys_that_programs_read(sides):
-    """The keys, a row for each metric, and the verdict of the headline."""
+    """The keys, a row for each metric, and the grade of the headline."""
     answer = json.loads(compare(*sides, "--format", "json").stdout)
     headline = answer["metrics"][0]
 
@@ -100,7 +116,7 @@ def test_prices_are_listed_and_compared(sides):
     assert row["a"] == pytest.approx(2.4 / 3600 / 2000 * 1e6, rel=0.05)
     assert row["percent"] == pytest.approx(100 * (3.6 / 2.4 / 1.2 - 1), abs=8)
     assert (row["higher_is_better"], row["runs"]) == (False, [5, 5])
-    assert "Cost per hour: old 2.4, new 3.6." in " ".join(compare(*sides, *costs).stdout.split())
+    assert "Cost per hour: old 2.4, new 3.6." in " ".join(compare(*sides, "--all", *costs).stdout.split())
 
 
 def test_another_baseline(sides):
@@ -108,15 +124,15 @@ def test_another_baseline(sides):
     answer = json.loads(compare(*sides, "--format", "json", "--baseline", "new").stdout)
 
     assert (answer["baseline"], answer["candidate"]) == ("new", "old")
-    assert (answer["metrics"][0]["grade"], answer["metrics"][0]["percent"] < 0) == ("shown", True)
+    assert (answer["metrics"][0]["grade"], answer["metrics"][0]["difference"] < 0) == ("shown", True)
 
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("c.md", "## new compared with old"), ("c.html", "<!DOCTYPE html>"), ("c.json", "{"), ("c", "new")],
+    [("c.md", "## new compared with old"), ("c.html", "<!DOCTYPE html>"), ("c.json", "{"), ("c", "new is faster")],
 )
 def test_a_file_has_the_format_of_its_ending(sides, tmp_path, name, begins):
-    """The format is that of the file's ending, else a table; standard output stays empty."""
+    """The format is that of the file's ending, else text; standard output stays empty."""
     found = compare(*sides, "-o", tmp_path / name)
 
     assert (found.returncode, found.stdout) == (0, "")
@@ -130,7 +146,7 @@ def test_a_shown_regression_fails(sides):
     )
 
     assert found.returncode == 1
-    assert "old compared with new" in found.stdout
+    assert found.stdout.startswith("old is slower")
     first, second = found.stderr.splitlines()
     assert first.startswith("vllm-watch: failed: output_throughput < -5% (old against new): -1")
     assert second.startswith("vllm-watch: passed: ttft_ms.p99 > +90% (old against new): ")

@@ -119,8 +119,8 @@ def test_ranges_are_runs(url):
     rows = {row["metric"]: row for row in found["metrics"]}
 
     assert (found["baseline"], found["candidate"], found["comparable"]) == ("A", "B", True)
-    assert rows["output_throughput"]["n"] == [3, 3]
-    assert rows["output_throughput"]["verdict"] == "better"
+    assert rows["output_throughput"]["runs"] == [3, 3]
+    assert (rows["output_throughput"]["grade"], rows["output_throughput"]["difference"] > 0) == ("shown", True)
     assert rows["output_throughput"]["a"] == pytest.approx(100.3, rel=0.02)
     assert rows["output_throughput"]["b"] == pytest.approx(200.7, rel=0.02)
     assert {"flag": "max-num-seqs", "a": "64", "b": "128"} in found["config"]
@@ -141,7 +141,7 @@ def test_what_a_prometheus_does_not_know_is_said(url):
 @pytest.mark.parametrize("name", ["c.md", "c.html", "c.txt"])
 def test_every_format(url, tmp_path, name):
     """A comparison of time ranges is written in every format, and says in which view."""
-    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=fast@{at_load(1)}", "-o", tmp_path / name)
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=fast@{at_load(1)}", "--all", "-o", tmp_path / name)
 
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
     assert "B compared with A" in (tmp_path / name).read_text(encoding="utf-8")
@@ -159,8 +159,8 @@ def test_a_rule_fails(url):
 
 def test_overlapping_ranges_are_not_comparable(url):
     """A load that is in two ranges is one run, and no two."""
-    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, after=90)}")
-    cut = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, before=-100)}")
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, after=90)}", "--all")
+    cut = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, before=-100)}", "--all")
 
     assert "One run is there twice: slow of B and slow of A." in words(found.stdout)
     assert "The times of slow of A and slow of B overlap: they share requests." in words(cut.stdout)
@@ -171,7 +171,7 @@ def test_overlapping_ranges_are_not_comparable(url):
 def test_idle_time_in_a_load_is_said(url, monkeypatch):
     """A pause after a warm-up is a part of a load that no client measured, and the reader learns how much it is."""
     monkeypatch.setattr("tests.cli.test_compare_prometheus.tokens", with_warm_up)
-    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(1)}")
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(1)}", "--all")
 
     for side, moment in (("A", "14:01"), ("B", "14:11")):
         assert re.search(
@@ -249,13 +249,13 @@ def test_ranges_show_what_the_recordings_show(real):
 @pytest.mark.slow
 @pytest.mark.needs_tool("prometheus", "promtool")
 def test_a_range_against_a_recording(real):
-    """One test read from a Prometheus and from its recording: the same means, no verdict, and it is said."""
+    """One test read from a Prometheus and from its recording: the same means, no grade, and it is said."""
     url, ranges = real
     found = answered("--prometheus", url, f"A=qwen@{ranges['draft4-run1']}", f"B={FOLDER / 'draft4-run1.jsonl.xz'}")
     rows = {row["metric"]: row for row in found["metrics"]}
 
     assert found["comparable"]
-    assert {"better", "worse"}.isdisjoint(row["verdict"] for row in rows.values())
+    assert {"shown", "likely"}.isdisjoint(row["grade"] for row in rows.values())
     for metric in ("ttft_ms.mean", "tpot_ms.mean", "e2el_ms.mean"):
         assert rows[metric]["a"] == pytest.approx(rows[metric]["b"], rel=0.01)
     assert {"flag": "disable-custom-all-reduce", "b": "True"} in found["config"]
@@ -276,7 +276,7 @@ def test_no_range_is_left_out_beside_a_result(real, tmp_path):
     both = answered(*options, f"A={result},{ranges['draft2-run1']},{ranges['draft2-run2']}", other)
     mistaken = answered(*options, f"A={result},{ranges['draft2-run2']}", f"B={result}")
 
-    assert (both["baseline"], both["metrics"][0]["n"]) == ("A, an unknown load", [1, 2])
+    assert (both["baseline"], both["metrics"][0]["runs"]) == ("A, an unknown load", [1, 2])
     assert "Not all sides have these loads, so they are left out: 8 at once." in both["warnings"]
     assert "Not all sides have these loads, so they are left out: an unknown load." in mistaken["warnings"]
 
@@ -294,7 +294,7 @@ def test_a_result_with_the_range_of_its_test(real, tmp_path):
         sides.append(f"{name}={file},{ranges[name]}")
     found = answered("--prometheus", url, "--server", "qwen", "--zone", "UTC", *sides)
 
-    assert {row["metric"]: row["n"] for row in found["metrics"]}["output_throughput"] == [1, 1]
+    assert {row["metric"]: row["runs"] for row in found["metrics"]}["output_throughput"] == [1, 1]
     assert {"flag": "speculative-config.num_speculative_tokens", "a": "2", "b": "4"} in found["config"]
     assert "The load" not in "".join(found["warnings"])
 

@@ -482,7 +482,7 @@ def test_energy_is_compared_in_whichever_view():
     found = compare_pair(with_energy(side("a"), 1.0), with_energy(side("b"), 1.2))
     compared = row(found, "joules_per_output_token")
 
-    assert (found.view, compared.unit, compared.higher_is_better, compared.n) == ("client", "J", False, (5, 5))
+    assert (found.view, compared.unit, compared.higher_is_better, compared.runs) == ("client", "J", False, (5, 5))
     assert compared.low < compared.percent < compared.high
     assert compared.percent == pytest.approx(20)
     assert not any(each.metric == "tokens_per_joule" for each in found.metrics)

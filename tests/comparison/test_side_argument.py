@@ -27,7 +27,7 @@ def ranges(*texts, existing=()):
 
 
 def test_a_side_has_the_name_of_its_file():
-    """Without a name it is that of the first file without its endings, or of the folder."""
+    """Without a name it is that of the file without its endings, or of the folder."""
     assert parsed("old/before.json", "after.jsonl.xz") == [
         ("before", ("old/before.json",)),
         ("after", ("after.jsonl.xz",)),
@@ -49,13 +49,22 @@ def test_a_side_may_be_named():
     assert parsed("A=x/1.json,x/2.json", "B=y.json") == [("A", ("x/1.json", "x/2.json")), ("B", ("y.json",))]
 
 
-def test_files_of_one_name_are_told_apart():
-    """Where two sides would have one name, each has its path."""
-    assert [name for name, _ in parsed("a/result.json", "b/result.json", "c.json")] == [
-        "a/result.json",
-        "b/result.json",
-        "c",
-    ]
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (("results/mtp-on/run1.json", "results/mtp-off/run1.json"), ["mtp-on", "mtp-off"]),
+        (("mtp-on/1.json,mtp-on/2.json", "mtp-off/3.json,mtp-off/4.json"), ["mtp-on", "mtp-off"]),
+        (("a/result.json", "b/result.json", "c.json"), ["a/result", "b/result", "c"]),
+        (("r/on/1.json", "r/off/1.json", "r/c.json"), ["on/1", "off/1", "c"]),
+        (("x/1/a.json", "x/2/a.json", "y/1/a.json"), ["x/1", "x/2", "y/1"]),
+        (("B=x/r.json", "a/r.json", "b/r.json"), ["B", "a", "b"]),
+        (("a=x/r.json", "a/r.json", "b/r.json"), ["a", "a/r.json", "b/r.json"]),
+        (("r.json", "r.json.gz"), ["r.json", "r.json.gz"]),
+    ],
+)
+def test_files_of_one_name_are_told_apart(texts, names):
+    """A side that nobody named has the shortest part of its path that differs, without the numbers of its runs."""
+    assert [name for name, _ in parsed(*texts)] == names
 
 
 def test_signs_in_a_path_are_a_part_of_it():

@@ -26,6 +26,15 @@ def test_an_idle_time_divides_loads():
     assert [generated(load) for load in loads] == [6000, 6000, 3000]
 
 
+def test_nine_tests_with_short_pauses_are_nine():
+    """The tests of an afternoon in one history are told apart, each with its own tokens."""
+    server = MadeUpServer().idle(10)
+    for number in range(9):
+        server.work(30 + 2 * number, 4 + number).idle(20)
+
+    assert [round(load.end - load.start) for load in find_loads(server.points)] == [30 + 2 * each for each in range(9)]
+
+
 def test_a_light_load_is_one():
     """Requests one after another, with pauses longer than they are, are one load; half a minute is between two."""
     server = MadeUpServer().idle(10)

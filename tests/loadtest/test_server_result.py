@@ -9,10 +9,10 @@ import pytest
 
 from tests.loadtest.histories import recorded
 
-from vllm_watch.analysis.loadtest.load_test import Objective, parse_objective
+from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Objective, parse_objective
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Growth, Point
-from vllm_watch.analysis.loadtest.server_result import server_use
+from vllm_watch.analysis.loadtest.server_result import latencies, server_use
 from vllm_watch.daemon.config.server_config import SLO_PRESETS
 from vllm_watch_parsers.scrape import Histogram
 
@@ -183,3 +183,16 @@ def test_what_is_no_objective_is_rejected(text, message):
     """The message says what is expected, and repeats what was written."""
     with pytest.raises(ValueError, match=message):
         parse_objective(text)
+
+
+def test_the_first_token_is_at_no_percentile_after_the_last():
+    """A best figure is in what the buckets of both latencies allow, whichever of them is the narrower."""
+    first = Histogram((10.0, 160.0, 640.0, math.inf), (0.0, 90.0, 100.0, 100.0), 9000.0)
+    whole = Histogram((10.0, 120.0, 240.0, math.inf), (0.0, 60.0, 100.0, 100.0), 10_000.0)
+    found = latencies({"ttft_ms": first, "e2el_ms": whole})
+    ttft, e2el = found["ttft_ms"], found["e2el_ms"]
+
+    for name in QUANTILES:
+        assert getattr(ttft, name) <= getattr(e2el, name)
+        assert ttft.bounds[name].low <= getattr(ttft, name) <= ttft.bounds[name].high <= e2el.bounds[name].high
+    assert ttft.bounds["p99"] == Bounds(low=160_000.0, high=240_000.0)

@@ -255,32 +255,33 @@ ROW = ("a", "b", "difference", "percent", "low", "high")
 UNKNOWN = dict.fromkeys(ROW)
 
 
-def row(metric="output_throughput", unit="tokens/s", verdict="better", **more):
+def row(metric="output_throughput", unit="tokens/s", grade="shown", **more):
     """Return one metric compared."""
     known = dict(zip(ROW, (468.5, 520.2, 51.7, 11.0, 8.1, 14.0), strict=True))
-    return Row(metric=metric, unit=unit, verdict=verdict, **{"higher_is_better": True, "n": (5, 5), **known, **more})
+    return Row(metric=metric, unit=unit, grade=grade, **{"higher_is_better": True, "runs": (5, 5), **known, **more})
 
 
-def latency_row(metric, verdict, *values, **more):
+def latency_row(metric, grade, *values, **more):
     """Return one latency compared."""
-    return row(metric, "ms", verdict, **{"higher_is_better": False, **dict(zip(ROW, values, strict=True)), **more})
+    return row(metric, "ms", grade, **{"higher_is_better": False, **dict(zip(ROW, values, strict=True)), **more})
 
 
 def comparison(baseline="draft2", candidate="draft4", **more):
-    """Return two configurations that can be compared, with a row of each verdict."""
-    undecided = ("ttft_ms.p50", "no_difference_shown", 58.0, 57.4, -0.6, -1.03, -6.2, 4.4)
-    few = {"low": None, "high": None, "n": (1, 1), "note": "P99 needs 299 values."}
+    """Return two configurations that can be compared, with a row of each grade."""
+    undecided = ("ttft_ms.p50", "not_decided", 58.0, 57.4, -0.6, -1.03, -6.2, 4.4)
+    few = {"low": None, "high": None, "runs": (1, 1), "note": "P99 of fewer than 299 requests may be too low."}
     chunks = "The chunks of a stream hold several tokens with drafts."
     rows = (
         row(is_headline=True),
-        latency_row("ttft_ms.p99", "worse", 185.6, 240.1, 54.5, 29.4, 12.0, 49.0),
-        latency_row(*undecided, detectable_percent=5.3),
-        latency_row("tpot_ms.mean", "below_what_matters", 3.24, 3.22, -0.02, -0.6, -1.1, -0.1),
-        row("e2el_ms.p99", "ms", "too_few", higher_is_better=False, **few),
-        row("itl_ms.mean", "ms", "not_compared", note=chunks, **UNKNOWN),
+        latency_row("ttft_ms.p99", "shown", 185.6, 240.1, 54.5, 29.4, 12.0, 49.0),
+        latency_row(*undecided, reason="The interval holds 0.", needed_runs=9),
+        latency_row("tpot_ms.mean", "likely", 3.24, 3.22, -0.02, -0.6, -1.1, -0.1),
+        row("e2el_ms.p99", "ms", "likely", higher_is_better=False, **few),
+        row("itl_ms.mean", "ms", "not_decided", reason=chunks, **UNKNOWN),
     )
     known = {
         "comparable": True,
+        "sentence": f"{candidate} is faster: output 520 against 468 tokens/s, +11 % (shown).",
         "view": "client",
         "warnings": ("The prefix cache's hit ratio differs by 6 points.",),
         "config": (ConfigDifference(flag="num-speculative-tokens", a="2", b="4"), ConfigDifference(flag="seed", a="1")),

@@ -13,11 +13,15 @@ from tests.rendering import pages, reports
 from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.rendering.test_report import rows
 
-from vllm_watch.analysis.comparison.comparison_model import Side
+from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side, Sweep
 from vllm_watch.analysis.loadtest.load_test import Distribution
+from vllm_watch.analysis.rendering import svg
+from vllm_watch.analysis.rendering.comparison_answer import brief
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
+from vllm_watch.analysis.rendering.difference_figure import difference_figure
 from vllm_watch.analysis.rendering.distribution_figures import together
 from vllm_watch.analysis.rendering.json_output import comparisons_json
+from vllm_watch.analysis.rendering.text import render_blocks
 
 
 FORMATS = [comparisons_table, comparisons_markdown, comparisons_json, comparisons_html]
@@ -31,112 +35,107 @@ def unwrapped(comparisons):
     return " ".join(comparisons_table(comparisons).split())
 
 
-def test_what_differs_comes_before_any_metric():
-    """The flags that differ are the first table, what is the same is one paragraph, and the method is the last line."""
+def short(comparisons):
+    """Return the lines of the answer as a terminal of 80 columns shows them."""
+    return render_blocks(brief(comparisons)).splitlines()
+
+
+def test_an_answer_is_a_sentence_and_about_ten_lines():
+    """The sentence, five metrics with their differences and grades, what to do next, and what is left out."""
+    lines = short(reports.comparisons())
+
+    assert lines[0] == "draft4 is faster: output 520 against 468 tokens/s, +11 % (shown)."
+    assert ["Output (tokens/s)", "468", "520", "+51.7", "+11.0", "shown"] in rows("\n".join(lines))
+    assert ["TTFT P50 (ms)", "58.0", "57.4", "-0.600", "-1.0", "not decided"] in rows("\n".join(lines))
+    assert "Next: runs of each side that would show this: TTFT P50 9." in " ".join(lines)
+    assert lines[-1] == "1 warning; --all has it, all metrics and what differs."
+    assert 8 <= len(lines) <= 12
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_must_be_known_of_a_value_is_below_the_table():
+    """A percentile of few requests is there, marked, and the mark is explained."""
+    few = reports.latency_row(
+        "ttft_ms.p99", "likely", 185.6, 240.1, 54.5, 29.4, -2.0, 49.0, note="P99 of few requests."
+    )
+    lines = short(reports.comparisons(metrics=(few,)))
+
+    assert ["TTFT P99 (ms)", "186", "240*", "+54.5", "+29.4", "likely"] in rows("\n".join(lines))
+    assert "* P99 of few requests." in lines
+
+
+def test_long_names_of_sides_are_letters():
+    """The columns are A and B where names are long, which a line says, unless another side is called so."""
+    lines = short(Comparisons(baseline="b" * 20, sides=(), pairs=(reports.comparison("b" * 20, "c" * 20),)))
+
+    assert f"A is {'b' * 20}, B is {'c' * 20}." in lines
+    assert ["Flag", "draft2", "C"] in rows(comparisons_table(reports.comparisons(("C",))))
+
+
+def test_several_sides_are_a_row_each():
+    """Of several sides each has its sentence, and one table has a row for each with its difference and grade."""
+    lines = short(SEVERAL)
+
+    assert [line.partition(":")[0] for line in lines[:2]] == ["draft4 is faster", "draft8 is faster"]
+    assert ["draft8", "528", "60.0", "3.20", "+11.0", "shown"] in rows("\n".join(lines))
+    assert len(lines) <= 12
+
+
+def test_a_sweep_says_where_it_stops_growing():
+    """Where the sides are loads of one configuration, the answer is its knee, and no side is compared with another."""
+    sweep = Sweep(name="", loads=("1", "2"), output_throughput=(1.0, 2.0), sentence="Output stops growing at 2.")
+    lines = short(msgspec.structs.replace(SEVERAL, sweeps=(sweep,)))
+
+    assert lines[0] == "Output stops growing at 2."
+    assert ["draft8", "528", "60.0", "3.20"] in rows("\n".join(lines))
+    assert "is faster" not in " ".join(lines)
+
+
+@pytest.mark.parametrize("render", [comparisons_table, comparisons_markdown, comparisons_html])
+def test_the_answer_comes_first(render):
+    """Every format begins with the sentence; doubts, what differs and all metrics come after it."""
+    text = render(reports.comparisons())
+    body = text.partition("<main>")[2] or text
+    places = [body.index(each) for each in ("is faster", "Take care", "What differs", "All metrics")]
+
+    assert places == sorted(places)
+
+
+def test_what_differs_and_what_is_the_same():
+    """The flags that differ are a table, what is the same is one paragraph."""
     text = comparisons_table(reports.comparisons())
 
     assert ["num-speculative-tokens", "2", "4"] in rows(text)
     assert ["seed", "1", "\N{EN DASH}"] in rows(text)
     assert "The same on both sides: model Qwen3.6-27B, max-num-batched-tokens 8192." in text
-    assert text.index("What differs") < text.index("The same on both") < text.index("Verdict") < text.index("Method:")
-    assert "Method: Student's t" in text.splitlines()[-2]
 
 
-def test_each_metric_has_its_interval_n_and_verdict():
-    """A row has both values, the difference, its interval, n, and a verdict; `~` says what would have been seen."""
+def test_each_metric_has_its_interval_and_grade():
+    """A row has both values, the difference, its interval and a grade; numbered notes say why."""
     text = comparisons_table(reports.comparisons())
 
-    assert ["Output (tokens/s)", "468", "520", "+51.7", "+11.0 [8.1, 14.0]", "5/5", "better"] in rows(text)
-    assert ["P99", "186", "240", "+54.5", "+29.4 [12.0, 49.0]", "5/5", "worse"] in rows(text)
-    assert ["Median", "58.0", "57.4", "-0.600", "-1.0 [-6.2, 4.4]", "5/5", "~"] in rows(text)
-    assert ["Mean", "3.24", "3.22", "-0.0200", "-0.6 [-1.1, -0.1]", "5/5", "~ small"] in rows(text)
-    assert ["Mean", *["\N{EN DASH}"] * 4, "5/5", "\N{EN DASH} [1]"] in rows(text)
-    assert "A difference would have been shown from: TTFT P50 5.30 %." in text
-    assert "[1] The chunks of a stream hold several tokens with drafts." in text
+    assert ["Output (tokens/s)", "468", "520", "+51.7", "+11.0 [8.1, 14.0]", "shown"] in rows(text)
+    assert ["P99", "186", "240", "+54.5", "+29.4 [12.0, 49.0]", "shown"] in rows(text)
+    assert ["Median", "58.0", "57.4", "-0.600", "-1.0 [-6.2, 4.4]", "not decided[1]"] in rows(text)
+    assert "[1] The interval holds 0. 9 runs of each side would show such a difference." in text
+    assert ["Mean", *["\N{EN DASH}"] * 4, "not decided[2]"] in rows(text)
 
 
-def test_the_headline_is_said_in_a_sentence():
-    """The headline's verdict is the first sentence, whatever it is, with both values and what could be found."""
-    better = unwrapped(reports.comparisons())
-    unseen = reports.row(verdict="no_difference_shown", is_headline=True, detectable_percent=4.51)
-    few = reports.row(verdict="too_few", is_headline=True, low=None, high=None)
-
-    assert better.index("In short") < better.index("ok Output (tokens/s)") < better.index("What differs")
-    assert "ok Output (tokens/s): draft4 is better than draft2, 520 against 468: +11.0 [8.1, 14.0] %." in better
-    assert "no difference is shown; these runs can only show one of 4.51 % or more." in unwrapped(
-        reports.comparisons(metrics=(unseen,))
-    )
-    assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))
+@pytest.mark.parametrize("word", ["eadline", "Holm", "Welch", "blocks", "basis"])
+def test_words_of_the_method_are_left_to_its_document(word):
+    """No text of a comparison needs the words of statistics."""
+    assert not any(word in render(SEVERAL) for render in (comparisons_table, comparisons_markdown))
 
 
-def test_what_became_worse_is_said_in_a_sentence():
-    """A metric besides the headline that is shown to be better or worse is a sentence below that of the headline."""
-    text = unwrapped(reports.comparisons())
-
-    assert "warning TTFT P99 (ms): draft4 is worse than draft2, 240 against 186: +29.4 [12.0, 49.0] %." in text
-    assert text.index("is better than") < text.index("is worse than") < text.index("What differs")
-
-
-@pytest.mark.parametrize("render", [comparisons_table, comparisons_markdown])
-def test_not_comparable_comes_before_any_number(render):
-    """Sides that are not comparable have their reasons first and no metrics; forced, the numbers stay below them."""
-    refused = render(reports.comparisons(**REFUSED))
-    forced = render(reports.comparisons(comparable=False, reasons=(REASON,)))
-
-    assert "No numbers: these sides are not comparable." in " ".join(refused.split())
-    assert "Verdict" not in refused
-    assert (
-        forced.index("Not comparable") < forced.index(REASON) < forced.index("What differs") < forced.index("Verdict")
-    )
-
-
-def test_several_sides_begin_with_the_decisions():
-    """Of several sides there are first who wins by what and one row for each, then every comparison."""
+def test_several_sides_have_decisions_and_all_values():
+    """Of several sides there are who wins by what and one row for each, then every comparison."""
     text = comparisons_table(SEVERAL)
 
-    assert ["Lowest TTFT", "draft2"] in rows(text)
-    assert ["Least memory", "~", "no difference is shown"] in rows(text)
+    assert ["Lowest TTFT", "draft2", "not decided"] in rows(text)
     assert ["draft8", "num-speculative-tokens 2, seed 1"] in rows(text)
-    assert ["draft8", "60.0", "3.20", "528"] in rows(text)
     assert text.index("Decisions") < text.index("All configurations") < text.index("draft4 with draft2\n")
-
-
-def test_several_sides_say_each_thing_once():
-    """A headline and what all sides have in common are said for all together, and not again for each comparison."""
-    text = unwrapped(SEVERAL)
-
-    assert text.count("draft4 is better than draft2") == text.count("draft8 is better than draft2") == 1
-    assert text.count("draft8 is worse than draft2") == 1
-    assert text.count("The same on all sides: model Qwen3.6-27B, max-num-batched-tokens 8192.") == 1
+    assert unwrapped(SEVERAL).count("The same on all sides: model Qwen3.6-27B, max-num-batched-tokens 8192.") == 1
     assert "The same on both sides" not in text
-    assert text.startswith("draft4, draft8 compared with draft2")
-
-
-def test_several_sides_say_first_who_is_not_comparable():
-    """Of several sides the ones that cannot be compared are named before any table."""
-    text = unwrapped(reports.comparisons(("draft4", "draft8"), **REFUSED))
-
-    assert "draft8 is not comparable with draft2. " + REASON in text
-    assert text.index(REASON) < text.index("Decisions")
-
-
-def test_no_column_has_the_name_of_another_side():
-    """The columns are A and B unless a side is called so: then they have the names of the two that are compared."""
-    letters = reports.comparisons(("C",))
-    names = msgspec.structs.replace(
-        SEVERAL,
-        baseline="A",
-        sides=tuple(Side(name=name, runs=SEVERAL.sides[0].runs) for name in "ABC"),
-        pairs=tuple(
-            msgspec.structs.replace(pair, baseline="A", candidate=name)
-            for pair, name in zip(SEVERAL.pairs, "BC", strict=True)
-        ),
-    )
-
-    assert "A is draft2 (2 runs), the baseline; B is C (2 runs)." in unwrapped(letters)
-    assert ["Flag", "A", "B"] in rows(comparisons_table(letters))
-    assert "The baseline is A (2 runs); C (2 runs) is compared with it." in unwrapped(names)
-    assert ["Flag", "A", "C"] in rows(comparisons_table(names))
 
 
 def test_no_table_is_without_values():
@@ -157,7 +156,7 @@ def test_json_of_two_sides_is_one_comparison():
     assert {"baseline", "candidate", "comparable", "reasons", "config", "method", "metrics"} <= set(one)
     assert [] == one["reasons"]
     assert {"flag": "seed", "a": "1"} == one["config"][1]
-    assert {"metric": "output_throughput", "n": [5, 5], "verdict": "better", "low": 8.1, "high": 14.0}.items() <= (
+    assert {"metric": "output_throughput", "runs": [5, 5], "grade": "shown", "low": 8.1, "high": 14.0}.items() <= (
         one["metrics"][0].items()
     )
     assert "low" not in one["metrics"][4]
@@ -185,20 +184,32 @@ def test_sides_are_drawn_over_each_other():
     titles = [figure.find("h3")[0].text for figure in root.find("figure")]
     legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
 
-    assert ["Differences with their 95 % intervals", "The sides over time"] == titles[:2]
+    assert ["Differences with their intervals", "The sides over time"] == titles[:2]
     assert "Time to first token (TTFT): share of the values at or below" in titles
     assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[1]
     assert ["draft2", "draft4"] == legends[2]
 
 
-def test_intervals_are_drawn_with_their_verdicts():
-    """Each metric with an interval is a line from its low to its high end, in the style of its verdict."""
+def test_intervals_are_drawn_beside_their_labels():
+    """Each metric with an interval is a line from its low to its high end, to the right of its name."""
     page = comparisons_html(reports.comparisons())
-    lines = re.findall(r'class="interval (s\d)" x1="([\d.]+)%" x2="([\d.]+)%"', page)
+    lines = re.findall(r'class="interval (s\d)" x1="([\d.]+)%" x2="([\d.]+)%" y1="(\d+)"', page)
+    label = re.search(r'x="0%" y="(\d+)" text-anchor="start" dx="4">Output<', page)
 
-    assert ["s2", "s1", "s4", "s4"] == [style for style, _, _ in lines]
-    assert (8.1 + 20) / 80 * 100 == pytest.approx(float(lines[0][1]), abs=0.01)
-    assert (14.0 + 20) / 80 * 100 == pytest.approx(float(lines[0][2]), abs=0.01)
+    assert ["s2", "s1", "s4", "s4"] == [style for style, *_ in lines]
+    assert 24 + 76 * (8.1 + 20) / 80 == pytest.approx(float(lines[0][1]), abs=0.01)
+    assert 24 + 76 * (14.0 + 20) / 80 == pytest.approx(float(lines[0][2]), abs=0.01)
+    assert abs(int(label[1]) - int(lines[0][3])) <= 5
+
+
+def test_what_is_beyond_the_plot_is_an_arrow():
+    """An interval of +313 % ends in an arrow at 300 %, and no mark is there that would be read as 300."""
+    far = reports.row(percent=313.0, low=241.0, high=401.0)
+    near = reports.row(percent=250.0, low=200.0, high=401.0)
+    drawn = [difference_figure(reports.comparison(metrics=(each,)), "k").svg for each in (far, near)]
+
+    assert [1, 1] == [picture.count("M0-5L9 0L0 5z") for picture in drawn]
+    assert [0, 1] == [picture.count(svg.STYLES[2].mark) for picture in drawn]
 
 
 def test_sides_with_several_loads_are_curves():
@@ -217,7 +228,7 @@ def test_a_page_has_its_tables_before_its_drawings():
     """On a page of two sides the metrics come before the drawings."""
     text = comparisons_html(reports.comparisons())
 
-    assert text.index(">Verdict<") < text.index("<figure>")
+    assert text.index(">Grade<") < text.index("<figure>")
 
 
 def test_runs_of_a_side_are_one_distribution():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
+from vllm_watch.analysis.comparison.side_names import Parts, differing_parts
 from vllm_watch.analysis.loadtest.report_sources import without_endings
 from vllm_watch.daemon.config.moments import TimeRange, parse_from_to
 from vllm_watch.daemon.support.errors import UsageError
@@ -44,7 +45,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
     """
     Read the sides of a comparison; a text that `exists` is a path, whatever signs it has. Raise `UsageError` if wrong.
 
-    A side without a name has that of its first source, or, where two would be the same, what was given.
+    A side without a name has that of what differs in the paths, or, where nothing does, what was given.
     """
     if len(texts) < FEWEST_SIDES:
         raise UsageError(
@@ -52,11 +53,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
         )
     parsed = [_parse(text, exists) for text in texts]
     sources = [[_source(each, exists, now) for each in listed] for _, listed in parsed]
-    stems = [_stem(each[0]) for each in sources]
-    names = [
-        name if name is not None else stem if stems.count(stem) == 1 else listed[0]
-        for (name, listed), stem in zip(parsed, stems, strict=True)
-    ]
+    names = _names(parsed, sources)
     twins = [name for name in names if names.count(name) > 1]
     if twins:
         raise UsageError(f"two sides have the name {twins[0]}: give each its own, as in A={parsed[0][1][0]}")
@@ -89,10 +86,23 @@ def _side(name: str, sources: Sequence[str | RangeArgument]) -> SideArgument:
     return SideArgument(name, tuple(each for each in sources if isinstance(each, str)), tuple(ranges))
 
 
-def _stem(source: str | RangeArgument) -> str:
+def _names(
+    parsed: Sequence[tuple[str | None, tuple[str, ...]]], sources: Sequence[Sequence[str | RangeArgument]]
+) -> list[str]:
+    """Return the name of each side: the one it was given, or what differs in the paths of those without one."""
+    parts = [[_parts(each) for each in of_side] for (name, _), of_side in zip(parsed, sources, strict=True) if not name]
+    given = [name for name, _ in parsed if name is not None]
+    found = (differing_parts(parts) if len(parts) > 1 else [each[0][0] for each in parts]) or []
+    told = iter(found if set(found).isdisjoint(given) else ())
+    return [name or next(told, listed[0]) for name, listed in parsed]
+
+
+def _parts(source: str | RangeArgument) -> Parts:
+    """Return a source's path in parts, the last first and without its endings; of a time range its server."""
     if isinstance(source, RangeArgument):
-        return source.server or source.text
-    return without_endings(source.rstrip("/").rpartition("/")[2]) or source
+        return (source.server or source.text,)
+    *folders, last = source.rstrip("/").split("/")
+    return without_endings(last) or source, *reversed(folders)
 
 
 _RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)

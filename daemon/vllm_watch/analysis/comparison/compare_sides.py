@@ -19,7 +19,9 @@ from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparis
 from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sentence import sentence
+from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
 from vllm_watch.analysis.comparison.verdicts import graded_rows, method
+from vllm_watch.analysis.loadtest.load_test import Objective
 
 
 class _Levels(NamedTuple):
@@ -29,8 +31,15 @@ class _Levels(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def compare_sides(sides: Sequence[Side], baseline: str | None = None) -> Comparisons:
-    """Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load."""
+def compare_sides(
+    sides: Sequence[Side], baseline: str | None = None, objective: Objective | None = None
+) -> Comparisons:
+    """
+    Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load.
+
+    Sides that only differ in their load are in its order. `objective` is what a sweep is held against.
+    """
+    sides = in_order_of_load(sides) or sides
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
     levels = _split_by_load(ordered)
@@ -44,8 +53,9 @@ def compare_sides(sides: Sequence[Side], baseline: str | None = None) -> Compari
         baseline=first,
         sides=ordered,
         pairs=pairs,
-        matrix=matrix(listed) if len(listed) > 2 else (),
+        matrix=matrix(listed),
         decisions=decide(listed) if can_decide else (),
+        sweeps=find_sweeps(sides, objective),
     )
 
 

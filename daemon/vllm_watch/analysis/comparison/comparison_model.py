@@ -119,14 +119,6 @@ def _latency_of(metric: Metric, result: Result) -> Latency | None:
     return None if metric.latency is None else cast("Latency | None", getattr(result, metric.latency))
 
 
-Verdict = Literal["better", "worse", "no_difference_shown", "below_what_matters", "too_few", "not_compared"]
-"""
-better, worse: real, in the direction that is good for this metric or bad. no_difference_shown: the interval holds 0.
-below_what_matters: the whole interval is so close to 0 that it does not matter. too_few: not enough runs or values for
-an answer. not_compared: these two sides cannot be compared in this metric; the row's note says why.
-"""
-
-
 class Side(Struct, frozen=True, kw_only=True):
     """One configuration: its name and the runs of it."""
 
@@ -179,10 +171,6 @@ class Row(Struct, frozen=True, kw_only=True):
     runs: tuple[int, int] = (0, 0)
     needed_runs: int | None = None
     is_headline: bool = False
-    verdict: Verdict = "not_compared"
-    """Goes when nothing renders it any more, as do the next two: `grade`, `needed_runs` and `runs` take their place."""
-    detectable_percent: float | None = None
-    n: tuple[int, int] = (0, 0)
 
     @property
     def is_better(self) -> bool | None:
@@ -235,6 +223,24 @@ class Decision(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class Sweep(Struct, frozen=True, kw_only=True):
+    """
+    One configuration at ever higher loads: those, and its output at each, in tokens per second.
+
+    `name` is that of its side, empty if each side is a load. `stops_growing_at` is the lowest load at which the output
+    is within 5 % of the highest; `None` if that is the highest load. An objective holds where 95 % of the requests are
+    within it.
+    """
+
+    name: str
+    loads: tuple[str, ...]
+    output_throughput: tuple[float, ...]
+    sentence: str
+    stops_growing_at: str | None = None
+    last_within_objective: str | None = None
+    first_beyond_objective: str | None = None
+
+
 class Comparisons(Struct, frozen=True, kw_only=True):
     """All sides: each compared with the baseline, and, if there are more than two, side by side."""
 
@@ -243,3 +249,4 @@ class Comparisons(Struct, frozen=True, kw_only=True):
     pairs: tuple[Comparison, ...]
     matrix: tuple[MatrixRow, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()

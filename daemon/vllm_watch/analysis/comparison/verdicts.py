@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from vllm_watch.analysis.comparison.comparability import traps
-from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, MAKESPAN, METRICS, Metric, Row, Verdict
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, MAKESPAN, METRICS, Metric, Row
 from vllm_watch.analysis.comparison.estimate import estimate, missing, notes
 from vllm_watch.analysis.comparison.pair import Pair, headline_metric, metric_mean, metric_values
 from vllm_watch.analysis.comparison.sound_runs import are_in_turns
@@ -97,7 +97,7 @@ def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
     bare = _bare(test.metric, pair)
     refusal = missing(test.metric, pair) or refused.get(test.metric.name)
     if refusal is not None:
-        return replace(bare, reason=refusal, verdict="not_compared")
+        return replace(bare, reason=refusal)
     if pair.is_single:
         needed = needed_runs(TYPICAL_CV, _size(bare.percent or 0.0), HEADLINE)
         return replace(
@@ -105,11 +105,10 @@ def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
             grade="in_these_two_runs",
             reason="There is one run of each side.",
             needed_runs=None if needed is None else max(needed, FEWEST_RUNS),
-            verdict="too_few",
         )
     known = estimate(test.metric, pair, test.confidence)
     if known.interval is None:
-        return replace(bare, reason=known.refusal, verdict="too_few")
+        return replace(bare, reason=known.refusal)
     row = replace(bare, low=_percent(known.low), high=_percent(known.high), confidence=test.confidence)
     return _by_interval(row, known.interval, test._replace(doubt=known.doubt or test.doubt))
 
@@ -118,19 +117,16 @@ def _by_interval(row: Row, interval: Interval, test: _Test) -> Row:
     """Return a row with the grade that its interval gives it."""
     if _leaves_out_zero(row) and test.doubt is None:
         note = _smaller(test.metric, row, "It is below {} %, which hardly matters.")
-        verdict: Verdict = "better" if row.is_better else "worse"
-        return replace(row, grade="shown", note=_joined(row.note, note), verdict=verdict)
+        return replace(row, grade="shown", note=_joined(row.note, note))
     needed = _needed(interval, row) if test.doubt is None else None
     if _leaves_out_zero(row) or interval.p < 1 - LIKELY:
         only = f"Its {_per_cent(LIKELY)} % interval leaves out 0, but not that of {_per_cent(test.confidence)} %."
-        return replace(
-            row, grade="likely", reason=test.doubt or only, needed_runs=needed, verdict="no_difference_shown"
-        )
+        return replace(row, grade="likely", reason=test.doubt or only, needed_runs=needed)
     small = _smaller(test.metric, row, "If there is a difference, it is below {} %, which hardly matters.")
     if small is not None:
-        return replace(row, reason=small, verdict="below_what_matters")
+        return replace(row, reason=small)
     why = _HOPELESS if needed is None and test.doubt is None else "The interval holds 0."
-    return replace(row, reason=why, needed_runs=needed, verdict="no_difference_shown")
+    return replace(row, reason=why, needed_runs=needed)
 
 
 def _leaves_out_zero(row: Row) -> bool:
@@ -151,7 +147,6 @@ def _bare(metric: Metric, pair: Pair) -> Row:
         percent=None if not a or b is None else (b / a - 1) * 100,
         note=_joined(*notes(metric, pair)),
         runs=counts,
-        n=counts,
     )
 
 

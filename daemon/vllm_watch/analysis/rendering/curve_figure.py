@@ -8,6 +8,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
+from vllm_watch.analysis.comparison.sweeps import load_order
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
 from vllm_watch.analysis.rendering import svg
@@ -80,7 +81,11 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
     x = svg.linear((point.throughput for _, each in drawn for point in each), ticks=5)
     y = svg.logarithmic(point.latency for _, each in drawn for point in each)
     plot = svg.Plot(x, y, _TOP, _HEIGHT)
-    parts = [svg.upright_axis(plot, milliseconds), svg.level_axis(plot, "Output, tokens/s", has_grid=False)]
+    show, unit = svg.latency_ticks(y)
+    parts = [
+        svg.upright_axis(plot, lambda value: f"{show(value)} {unit}"),
+        svg.level_axis(plot, "Output, tokens/s", has_grid=False),
+    ]
     # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
     for at, (_, each) in enumerate(drawn):
         parts.append(_line(at, each, plot))
@@ -100,7 +105,7 @@ def _points(line: Line) -> list[_Point]:
         latency = None if result is None else _statistic(result, name, statistic)
         if result is not None and result.output_throughput is not None and latency is not None and latency > 0:
             found.append(_Point(run, result.output_throughput, latency))
-    return sorted(found, key=lambda point: _load_order(point.run.load))
+    return sorted(found, key=lambda point: load_order(point.run.load))
 
 
 def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
@@ -140,11 +145,6 @@ def _statistic(result: Result, name: str, statistic: str) -> float | None:
     return value
 
 
-def _load_order(load: Load) -> tuple[float, float]:
-    rate = float("inf") if load.request_rate is None else float(load.request_rate)
-    return rate, float("inf") if load.max_concurrency is None else load.max_concurrency
-
-
 def _short(load: Load) -> str:
     if load.request_rate not in {None, "inf"}:
         return limit(float(load.request_rate or 0))
@@ -158,7 +158,7 @@ def _unit(load: Load) -> str:
 
 
 def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
-    return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
+    return [list(group) for _, group in groupby(points, key=lambda point: load_order(point.run.load))]
 
 
 def _line(style: int, points: Sequence[_Point], plot: svg.Plot) -> str:

@@ -91,7 +91,7 @@ def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
     y = svg.linear((share * 100 for _, _, share in buckets), ticks=3)
     width = 1 / len(buckets)
     plot = svg.Plot(svg.Scale(0.0, 1.0, ()), y, _BATCH_TOP, _BATCH_HEIGHT)
-    parts = [svg.upright_axis(plot)]
+    parts = [svg.upright_axis(plot, _share)]
     for at, (low, high, share) in enumerate(buckets):
         _, top = plot.place(0, share * 100)
         parts.append(svg.bar(0, (at + _GAP) * width, (at + 1 - _GAP) * width, top, plot.bottom - top))
@@ -105,6 +105,10 @@ def batch_figure(distribution: Distribution | None, key: str) -> Figure | None:
     rows = tuple((spread(low, high), significant(share * 100)) for low, high, share in buckets)
     table = plain_table("Shares of the steps", (Column("Tokens"), Column("Steps", "%")), rows)
     return Figure(key, _BATCH_TITLE, picture, table=table)
+
+
+def _share(value: float) -> str:
+    return f"{limit(value)} %"
 
 
 def _filled(distribution: Distribution) -> list[tuple[float | None, float | None, float]]:
@@ -145,7 +149,8 @@ def latency_figure(
     y = svg.linear((0, 100))
     title = f"{LATENCY_NAMES[name]}: share of the values at or below"
     plot = svg.Plot(x, y, _TOP if len(known) == 1 else _TOP_WITHOUT_LABELS, _HEIGHT)
-    parts = [svg.upright_axis(plot), svg.level_axis(plot, "Latency", milliseconds)]
+    show, unit = svg.latency_ticks(x)
+    parts = [svg.upright_axis(plot, _share), svg.level_axis(plot, f"Latency, {unit}", show)]
     parts += [_percentiles(each, plot) for each in known if each.latency is not None and len(known) == 1]
     parts += [_objective(objective, name, plot)] if objective is not None else []
     parts += [_line(at, curve, plot) for at, curve in enumerate(curves)]

@@ -5,7 +5,7 @@ Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not 
 A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it in a
 Grafana, and, of several loads, ``latency_turn``, and a sentence on loads that are no run, ``left_out``. A comparison
 of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix":
-[…], "decisions": […]}``: each other side compared with the baseline, then all side by side. Advice is an
+[…], "decisions": […], "sweeps": […]}``: each other side compared with the baseline, then all side by side. Advice is an
 `advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
@@ -56,7 +56,8 @@ def comparisons_json(comparisons: Comparisons) -> str:
         return encoded(pairs[0])
     matrix = [{"name": row.name, "config": {}, "values": {}} | _plain(row) for row in comparisons.matrix]
     decisions = [_plain(decision) for decision in comparisons.decisions]
-    return encoded({"baseline": comparisons.baseline, "comparisons": pairs, "matrix": matrix, "decisions": decisions})
+    several = {"baseline": comparisons.baseline, "comparisons": pairs, "matrix": matrix, "decisions": decisions}
+    return encoded({**several, "sweeps": [_plain(sweep) for sweep in comparisons.sweeps]})
 
 
 def _comparison(pair: Comparison) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def _comparison(pair: Comparison) -> dict[str, Any]:
     plain = lists | _plain(pair)
     plain.setdefault("common_config", {})
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
-        row |= {"grade": given.grade, "runs": list(given.runs), "n": list(given.n)}
+        row |= {"grade": given.grade, "runs": list(given.runs)}
     return plain
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.load_test import (
@@ -29,6 +30,9 @@ MAX_PHASES = 60
 
 PLANNED = (0.70, 0.85)
 """Which part of the sustained maximum to plan with."""
+
+_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+"""The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
 
 _WITHOUT_SERVER = ("throughput", "latency")
 """The kinds of benchmark that have no server, and so no log or recording of one."""
@@ -180,7 +184,7 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
     use = run.use if run.steady is None else run.steady.use
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
-        *(() if run.capacity is None else _maximum(run.capacity)),
+        *(() if run.capacity is None else _maximum(run.capacity, run_gpus(run))),
         (f"Requests offered{when} (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
         (f"Requests served{when} (1/s)", significant(use.requests_per_second)),
     ]
@@ -202,19 +206,36 @@ def _why_unknown(run: Run) -> str:
     reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
     if reason is not None or run.phases:
         return reason or f"{UNKNOWN}."
-    told = "one result of a benchmark does not show it"
+    told = f"{UNKNOWN}: one result of a benchmark does not show it."
     if run.load.endpoint in _WITHOUT_SERVER:
-        return f"{UNKNOWN}: {told}."
-    return f"{UNKNOWN}: {told}. Add the server's log or a recording."
+        return told
+    if run.result is not None and run.result.output_throughput:
+        told += f" At least {significant(run.result.output_throughput)} output tokens/s were carried."
+    return f"{told} Add the server's log or a recording."
 
 
-def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:
-    low, high = (capacity.low * part for part in PLANNED)
-    return (
-        ("Sustained maximum (tokens/s)", significant(capacity.tokens_per_second)),
-        ("between (tokens/s)", spread(capacity.low, capacity.high)),
-        ("plan with 70 to 85 % of the lower bound (tokens/s)", spread(low, high)),
-    )
+def run_gpus(run: Run) -> int | None:
+    """Return how many GPUs the run's server has by its flags; `None` if these are not known or are no numbers."""
+    try:
+        return prod(int(run.config.get(flag, "1")) for flag in _PARALLEL) if run.config else None
+    except ValueError:
+        return None
+
+
+def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what is carried, output and prompts, and what to plan with: of a server, and of a GPU if it has several."""
+    value, prompts = capacity.tokens_per_second, capacity.prompt_tokens_per_second
+    planned = [capacity.low * part for part in PLANNED]
+    yield "Carries at least (output tokens/s)", significant(capacity.low)
+    yield "most likely (output tokens/s)", significant(value)
+    yield "between (output tokens/s)", spread(capacity.low, capacity.high)
+    if prompts is not None:
+        at_least = prompts * capacity.low / value
+        yield "computed prompt tokens/s with at least that output", significant(at_least)
+        yield "both together, at least (tokens/s)", significant(capacity.low + at_least)
+    yield "plan with 70 to 85 % of at least, a server (output tokens/s)", spread(*planned)
+    if gpus is not None and gpus > 1:
+        yield f"the same for each of {gpus} GPUs (output tokens/s)", spread(*(each / gpus for each in planned))
 
 
 def sentence(text: str) -> str:

@@ -42,6 +42,9 @@ TABLE_ROWS = 40
 
 _GAP_STEPS = 5
 
+_IN_SECONDS = 5000.0
+"""From this many milliseconds on an axis is in seconds."""
+
 
 def element(name: str, attributes: Attributes, *children: str) -> str:
     """Return an element; its attributes are escaped, its children are elements or escaped texts."""
@@ -159,6 +162,12 @@ def mark(style: int, share: float, top: float) -> str:
     return element("svg", {"x": across(share), "y": top, "overflow": "visible"}, path)
 
 
+def arrow(style: int, share: float, top: float, *, is_left: bool = False) -> str:
+    """Return a head of an arrow at a place across, which says that something goes on there."""
+    path = element("path", {"class": f"mark {style_class(style)}", "d": f"M0-5L{'-' * is_left}9 0L0 5z"})
+    return element("svg", {"x": across(share), "y": top, "overflow": "visible"}, path)
+
+
 def sample(style: int, *, is_marked: bool) -> str:
     """Return a small drawing of a line for a legend."""
     line = element("path", {"class": f"line {style_class(style)}", "d": f"M0 7H{_SAMPLE_WIDTH}"})
@@ -174,20 +183,25 @@ def bar(style: int, left: float, right: float, top: float, height: float) -> str
 
 
 class Scale(NamedTuple):
-    """The values at both ends, `low` below `high`, and where the ticks are. Of a logarithmic scale both are above 0."""
+    """
+    The values at both ends, `low` below `high`, and where the ticks are. Of a logarithmic scale both are above 0.
+
+    `room` is the part of the drawing to the left of the low end, for labels.
+    """
 
     low: float
     high: float
     ticks: tuple[float, ...]
     is_log: bool = False
+    room: float = 0.0
 
     def share(self, value: float) -> float:
-        """Return where a value is, 0 at the low end and 1 at the high end; what is beyond is at the end."""
+        """Return where a value is, `room` at the low end and 1 at the high end; what is beyond is at the end."""
         if self.is_log:
             part = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         else:
             part = (value - self.low) / (self.high - self.low)
-        return min(max(part, 0.0), 1.0)
+        return self.room + (1.0 - self.room) * min(max(part, 0.0), 1.0)
 
 
 class Plot(NamedTuple):
@@ -284,6 +298,13 @@ def band(left: float, right: float, top: float, height: float, style: str) -> st
     """Return a rectangle behind a plot, between two places across."""
     place: Attributes = {"x": across(left), "width": across(max(right - left, 0.0)), "y": top, "height": height}
     return element("rect", {"class": style, **place})
+
+
+def latency_ticks(scale: Scale) -> tuple[Callable[[float], str], str]:
+    """Return how the ticks of latencies in milliseconds are written, all in one unit, and that unit."""
+    if scale.high < _IN_SECONDS:
+        return limit, "ms"
+    return lambda value: limit(value / 1000), "s"
 
 
 def since_start(seconds: float) -> str:

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from vllm_watch.analysis.rendering.document import (
+    Block,
     Cells,
     Column,
     Commands,
@@ -51,11 +52,22 @@ def render_text(document: Document, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def render_blocks(blocks: Sequence[Block], width: int = WIDTH) -> str:
+    """Return blocks as lines, without a heading."""
+    return "\n".join(line.rstrip() for line in _blocks(blocks, width)) + "\n"
+
+
 def _section(section: Section, underline: str, width: int) -> Iterator[str]:
     heads = list(_wrapped(section.title, width))
     yield from ["", *heads, underline * max(map(len, heads), default=0)]
+    yield from _blocks(section.blocks, width)
+    for inner in section.sections:
+        yield from _section(inner, ".", width)
+
+
+def _blocks(blocks: Sequence[Block], width: int) -> Iterator[str]:
     was_table = False
-    for block in section.blocks:
+    for block in blocks:
         if isinstance(block, Statement):
             yield from _wrapped(block.text, width, _MARKS[block.tone])
         elif isinstance(block, Paragraph):
@@ -66,8 +78,6 @@ def _section(section: Section, underline: str, width: int) -> Iterator[str]:
             yield from [""] if was_table else []
             yield from _table_lines(block, width)
             was_table = True
-    for inner in section.sections:
-        yield from _section(inner, ".", width)
 
 
 def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:

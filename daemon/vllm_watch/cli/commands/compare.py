@@ -25,9 +25,19 @@ from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.loadtest.load_test import Objective, Run
 from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
+from vllm_watch.analysis.rendering.comparison_answer import brief
+from vllm_watch.analysis.rendering.comparison_tables import (
+    TABLE_NAMES,
+    TableName,
+    comparison_table,
+    table_csv,
+)
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.comparisons_html import comparisons_html
+from vllm_watch.analysis.rendering.document import Table
 from vllm_watch.analysis.rendering.json_output import comparisons_json
+from vllm_watch.analysis.rendering.markdown import table_lines
+from vllm_watch.analysis.rendering.text import render_blocks
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
@@ -38,7 +48,7 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     say,
 )
-from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, write_answer
+from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, text_width, write_answer
 from vllm_watch.cli.commands.source_options import (
     PrometheusOptions,
     cost_of,
@@ -58,7 +68,7 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
     "--format",
     "form",
     type=click.Choice(COMPARISON_FORMATS),
-    help="[default: by the ending of FILE, else table].",
+    help="[default: by the ending of FILE, else text].",
 )
 @click.option(
     "--fail-if",
@@ -66,6 +76,12 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
     multiple=True,
     metavar="RULE",
     help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%', with 3 if it cannot be told; may be repeated.",
+)
+@click.option("--all", "is_whole", is_flag=True, help="Print warnings, all metrics, what differs, and every note.")
+@click.option(
+    "--table",
+    type=click.Choice(TABLE_NAMES),
+    help="Print a table instead: wide has a row for each side, gains each metric against the baseline.",
 )
 @objective_option
 @click.option(
@@ -85,6 +101,8 @@ def command(
     output: str | None,
     form: ComparisonFormat | None,
     rules: tuple[str, ...],
+    is_whole: bool,
+    table: TableName | None,
     objective: Objective | None,
     costs: tuple[str, ...],
     zone: tzinfo | None,
@@ -108,11 +126,13 @@ def command(
     named = _named_sides(sides, baseline)
     check_output(output, [path for side in named for path in side.paths])
     chosen = comparison_format(form, output)
+    if table is not None and chosen in {"html", "json"}:
+        raise UsageError(f"--table {table}: as text, Markdown or CSV, not as {chosen}, which has all of it")
     options = _side_options(named, ReadOptions(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = _read_sides(named, options, progress)
-    comparisons = compare_sides(read, baseline)
-    write_answer(_text(comparisons, chosen, output), chosen, output)
+    comparisons = compare_sides(read, baseline, objective)
+    write_answer(_text(comparisons, chosen, output, table, is_whole=is_whole), chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
     sys.exit(_check(parsed, comparisons))
 
@@ -170,12 +190,26 @@ def _read_sides(
     return tuple(sides)
 
 
-def _text(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> str:
+def _text(
+    comparisons: Comparisons, form: ComparisonFormat, output: str | None, table: TableName | None, *, is_whole: bool
+) -> str:
     if form == "json":
         return comparisons_json(comparisons)
     if form == "html":
         return comparisons_html(comparisons)
+    if table is not None or form == "csv":
+        return _table_text(comparison_table(comparisons, table or "wide"), form, text_width(output))
+    if form == "text" and not is_whole:
+        return render_blocks(brief(comparisons), text_width(output))
     return rendered(comparisons_document(comparisons), form, output)
+
+
+def _table_text(table: Table, form: ComparisonFormat, width: int) -> str:
+    if table.is_empty:
+        say("the sides have no metric in common: the table is empty")
+    if form == "csv":
+        return table_csv(table)
+    return render_blocks((table,), width) if form == "text" else "\n".join(table_lines(table)).strip() + "\n"
 
 
 def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:

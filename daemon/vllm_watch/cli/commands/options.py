@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ReportFormat = Literal["text", "markdown", "json", "html"]
 REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 
-ComparisonFormat = Literal["table", "markdown", "json", "html"]
+ComparisonFormat = Literal["text", "markdown", "json", "html", "csv"]
 COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)
 
 BacktestFormat = Literal["text", "markdown", "json"]

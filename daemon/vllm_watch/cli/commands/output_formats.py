@@ -50,11 +50,8 @@ def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat
 
 
 def comparison_format(form: ComparisonFormat | None, output: str | None) -> ComparisonFormat:
-    """Return the format of a comparison, as `report_format` does; its text is a table."""
-    if form is not None:
-        return form
-    named = _of_ending(output)
-    return "table" if named == "text" else named
+    """Return the format of a comparison, as `report_format` does; its tables may also be CSV."""
+    return form or ("csv" if PurePath(output or "").suffix.lower() == ".csv" else _of_ending(output))
 
 
 def text_width(output: str | None) -> int:
@@ -64,7 +61,7 @@ def text_width(output: str | None) -> int:
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
-def rendered(document: Document, form: Literal["text", "table", "markdown", "html"], output: str | None = None) -> str:
+def rendered(document: Document, form: Literal["text", "markdown", "html"], output: str | None = None) -> str:
     """Return a document in a format, a text as wide as the terminal that it is written to."""
     if form == "html":
         return render_html(document)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One configuration at ever higher loads: where its throughput stops growing, and how far an objective holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from vllm_watch.analysis.comparison.comparability import side_settings
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
+from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Objective, Result
+from vllm_watch.daemon.catalog.number_texts import significant
+
+
+FEWEST_LOADS = 3
+
+_PLATEAU = 0.95
+"""Throughput has stopped growing at the first load with this share of the highest."""
+
+_WITHIN = 0.95
+"""An objective holds if at least this share of the requests is within it."""
+
+_OUTSIDE = ("median", "p50", "p90", "p95")
+"""The percentiles that are within a limit where it holds; if P99 is, too, it holds for sure."""
+
+
+class _Point(NamedTuple):
+    load: str
+    throughput: float
+    is_within: bool | None
+
+
+def in_order_of_load(sides: Sequence[Side]) -> tuple[Side, ...] | None:
+    """Return the sides from the lowest load to the highest, if the load is all that differs; else `None`."""
+    loads = [{load_order(run.load) for run in side.runs} for side in sides]
+    orders = [next(iter(each)) if len(each) == 1 else None for each in loads]
+    known = [order for order in orders if order is not None]
+    are_alike = len({tuple(sorted(side_settings(side.runs).items())) for side in sides}) == 1
+    if len(sides) < FEWEST_LOADS or len(set(known)) < len(sides) or not are_alike or not _is_one_kind(known):
+        return None
+    return tuple(side for _, side in sorted(zip(known, sides, strict=True), key=lambda each: each[0]))
+
+
+def load_order(load: Load) -> tuple[float, float]:
+    """Return what loads are ordered by: their rate, then how many requests are sent at once."""
+    rate = float("inf") if load.request_rate is None else float(load.request_rate)
+    return rate, float("inf") if load.max_concurrency is None else load.max_concurrency
+
+
+def find_sweeps(sides: Sequence[Side], objective: Objective | None = None) -> tuple[Sweep, ...]:
+    """Return the sweep that the sides are together, or those that each of them is."""
+    ordered = in_order_of_load(sides)
+    if ordered is not None:
+        return tuple(_sweep("", ordered, objective))
+    return tuple(found for side in sides for found in _sweep(side.name, _by_load(side), objective))
+
+
+def is_within(result: Result, objective: Objective) -> bool | None:
+    """Return whether at least 95 % of the requests were within an objective; `None` if that is not known."""
+    if result.goodput is not None and result.goodput.ratio is not None:
+        return result.goodput.ratio >= _WITHIN
+    latencies: list[tuple[Latency | None, float]] = [
+        (getattr(result, name), most) for name, most in objective.limits.items()
+    ]
+    if any(value > most for latency, most in latencies for value in _values(latency, _OUTSIDE)):
+        return False
+    tails = [[value <= most for value in _values(latency, ("p99",))] for latency, most in latencies]
+    return True if tails and all(each == [True] for each in tails) else None
+
+
+def _values(latency: Latency | None, names: Sequence[str]) -> Iterator[float]:
+    for name in names:
+        value: float | None = getattr(latency, name, None)
+        if value is not None:
+            yield value
+
+
+def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:
+    """Return whether only the rate differs, or only how many requests are sent at once."""
+    return any(len({order[at] for order in orders}) == 1 for at in (0, 1))
+
+
+def _by_load(side: Side) -> tuple[Side, ...]:
+    runs: dict[tuple[float, float], list[int]] = {}
+    for at, run in enumerate(side.runs):
+        runs.setdefault(load_order(run.load), []).append(at)
+    if len(runs) < FEWEST_LOADS or not _is_one_kind(list(runs)):
+        return ()
+    return tuple(Side(name=side.name, runs=tuple(side.runs[at] for at in runs[order])) for order in sorted(runs))
+
+
+def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Iterator[Sweep]:
+    view = common_view(sides)
+    if not sides or view is None:
+        return
+    seen = [measured(side, view) for side in sides]
+    limits = objective or _objective_of(seen)
+    points = [
+        _Point(load_name(side.runs[0].load), throughput, _all_within(side, limits))
+        for side in seen
+        if (throughput := metric_mean(BY_NAME[OUTPUT], side)) is not None
+    ]
+    if len(points) < FEWEST_LOADS:
+        return
+    knee = next(point for point in points if point.throughput >= _PLATEAU * max(each.throughput for each in points))
+    is_growing = knee is points[-1]
+    held = {} if limits is None else _held(points)
+    said = " ".join(
+        (_growth(knee, is_growing=is_growing), *(() if limits is None else (_objective_text(held, points),)))
+    )
+    yield Sweep(
+        name=name,
+        loads=tuple(point.load for point in points),
+        output_throughput=tuple(point.throughput for point in points),
+        stops_growing_at=None if is_growing else knee.load,
+        last_within_objective=held.get("last"),
+        first_beyond_objective=held.get("first"),
+        sentence=f"{name}: {said}" if name else said,
+    )
+
+
+def _objective_of(sides: Sequence[Measured]) -> Objective | None:
+    known = [result.goodput.objective for side in sides for result in side.results if result.goodput is not None]
+    return known[0] if known else None
+
+
+def _all_within(side: Measured, objective: Objective | None) -> bool | None:
+    if objective is None:
+        return None
+    found = {is_within(result, objective) for result in side.results}
+    return found.pop() if len(found) == 1 else False if False in found else None
+
+
+def _held(points: Sequence[_Point]) -> dict[str, str]:
+    """Return the first load that fails the objective, and the last below it that holds it, as far as they are known."""
+    first = next((at for at, point in enumerate(points) if point.is_within is False), len(points))
+    holding = [point.load for point in points[:first] if point.is_within]
+    last = {"last": holding[-1]} if holding else {}
+    return last if first == len(points) else {**last, "first": points[first].load}
+
+
+def _growth(knee: _Point, *, is_growing: bool) -> str:
+    if is_growing:
+        return f"Output still grows at the highest load, {knee.load}: {significant(knee.throughput)} tokens/s."
+    return f"Output stops growing at {knee.load}: {significant(knee.throughput)} tokens/s."
+
+
+def _objective_text(held: Mapping[str, str], points: Sequence[_Point]) -> str:
+    last, first = held.get("last"), held.get("first")
+    if first is None and last is None:
+        return "Whether the objective holds is not known: write the requests with --save-detailed."
+    if first is None:
+        return f"The objective holds up to {last}" + (", the highest load." if last == points[-1].load else ".")
+    if last is None:
+        return f"The objective fails from {first} on; no load is known that holds it."
+    return f"The last load that holds the objective is {last}; the first that fails it is {first}."

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of a comparison in about ten lines: a sentence, a short table, what to do next, and what is left out."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from vllm_watch.analysis.comparison.comparison_model import (
+    GOODPUT,
+    OUTPUT,
+    TPOT,
+    Comparison,
+    Comparisons,
+    Grade,
+    MatrixRow,
+    Row,
+)
+from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Statement, Table, Tone, plain_table
+from vllm_watch.daemon.catalog.metric_titles import metric_title, titled
+from vllm_watch.daemon.catalog.number_texts import MISSING, signed, significant
+
+
+GRADES: dict[Grade, str] = {
+    "shown": "shown",
+    "likely": "likely",
+    "not_decided": "not decided",
+    "in_these_two_runs": "in these two runs",
+}
+Heads: TypeAlias = tuple[str, str]
+"""What heads the columns of the baseline and of the candidate."""
+
+_LETTERS = ("A", "B")
+_LONGEST_HEAD = 12
+_FIRST = (OUTPUT, "ttft_ms.p50", "ttft_ms.p99", TPOT, "e2el_ms.mean", GOODPUT, "duration_s", "ttft_ms.mean")
+"""What the short table has of a comparison, the headline before them: the first that are known."""
+
+_MOST_ROWS = 5
+_OF_SIDES = (OUTPUT, "ttft_ms.p50", TPOT, "e2el_ms.mean", GOODPUT)
+_MARKS = ("*", "†", "‡", "§")
+_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])")
+_NOT_A_VERDICT = "The sides cannot be compared: the differences are those of these runs."
+_TURNS = "Let the sides take turns: A B B A."
+
+
+def brief(comparisons: Comparisons) -> tuple[Block, ...]:
+    """Return the answer as it is on a terminal."""
+    sentences = (Paragraph(each.text) for each in answer(comparisons))
+    return (*sentences, *short_tables(comparisons), *next_steps(comparisons), Paragraph(_left_out(comparisons)))
+
+
+def answer(comparisons: Comparisons) -> Iterator[Statement]:
+    """Yield the sentence that answers: of a sweep where it stops growing, of two sides or more how each differs."""
+    for sweep in comparisons.sweeps:
+        yield Statement("note", sweep.sentence)
+    if is_sweep(comparisons):
+        return
+    for pair in comparisons.pairs:
+        yield Statement(_tone(pair), pair.sentence)
+
+
+def is_sweep(comparisons: Comparisons) -> bool:
+    """Return whether the sides are the loads of one configuration: then none is better than another."""
+    return any(not sweep.name for sweep in comparisons.sweeps)
+
+
+def short_tables(comparisons: Comparisons) -> tuple[Block, ...]:
+    """Return the values that the answer is about: of two sides the difference of each metric, else a row for each."""
+    if len(comparisons.pairs) == 1 and not is_sweep(comparisons):
+        table = _of_pair(comparisons.pairs[0])
+    else:
+        table = _of_sides(comparisons.pairs, comparisons.matrix, has_grades=not is_sweep(comparisons))
+    return () if table.is_empty else (table,)
+
+
+def next_steps(comparisons: Comparisons) -> Iterator[Paragraph]:
+    """Yield what would decide what is not decided."""
+    if is_sweep(comparisons):
+        return
+    pairs = comparisons.pairs
+    judged = [row for pair in pairs if pair.comparable for row in (pair.metrics if len(pairs) > 1 else _first(pair))]
+    open_rows = [
+        row for row in judged if row.grade != "shown" and row.needed_runs and (len(pairs) == 1 or row.is_headline)
+    ]
+    if open_rows:
+        named = ", ".join(f"{_needed(pairs, row)} {row.needed_runs}" for row in open_rows)
+        yield Paragraph(f"Next: runs of each side that would show this: {named}. {_TURNS}")
+    elif any(pair.metrics and not pair.comparable for pair in pairs):
+        yield Paragraph(_NOT_A_VERDICT)
+    elif judged and all(row.grade == "shown" for row in judged if row.is_headline):
+        yield Paragraph("Next: nothing more is needed to show this difference.")
+    else:
+        whys = dict.fromkeys(row.reason for row in judged if row.is_headline and row.reason)
+        yield from (Paragraph(why) for why in whys if why)
+
+
+def heads_of(pair: Comparison, names: Iterable[str]) -> Heads:
+    """Return the names of the two sides, or letters where they are long and no side is called so."""
+    own = (pair.baseline, pair.candidate)
+    is_short = max(map(len, own)) <= _LONGEST_HEAD
+    return own if is_short or not set(_LETTERS).isdisjoint(names) else _LETTERS
+
+
+def grade_text(row: Row) -> str:
+    """Return how sure a difference is, in the words of the sentence."""
+    return GRADES[row.grade]
+
+
+def percent_text(value: float | None) -> str:
+    """Return per cent with its sign, to a tenth, from 100 on without: ``+11.0``, ``-25.0``, ``+313``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:+,.1f}" if abs(value) < 99.95 else f"{value:+,.0f}"
+
+
+def _tone(pair: Comparison) -> Tone:
+    row = next((each for each in pair.metrics if each.is_headline), None)
+    if row is None or not pair.comparable:
+        return "unknown"
+    if row.grade == "shown":
+        return "good" if row.is_better else "warning"
+    return "undecided"
+
+
+def _first(pair: Comparison) -> list[Row]:
+    """Return the rows of the short table: the headline, then those that most ask for."""
+    by_name = {row.metric: row for row in pair.metrics if row.percent is not None}
+    headline = [row.metric for row in pair.metrics if row.is_headline]
+    return [by_name[name] for name in dict.fromkeys((*headline, *_FIRST)) if name in by_name][:_MOST_ROWS]
+
+
+def _of_pair(pair: Comparison) -> Table:
+    rows = _first(pair)
+    heads = heads_of(pair, (pair.baseline, pair.candidate))
+    said = (
+        (f"A is {pair.baseline}, B is {pair.candidate}.",)
+        if heads == _LETTERS != (pair.baseline, pair.candidate)
+        else ()
+    )
+    notes = list(dict.fromkeys(note for row in rows for note in _notes(row)))
+    cells = [
+        (
+            titled(row.metric),
+            significant(row.a),
+            significant(row.b) + "".join(_mark(notes.index(note)) for note in _notes(row)),
+            signed(row.difference),
+            percent_text(row.percent),
+            grade_text(row),
+        )
+        for row in rows
+    ]
+    columns = ("", *heads, "Difference", "%", "Grade")
+    table = plain_table("", tuple(Column(name, is_text=at in {0, 5}) for at, name in enumerate(columns)), tuple(cells))
+    return table._replace(notes=(*said, *(f"{_mark(at)} {note}" for at, note in enumerate(notes))))
+
+
+def _notes(row: Row) -> list[str]:
+    return [] if row.note is None else _SENTENCES.split(row.note)
+
+
+def _mark(at: int) -> str:
+    return _MARKS[at % len(_MARKS)]
+
+
+def _of_sides(pairs: Sequence[Comparison], matrix: Sequence[MatrixRow], *, has_grades: bool) -> Table:
+    """Return a row for each side: its values, and, of each but the baseline, the difference of the headline."""
+    found = {pair.candidate: next((row for row in pair.metrics if row.is_headline), None) for pair in pairs}
+    metrics = [name for name in _OF_SIDES if any(name in row.values for row in matrix)]
+    # On a narrow terminal three values leave room for the difference.
+    metrics = metrics[:3] if has_grades else metrics
+    columns = [
+        Column("Side", is_text=True),
+        *(Column(metric_title(name).label, metric_title(name).unit) for name in metrics),
+    ]
+    rows = [(row.name, *(significant(row.values.get(name)) for name in metrics)) for row in matrix if metrics]
+    if has_grades:
+        headline = next((metric_title(row.metric).label for row in found.values() if row is not None), "")
+        columns += [Column(headline, "%"), Column("Grade", is_text=True)]
+        rows = [(*row, *_difference(found.get(row[0]))) for row in rows]
+    return plain_table("", tuple(columns), tuple(rows))
+
+
+def _difference(row: Row | None) -> tuple[str, str]:
+    return (MISSING, "") if row is None else (percent_text(row.percent), grade_text(row))
+
+
+def _needed(pairs: Sequence[Comparison], row: Row) -> str:
+    if len(pairs) == 1:
+        return metric_title(row.metric).label
+    return next(pair.candidate for pair in pairs if row in pair.metrics)
+
+
+def _left_out(comparisons: Comparisons) -> str:
+    count = len({text for pair in comparisons.pairs for text in pair.warnings})
+    warnings = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    return f"{warnings}; --all has {'them, ' if count > 1 else 'it, ' if count else ''}all metrics and what differs."

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says of how much a server carries: output and prompts, for each GPU, and what to plan with."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgspec.structs import replace
+from tests.support.load_tests import run
+
+from vllm_watch.analysis.loadtest.load_test import Capacity
+from vllm_watch.analysis.rendering.server_use import capacity_blocks, capacity_text, run_gpus
+
+
+CAPACITY = Capacity(
+    tokens_per_second=1000.0,
+    low=900.0,
+    high=1100.0,
+    basis="curve",
+    explanation="at least what was seen",
+    prompt_tokens_per_second=2000.0,
+)
+
+
+def rows(config, capacity=CAPACITY):
+    """Return the rows of the table of a run with these flags, by label."""
+    _, table = capacity_blocks(replace(run(config=config), capacity=capacity), "")
+    return dict(table.groups[0].rows)
+
+
+def test_output_and_prompts_are_told_apart_and_together():
+    """Who plans by output, by prompts or by both has a number of each, and they are for the same moment."""
+    found = rows({"model": "m"})
+
+    assert found["Carries at least (output tokens/s)"] == "900"
+    assert found["computed prompt tokens/s with at least that output"] == "1,800"
+    assert found["both together, at least (tokens/s)"] == "2,700"
+    assert found["plan with 70 to 85 % of at least, a server (output tokens/s)"] == "630 to 765"
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus"),
+    [
+        ({}, None),
+        ({"model": "m"}, 1),
+        ({"tensor-parallel-size": "2", "pipeline-parallel-size": "3", "data-parallel-size": "4"}, 24),
+        ({"tensor-parallel-size": "two"}, None),
+    ],
+    ids=["no flags known", "one", "several", "no number"],
+)
+def test_gpus_are_counted_by_flags(config, gpus):
+    """A server's GPUs are the product of its parallel sizes, 1 where a flag is not given; unknown without flags."""
+    assert run_gpus(run(config=config)) == gpus
+
+
+def test_of_several_gpus_the_share_of_each_is_told():
+    """A server of four GPUs has a quarter of the plan for each of them."""
+    found = rows({"tensor-parallel-size": "4"})
+
+    assert found["the same for each of 4 GPUs (output tokens/s)"] == "158 to 191"
+
+
+def test_a_result_alone_shows_what_is_carried_at_least():
+    """One result of a client shows no maximum, but what it measured was carried."""
+    text = capacity_text(run())
+
+    assert text.startswith("The maximum is not known: one result of a benchmark does not show it. At least ")
+    assert "output tokens/s were carried. Add the server's log" in text
