@@ -8,7 +8,8 @@ Of a finished log, also of one that was rotated, a point has its line's printed 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from vllm_watch.analysis.loadtest.energy_and_cost import energy_reading
 from vllm_watch.analysis.loadtest.history_builder import (
@@ -44,6 +45,7 @@ _SETTLED_SECONDS = 1800.0
 _USUAL_INTERVAL = 10.0
 _LONGEST_INTERVAL = 60.0
 _GAPS = 9
+_ALIKE = 1.2
 _PAUSE = 1.6
 """A gap of this many intervals is a pause without lines."""
 
@@ -194,9 +196,17 @@ class LogTokens:
         gap = at - last if last is not None else 0.0
         if 1 <= gap <= _LONGEST_INTERVAL:
             gaps.append(gap)
-        # A line that was read late makes one gap too short: of several the shortest is left out.
-        usual = sorted(gaps)[len(gaps) > 2] if gaps else _USUAL_INTERVAL
+        usual = _interval(gaps)
         return gap if 0 < gap <= _PAUSE * usual else usual
+
+
+def _interval(gaps: Iterable[float]) -> float:
+    """
+    Return the interval between a log's lines: the shortest gap that came twice.
+
+    Idle lines are left out, so one gap may be several intervals; and a line that was read late makes one too short.
+    """
+    return next((one for one, other in pairwise(sorted(gaps)) if other <= _ALIKE * one), _USUAL_INTERVAL)
 
 
 def read_recording(
