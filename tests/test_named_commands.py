@@ -168,7 +168,7 @@ def test_the_table_of_commands_leads_to_their_sections(language):
         ("请改参数后实测:vllm-watch tune。", ["vllm-watch tune"]),
         (unwrapped("with vllm-watch\ntune, say"), ["vllm-watch tune"]),
         ("    vllm-watch once --log x -o y\n", ["once -o"]),
-        ("vllm-watch backfill --log x -o y", []),
+        ("vllm-watch backfill x -o y", []),
         ("    vllm-watch record --out x -- vllm bench --rate 1\n", ["record --out"]),
         ("vllm-watch is there; journalctl -u vllm-watch --since -1h", []),
         ("sudo systemctl reload vllm-watch\n    curl x", []),

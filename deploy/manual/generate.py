@@ -42,7 +42,8 @@ FILES: Mapping[str, str] = {
 }
 ENVIRONMENT: Mapping[str, str] = {
     "VLLM_WATCH_CONFIG, VLLM_WATCH_OPTIONS": "The configuration and further options of run: for the service only.",
-    "TZ": "The time zone of logs that do not print one, where there is no --zone.",
+    "TZ": "The time zone of logs and results, which do not print one.",
+    "PROMETHEUS_TOKEN_FILE, PROMETHEUS_CA_FILE": "Bearer token and authorities of a Prometheus that is a source.",
     "NO_COLOR": "top uses no colours.",
     "LC_ALL, LC_CTYPE, LANG, PYTHONUTF8": "Whether the terminal shows UTF-8, for top, which else uses ASCII.",
     "TERM": "The kind of terminal, for top: it uses ASCII on dumb, linux, vt100, vt102 and vt220.",

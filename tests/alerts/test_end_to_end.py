@@ -203,7 +203,7 @@ def alerts_in(url):
 def backtested_in(url, rules):
     """Return the alerts that `vllm-watch backtest` finds in a Prometheus."""
     files = [word for path in sorted(rules.glob("*.yml")) for word in ("--rules", path)]
-    found = vllm_watch("backtest", "--prometheus", url, "--from", f"-{MINUTES}s", "--format", "json", *files)
+    found = vllm_watch("backtest", f"prom:{url}@-{MINUTES}s", "--format", "json", *files)
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)["alerts"]
 

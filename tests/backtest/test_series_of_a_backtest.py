@@ -147,7 +147,7 @@ class TestLogs:
 
         with pytest.raises(FileError, match=r"notes\.txt: no line of a vLLM server's log is in it"):
             read_file_source(*file_sources([str(tmp_path / "notes.txt")]), SubjectOptions())
-        with pytest.raises(FileError, match="is a benchmark's result: alerts need"):
+        with pytest.raises(FileError, match="is a benchmark's result: here a server's log or a recording is needed"):
             file_sources([str(tmp_path / "result.json")])
 
     def test_each_source_is_there_once(self, rotated):

@@ -40,7 +40,7 @@ def _measure(write: Callable[[Path], int]) -> Iterator[Figure]:
         lines = write(log)
         ours = {
             "once": [*VLLM_WATCH, "once", "--log", str(log)],
-            "backfill": [*VLLM_WATCH, "backfill", "--log", str(log), "-o", os.devnull],
+            "backfill": [*VLLM_WATCH, "backfill", str(log), "-o", os.devnull],
         }
         theirs = {
             f"mtail, {name}": [*MTAIL_ONCE, "--progs", str(MTAIL_PROGRAMS / file), "--logs", str(log)]

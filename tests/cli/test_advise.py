@@ -102,13 +102,13 @@ def test_a_prometheus_is_enough(tmp_path):
     """A time range of a Prometheus gives the same advice, and is the baseline of the check."""
     played = recording("queue")
     with filled_prometheus(tmp_path, series_of(QUEUE, tmp_path)) as url:
-        times = ("--from", f"{played.started:.0f}", "--to", f"{played.started + played.seconds:.0f}")
-        done = advise("--prometheus", url, "--server", "queue", *times, "--format", "json")
+        time = f"{played.started:.0f}/{played.started + played.seconds:.0f}"
+        done = advise(f"prom:{url}/queue@{time}", "--format", "json")
     (advice,) = json.loads(done.stdout)["advice"]
 
     assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
-    assert f"--prometheus {url} --server queue now=2026-" in advice["check"][-1]
-    assert "changed=FROM/TO" in advice["check"][-1]
+    assert f"now=prom:{url}/queue@2026-" in advice["check"][-1]
+    assert f"changed=prom:{url}/queue@FROM/TO" in advice["check"][-1]
 
 
 def test_a_result_alone_shows_no_server(tmp_path):
@@ -148,7 +148,7 @@ def test_a_recorded_command_line_is_known(recorded):
     (advice,) = json.loads(advise(known, "--format", "json").stdout)["advice"]
     (run,) = json.loads(vllm_watch("report", known, "--format", "json").stdout)["runs"]
     compared = json.loads(vllm_watch("compare", unknown, known, "--format", "json").stdout)
-    filled = vllm_watch("backfill", "--recording", known, "--step", "60s").stdout
+    filled = vllm_watch("backfill", known, "--step", "60s").stdout
     (shown,) = json.loads(vllm_watch("top", "--recording", known, "--once", "--format", "json").stdout)["servers"]
 
     assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")

@@ -94,8 +94,8 @@ class TestRecording:
     def test_a_log_into_a_file(self, tmp_path):
         """Of a log alone what needs /metrics is not judged; an alert that fires makes the command fail if asked to."""
         log = log_file("stall")
-        options = ("--zone", "Asia/Shanghai", "--fail-if-firing", "info", "-o", tmp_path / "alerts.txt")
-        found = backtest(log, *options)
+        options = ("--fail-if-firing", "info", "-o", tmp_path / "alerts.txt")
+        found = backtest(log, *options, env={**os.environ, "TZ": "Asia/Shanghai"})
         text = (tmp_path / "alerts.txt").read_text()
 
         assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
@@ -263,12 +263,11 @@ def test_a_prometheus_says_what_the_recording_says(tmp_path):
     """The alerts over a recording's series in a real Prometheus are those over the recording itself."""
     name = "stall"
     series = tmp_path / "series.om"
-    write_backfill(str(RECORDINGS[name]), [], 5.0, str(series), lambda _: None)
+    write_backfill([str(RECORDINGS[name])], 5.0, str(series), lambda _: None)
     recorded = answered(RECORDINGS[name])
     source = recorded["sources"][0]
     with filled_prometheus(tmp_path, series) as url:
-        times = ("--from", str(source["start"] + 60), "--to", str(source["end"]))
-        found = answered("--prometheus", url, "--server", name, *times)
+        found = answered(f"prom:{url}/{name}@{source['start'] + 60}/{source['end']}")
 
     def said(answer):
         return {(each["alertname"], each["labels"].get("event")): each for each in answer["alerts"]}

@@ -450,7 +450,7 @@ class TestWithoutStandardError:
     @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
     def test_backfill_writes_its_file(self, tmp_path, where):
         """The bar and the closing sentence are not needed: the file is the same, and the status is 0."""
-        arguments = [*COMMAND, "backfill", "--recording", RECORDINGS["vl"], "--step", "60s", "-o"]
+        arguments = [*COMMAND, "backfill", RECORDINGS["vl"], "--step", "60s", "-o"]
         subprocess.run([*arguments, tmp_path / "a.om"], capture_output=True, check=True, timeout=SECONDS)
         command = ["/bin/sh", "-c", f'exec "$@" {where}', "sh", *arguments, tmp_path / "b.om"]
         result = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=SECONDS)
@@ -472,7 +472,7 @@ class TestStandardOutput:
         [
             ["once", "--log", LOG, "--format", "events"],
             ["check", "--log", LOG],
-            ["backfill", "--log", LOG, "--step", "60s"],
+            ["backfill", LOG, "--step", "60s"],
             ["--version"],
         ],
         ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
@@ -499,7 +499,7 @@ class TestStandardOutput:
         "arguments",
         [
             ["once", "--log", LOG, "--format", "events"],
-            ["backfill", "--log", LOG],
+            ["backfill", LOG],
             ["once", "--help"],
         ],
         ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
@@ -567,11 +567,11 @@ class TestCheckOfTheJournal:
 class TestBackfill:
     """`backfill` writes what Prometheus can load."""
 
-    @pytest.mark.parametrize("source", [("--recording", RECORDINGS["stall"]), ("--log", log_file("day"))])
+    @pytest.mark.parametrize("source", [RECORDINGS["stall"], log_file("day")])
     def test_strict_openmetrics(self, tmp_path, source):
         """The file is strictly valid OpenMetrics, and each series' times ascend."""
         out = tmp_path / "out.om"
-        result = vllm_watch("backfill", *source, "-o", out)
+        result = vllm_watch("backfill", source, "-o", out)
         blocks = re.split(r"(?m)^(?=# (?:TYPE|EOF))", out.read_text())
         # This parser drops all but the first moment's buckets and then misses them; promtool reads those below.
         checked = "".join(block for block in blocks if " histogram\n" not in block)
@@ -587,7 +587,7 @@ class TestBackfill:
     def test_promtool_makes_blocks_of_it(self, tmp_path, name):
         """Prometheus' own tool turns a recording's series into blocks; the dashboards' tests have them of all."""
         out = tmp_path / "out.om"
-        vllm_watch("backfill", "--recording", RECORDINGS[name], "-o", out)
+        vllm_watch("backfill", RECORDINGS[name], "-o", out)
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(out), str(tmp_path / "data")]
         result = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
 

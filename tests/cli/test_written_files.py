@@ -29,7 +29,7 @@ LOG = str(log_file("dp1"))
 
 def backfill(output):
     """Write what a log becomes into a file."""
-    return write_backfill(None, [LOG], 60.0, str(output), lambda _share: None)
+    return write_backfill([LOG], 60.0, str(output), lambda _share: None)
 
 
 @pytest.mark.parametrize("before", [None, "old"])
@@ -115,7 +115,7 @@ def test_a_full_temporary_folder_is_said(monkeypatch, tmp_path):
 def test_a_backfill_without_room_is_said(tmp_path):
     """If the file cannot grow, that is one sentence and exit 1, and there is no file."""
     done = subprocess.run(
-        [*COMMAND, "backfill", "--log", LOG, "--step", "1s", "-o", tmp_path / "series.om"],
+        [*COMMAND, "backfill", LOG, "--step", "1s", "-o", tmp_path / "series.om"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
         capture_output=True,
         text=True,
@@ -149,7 +149,7 @@ def test_an_ending_of_no_format_is_an_error(format_of, name):
 @pytest.mark.parametrize("name", [None, "x", "folder.d/x", "x.txt", "x.TXT", ".hidden"])
 def test_without_an_ending_it_is_text(name):
     """Standard output and files without an ending are text, which of a comparison is a table."""
-    assert (report_format(None, name), comparison_format(None, name)) == ("text", "table")
+    assert (report_format(None, name), comparison_format(None, name)) == ("text", "text")
 
 
 @pytest.mark.slow
@@ -177,9 +177,9 @@ def log(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        ("backfill --log vllm.log", "vllm.log"),
-        ("backfill --log vllm.log", "link.json"),
-        ("backfill --log vllm.log", "same.json"),
+        ("backfill vllm.log", "vllm.log"),
+        ("backfill vllm.log", "link.json"),
+        ("backfill vllm.log", "same.json"),
         ("backtest vllm.log", "vllm.log"),
         ("report --format html vllm.log", "vllm.log"),
         ("report .", "link.json"),
@@ -213,7 +213,7 @@ def test_no_recording_is_written_over(tmp_path, option):
     assert done.stderr == f"vllm-watch: {option} {file}: {file} is read and would be lost: give another file\n"
 
 
-@pytest.mark.parametrize("command", ["report", "compare", "advise", "backtest", "backfill --recording", "once --log"])
+@pytest.mark.parametrize("command", ["report", "compare", "advise", "backtest", "backfill", "once --log"])
 def test_a_name_that_is_too_long_is_one_sentence(command):
     """F6: several names in one pair of quotes make a name that no file can have: exit 1, and no traceback."""
     name = "a.log " * 60
@@ -223,7 +223,7 @@ def test_a_name_that_is_too_long_is_one_sentence(command):
     assert re.fullmatch(r"vllm-watch: (a\.log )+: .*File name too long\n", done.stderr)
 
 
-@pytest.mark.parametrize("command", ["report", "backfill --log", "once --log"])
+@pytest.mark.parametrize("command", ["report", "backfill", "once --log"])
 def test_a_file_that_cannot_be_read_is_one_sentence(command):
     """F6: a disk error while a file is read is said with the file's name, and no traceback."""
     done = vllm_watch(*command.split(), "/proc/self/mem")

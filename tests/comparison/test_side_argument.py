@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.analysis.comparison.compare_arguments import parse_sides
+from vllm_watch.analysis.loadtest.source_names import parse_source
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -13,17 +14,14 @@ NOW = 1_795_190_400.0  # 2026-11-20T16:00:00Z
 AT_TWO = NOW - 7200
 
 
+def sides(*texts, existing=()):
+    """Return the sides that are named."""
+    return parse_sides(texts, existing.__contains__, lambda text: parse_source(text, NOW, {}))
+
+
 def parsed(*texts, existing=()):
-    """Return the sides that are named, each with its paths."""
-    return [(side.name, side.paths) for side in parse_sides(texts, existing.__contains__, NOW)]
-
-
-def ranges(*texts, existing=()):
-    """Return of each side its name, its paths, and of its time ranges the server, and the minutes from 14:00."""
-    return [
-        (side.name, side.paths, [(each.server, *((at - AT_TWO) / 60 for at in each.times)) for each in side.ranges])
-        for side in parse_sides(texts, existing.__contains__, NOW)
-    ]
+    """Return the sides that are named, each with its sources."""
+    return [(side.name, side.sources) for side in sides(*texts, existing=existing)]
 
 
 def test_a_side_has_the_name_of_its_file():
@@ -97,53 +95,11 @@ def test_mistakes(texts, message):
         parsed(*texts)
 
 
-def test_a_source_may_be_a_time_range():
-    """Two moments with a slash between them, after the server that they are of; several are several runs."""
-    assert ranges("A=2026-11-20T14:00Z/14:10", "B=-1h/now,qwen@-110m/-100m") == [
-        ("A", (), [(None, 0, 10)]),
-        ("B", (), [(None, 60, 120), ("qwen", 10, 20)]),
-    ]
-    assert ranges("A=2026-11-20T14:00Z/14:10,a.json", "B=team/qwen:8000@-1h/now") == [
-        ("A", ("a.json",), [(None, 0, 10)]),
-        ("B", (), [("team/qwen:8000", 60, 120)]),
-    ]
+def test_a_source_may_be_a_time_of_a_prometheus():
+    """It stands beside files, and a side without a name has that of its server."""
+    first, second = sides("A=prom:http://h:9090/qwen@2026-11-20T14:00Z/14:10,a.json", "prom:http://h/p/b%2Fc:1@-1h")
+    (asked, file), (other,) = first.sources, second.sources
 
-
-def test_a_time_range_without_a_name():
-    """The side has the name of its server, or that of the range as it was given."""
-    assert [name for name, *_ in ranges("2026-11-20T14:00Z/14:10", "qwen@-2h/-1h")] == [
-        "2026-11-20T14:00Z/14:10",
-        "qwen",
-    ]
-    assert [name for name, *_ in ranges("qwen@-1h/now", "qwen@-2h/-1h")] == ["qwen@-1h/now", "qwen@-2h/-1h"]
-
-
-def test_a_file_is_no_time_range():
-    """What is there is a file, whatever its name looks like; and a folder's name may begin with a number."""
-    assert ranges("2026-11-20/14:10", "B=-1h/now", existing=("2026-11-20/14:10",))[0] == (
-        "14:10",
-        ("2026-11-20/14:10",),
-        [],
-    )
-    assert parsed("32b/a.json", "4.5-air/2/b.json", "run@v2/c.json.gz") == [
-        ("a", ("32b/a.json",)),
-        ("b", ("4.5-air/2/b.json",)),
-        ("c", ("run@v2/c.json.gz",)),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "A=2026-11-20T14:00Z/13:00",
-            "'2026-11-20T14:00Z/13:00': there is no such file, and as a time range FROM/TO: ",
-        ),
-        ("A=qwen@14:00/14:10", "'qwen@14:00/14:10': there is no such file, and as a time range FROM/TO: ex"),
-        ("2026-11-20/run.json", "'2026-11-20/run.json': there is no such file, .*, got \"run.json\""),
-    ],
-)
-def test_a_wrong_time_range(text, message):
-    """What is wrong with it is said, and that it is no file either."""
-    with pytest.raises(UsageError, match=message):
-        parsed(text, "b.json")
+    assert (asked.target.url, asked.server, file) == ("http://h:9090", "qwen", "a.json")
+    assert [(at - AT_TWO) / 60 for at in asked.times] == [0, 10]
+    assert (second.name, other.target.url, tuple(other.times)) == ("b/c:1", "http://h/p", (NOW - 3600, NOW))

@@ -68,7 +68,7 @@ def moved(path, seconds):
 def backfilled_into(data, recording):
     """Do what COMMANDS.md says: OpenMetrics of the recording, and blocks of that in the Prometheus' data."""
     text = recording.with_suffix(".om")
-    command = [sys.executable, "-m", "vllm_watch", "backfill", "--recording", recording, "-o", text]
+    command = [sys.executable, "-m", "vllm_watch", "backfill", recording, "-o", text]
     command += ["--step", f"{STEP}s"]
     run_command(*command, text=False, check=True)
     blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, data]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``report --mark`` and ``compare --mark`` show the runs on all dashboards, and only warn if that fails."""
+"""``grafana mark SOURCE`` shows the runs of load tests on all dashboards."""
 
 from __future__ import annotations
 
 import json
-import sys
 
 from unittest.mock import ANY
 
@@ -12,33 +11,17 @@ import msgspec
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
-from tests.support.http_servers import free_port
+from tests.support.command_line import vllm_watch
 from tests.support.needs import without
 
 from vllm_watch.analysis.loadtest.load_test import Latency, Result, Run
 from vllm_watch.analysis.loadtest.region import MAX_RUN, annotation, region_of, run_id
-from vllm_watch.cli import command_line as cli
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
 pytestmark = pytest.mark.slow
 
 RUNS = [FOLDER / f"draft{drafts}-run2.jsonl.xz" for drafts in (2, 4)]
-
-
-@pytest.fixture
-def ended(tmp_path, capsys):
-    """Run the command line to its end: its status, and what it wrote to both streams."""
-    token = tmp_path / "token"
-    token.write_text("glsa_editor\n")
-
-    def run(*arguments, url="http://127.0.0.1:9", token=token):
-        where = ["--mark", "--grafana-url", url, *(["--grafana-token-file", str(token)] if token else [])]
-        with pytest.raises(SystemExit) as left:
-            cli.main([*map(str, arguments), *where])
-        return (left.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 def regions(grafana):
@@ -49,97 +32,37 @@ def regions(grafana):
     ]
 
 
-def test_a_report_marks_its_run(ended, grafana, tmp_path):
-    """The run is one region of its own time, whose text is the result and the report's file."""
-    status, out, err = ended("report", RUNS[0], "-o", tmp_path / "r.html", url=grafana.url)
+def test_each_run_of_the_sources_is_marked(command, grafana):
+    """A run is one region of its own time, whose text is its result; a second mark of it changes nothing."""
+    ended = command("mark", grafana.url, *RUNS, "--tag", "tuning")
+    (seconds, text, tags), (_, other, _) = sorted(regions(grafana), key=lambda region: region[1])
+    again = command("mark", grafana.url, RUNS[0])
 
-    ((seconds, text, tags),) = regions(grafana)
-    assert (status, out) == (0, "")
+    assert (ended.status, ended.err) == (0, "")
     assert 20 < seconds < 60
     assert text.startswith("draft2-run2: 600 requests ok, 0 failed, ")
-    assert text.endswith(" ms · r.html")
-    assert tags >= {"vllm-watch", "loadtest"}
-    assert err.startswith("vllm-watch: marked: run draft2-run2-2026")
+    assert other.startswith("draft4-run2: ")
+    assert tags >= {"vllm-watch", "loadtest", "tuning"}
+    assert len(again.lines("replaced")) == 1  # The tag is gone.
+    assert len(grafana.annotations) == 2
 
 
-def test_the_json_has_what_marks_its_runs(ended, grafana):
-    """What a report's JSON says of a run's region is what --mark writes of it: Grafana's API takes it as it is."""
-    _, out, _ = ended("report", RUNS[0], "--format", "json", url=grafana.url)
-    (run,) = json.loads(out)["runs"]
-    ((number, kept),) = grafana.annotations.items()
+def test_the_json_of_a_report_has_what_marks_its_runs(command, grafana):
+    """What a report's JSON says of a run's region is what a mark writes of it: Grafana's API takes it as it is."""
+    command("mark", grafana.url, RUNS[0])
+    (run,) = json.loads(vllm_watch("report", RUNS[0], "--format", "json").stdout)["runs"]
+    (kept,) = grafana.annotations.values()
 
     assert run["annotation"] == {**{key: kept[key] for key in ("time", "timeEnd", "text")}, "tags": ANY}
     assert set(run["annotation"]["tags"]) == set(kept["tags"])
-    assert (run["annotation"]["time"], run["annotation"]["timeEnd"]) == (
-        round(run["start"] * 1000),
-        round(run["end"] * 1000),
-    )
     assert run["observed"]["start"] < run["start"] < run["end"] < run["observed"]["end"]
-    assert number
 
 
-def test_the_same_report_again_marks_nothing_twice(ended, grafana):
-    """A run has one region, however often its report is made."""
-    for _ in range(2):
-        _, _, err = ended("report", RUNS[0], url=grafana.url)
-
-    assert len(grafana.annotations) == 1
-    assert err.startswith("vllm-watch: unchanged: run draft2-run2-2026")
-
-
-def test_a_comparison_marks_all_its_runs(ended, grafana):
-    """Each run of each side is a region."""
-    status, _, _ = ended("compare", *RUNS, url=grafana.url)
-
-    assert status == 0
-    assert [text.partition(":")[0] for _, text, _ in regions(grafana)] == ["draft2-run2", "draft4-run2"]
-
-
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_a_failure_is_a_warning(ended, command):
-    """Without a Grafana the report is written as ever, the status is 0, and standard error says what failed."""
-    url = f"http://127.0.0.1:{free_port()}"
-    status, out, err = ended(command, *(RUNS if command == "compare" else RUNS[:1]), url=url)
-
-    assert status == 0
-    assert "draft2-run2" in out
-    said = f"warning: not marked in Grafana: {url}: nothing listens at this address: is Grafana running"
-    assert err == f"vllm-watch: {said}, and is this its port?\n"
-
-
-def test_a_token_that_may_not_is_a_warning(ended, grafana, tmp_path):
-    """What the token lacks is said, and the report is fine."""
-    (tmp_path / "viewer").write_text("glsa_viewer")
-    status, _, err = ended("report", RUNS[0], url=grafana.url, token=tmp_path / "viewer")
-
-    assert status == 0
-    assert "warning: not marked in Grafana: the token may not create an annotation (403)" in err
-
-
-def test_a_token_that_cannot_be_read_is_a_warning(ended, tmp_path):
-    """A file that is not there is named with its option."""
-    status, _, err = ended("report", RUNS[0], token=tmp_path / "none")
-
-    assert status == 0
-    assert f"not marked in Grafana: --grafana-token-file: {tmp_path / 'none'}: cannot be read" in err
-
-
-def test_without_the_extra_it_is_a_warning(ended, monkeypatch):
-    """Without grafana-client the report is made, and the warning says what to install."""
-    monkeypatch.setitem(sys.modules, "vllm_watch.cli.grafana.client", None)
-    status, _, err = ended("report", RUNS[0])
-
-    assert status == 0
-    assert "pip install '.[grafana]'" in err
-
-
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_no_token_is_wrong_usage(ended, monkeypatch, command):
-    """Without a token nothing is read: the command line is wrong."""
-    monkeypatch.delenv("GRAFANA_TOKEN_FILE", raising=False)
-    status, out, err = ended(command, *RUNS, token=None)
-
-    assert (status, out, err) == (2, "", "vllm-watch: --mark requires --grafana-token-file FILE\n")
+def test_a_source_says_all(command, grafana):
+    """Options that say what is marked are for a mark without a source, which needs them."""
+    for arguments in ((RUNS[0], "--text", "t"), ("--text", "t"), ("--from", "-1h")):
+        assert command("mark", grafana.url, *arguments).status == 2
+    assert not grafana.annotations
 
 
 def test_what_is_not_known_is_left_out_of_the_line():
@@ -149,7 +72,6 @@ def test_what_is_not_known_is_left_out_of_the_line():
 
     assert region_of(run).text == "a: 5 requests ok, TTFT mean 12.35 ms"
     assert "server:qwen" in annotation(region_of(msgspec.structs.replace(run, server="qwen"))).tags
-    assert region_of(run, "a.md").text.endswith(" · a.md")
     assert region_of(run).run == "a-20261120T140000Z"
     assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result)) is None
     assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0)).text == "a: no result"

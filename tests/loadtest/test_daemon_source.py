@@ -129,22 +129,21 @@ class TestWatching:
 
 
 @pytest.mark.parametrize(
-    ("answers", "server", "said"),
+    ("answers", "said"),
     [
-        ({}, "other", 'it does not watch "other"; there are "queue"'),
-        ({"/snapshot": answer(b"{}")}, None, "the answer is not what a vllm-watch answers"),
-        ({"/snapshot": answer(b"no", "404 Not Found")}, None, "it has no /api/v1/snapshot: this is not a vllm-watch"),
-        ({"/metrics": answer(b"", "401 Unauthorized")}, None, "a user name and a password: read another"),
-        ({"/metrics": answer(b"", Content_Encoding="br")}, None, "an answer is compressed"),
-        ({"/metrics": answer(b"# nothing\n"), "/snapshot": EMPTY}, None, "it watches no server"),
-        ({"/metrics": answer(b"not metrics {")}, None, "/metrics is not what a vllm-watch answers"),
+        ({"/snapshot": answer(b"{}")}, "the answer is not what a vllm-watch answers"),
+        ({"/snapshot": answer(b"no", "404 Not Found")}, "it has no /api/v1/snapshot: this is not a vllm-watch"),
+        ({"/metrics": answer(b"", "401 Unauthorized")}, "a user name and a password: read another"),
+        ({"/metrics": answer(b"", Content_Encoding="br")}, "an answer is compressed"),
+        ({"/metrics": answer(b"# nothing\n"), "/snapshot": EMPTY}, "it watches no server"),
+        ({"/metrics": answer(b"not metrics {")}, "/metrics is not what a vllm-watch answers"),
     ],
 )
-def test_what_cannot_be_read_has_a_sentence(answers, server, said):
+def test_what_cannot_be_read_has_a_sentence(answers, said):
     """Each answer that is not a vllm-watch's is one sentence, with the address."""
     time = clock()
     with daemon(time, **answers) as url, pytest.raises(DaemonError) as raised:
-        watch_daemon(DaemonQuery(DaemonTarget(url, if_unauthorized="read another"), 10.0, server), time)
+        watch_daemon(DaemonQuery(DaemonTarget(url, if_unauthorized="read another"), 10.0), time)
 
     assert str(raised.value).startswith(f"{url}: ")
     assert said in str(raised.value)

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 
-from tests.loadtest.histories import log_of
+from tests.loadtest.histories import log_of, recorded
 from tests.support.recording_files import as_file
 from tests.support.recordings import bodies_of, recording
 
@@ -156,6 +156,36 @@ def test_the_first_line_of_statistics_counts(written):
 
     assert points[0].counters["generation_tokens_total"] == 0
     assert points[-1].counters["generation_tokens_total"] == pytest.approx(10 * rate)
+
+
+def test_a_log_that_begins_with_the_test_counts_as_metrics_do(written):
+    """Cut at the last line before a load, its first gap is a pause: the line after it has tokens of ten seconds."""
+    data = log_of(recording("stall"))
+    before = data.rindex(b"\n", 0, data.index(b"throughput: 0.0 tokens/s, Running: 1")) + 1
+    found = read(written(data[before:]))
+    counted = [point.counters[GENERATED] for point in recorded("stall").points if point.counters]
+
+    assert found.points[-1].counters[GENERATED] == pytest.approx(counted[-1] - counted[12], rel=0.001)
+
+
+def test_a_gap_is_usual_when_it_came_twice(written):
+    """Where the first line of a busy log comes ten seconds earlier, the pause after it is not counted."""
+    lines = log_of(recording("busy")).splitlines(keepends=True)
+    at = next(index for index, line in enumerate(lines) if b"Avg generation" in line)
+    whole = read(written(*lines[at:])).points
+    early = read(written(lines[at].replace(b"07:55:56", b"07:55:46"), *lines[at + 1 :])).points
+    grown = [points[-1].counters[GENERATED] - points[0].counters[GENERATED] for points in (whole, early)]
+
+    assert grown[0] == grown[1]
+
+
+def test_a_log_that_begins_during_the_load_says_so(written):
+    """Its first line of statistics has no line before it: its tokens are not the load's, and that is said."""
+    lines = log_of(recording("busy")).splitlines(keepends=True)
+    at = next(index for index, line in enumerate(lines) if b"Avg generation" in line)
+    said = [server_runs(read(written(*part)))[0].warnings for part in (lines, lines[at:])]
+
+    assert ["begins during the load" in " ".join(each) for each in said] == [False, True]
 
 
 def test_a_start_with_other_flags_begins_anew(written):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
@@ -53,31 +55,60 @@ def test_flicker_is_named_by_what_lasted_longest():
 
 
 KNOWN = {
-    "stall": ["steady", "stalled"],
-    "queue": ["saturated"],
-    "deadkill": ["saturated", "down"],
-    "loop": ["ramp"],
-    "dead": ["ramp", "down"],
+    "stall": ["starting", "idle", "ramp", "stalled", "saturated"],
+    "queue": ["starting", "idle", "saturated"],
+    "deadkill": ["starting", "idle", "saturated", "down"],
+    "loop": ["starting", "down", "starting", "down", "starting"],
+    "dead": ["starting", "idle", "ramp", "down"],
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), KNOWN.items(), ids=KNOWN)
 def test_the_phases_of_recordings(name, expected):
-    """Each recording has the phases that it is known for, in their order."""
-    found = [phase.phase for run in server_runs(recorded(name)) for phase in run.phases]
-    rest = iter(found)
+    """Each recording has the phases that it is known for, in their order, without gaps from its start to its end."""
+    points = recorded(name).points
+    found = find_phases(points, find_loads(points), None)
+    rest = iter([each.phase for each in found])
 
     assert all(phase in rest for phase in expected), found
+    assert (found[0].start, found[-1].end) == (points[0].at, points[-1].at)
+    assert all(one.end == other.start for one, other in pairwise(found))
 
 
-def test_phases_follow_each_other_without_gaps():
-    """Each phase ends where the next one starts, and all together are the load, with an interval before and after."""
-    (run,) = server_runs(recorded("queue"))
+@pytest.mark.parametrize("name", ["queue", "dead", "stall"])
+def test_what_is_told_with_a_load_is_of_the_load(name):
+    """Phases, events and the timeline of a run begin an interval before its load at most, and end one after it."""
+    history = recorded(name)
+    (run,) = server_runs(history)
+    moments = [run.phases[0].start, run.phases[-1].end, *run.timeline.times, *(event.at for event in run.events)]
 
-    assert run.phases[0].start == pytest.approx(run.start, abs=6)
-    assert run.phases[-1].end == pytest.approx(run.end, abs=6)
-    assert run.phases[0].start < run.start < run.end < run.phases[-1].end
-    assert all(one.end == other.start for one, other in zip(run.phases, run.phases[1:], strict=False))
+    assert run.start - 5.1 <= min(moments) <= max(moments) <= run.end + 5.1
+
+
+def test_a_stall_begins_with_its_last_token():
+    """The last token was scraped at 90 s and the next at 175 s: 80 s are stalled, though it was known at 120 s only."""
+    history = recorded("stall")
+    (run,) = server_runs(history)
+    began = history.points[0].at
+    stalled = [(each.start - began, each.end - began) for each in run.phases if each.phase == "stalled"]
+
+    assert stalled == [pytest.approx((90.0, 170.0), abs=0.1)]
+    assert [(event.text, event.at - began) for event in run.events] == [
+        ("the server is stalled", pytest.approx(90.0, abs=0.1))
+    ]
+
+
+def test_one_end_is_one_event():
+    """An engine that died is down: that is told once."""
+    assert [event.text for event in recorded("dead").events] == ["the server starts", "the engine died"]
+
+
+def test_a_phase_that_begins_before_the_load_keeps_its_numbers():
+    """Where a part of a phase is between two points, those around it have its tokens."""
+    server = MadeUpServer(step=10.0).idle(20).work(40, 8).idle(20)
+    found = find_phases(server.points, find_loads(server.points), None, (START + 33, START + 37))
+
+    assert [(each.phase, each.result.generation_tokens_per_second) for each in found] == [("ramp", 100.0)]
 
 
 def test_a_phase_has_its_numbers():

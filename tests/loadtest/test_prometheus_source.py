@@ -21,12 +21,12 @@ from vllm_watch.analysis.loadtest import prometheus_source
 from vllm_watch.analysis.loadtest.energy_and_cost import used_energy
 from vllm_watch.analysis.loadtest.prometheus_source import COUNTERS, MAX_POINTS, PrometheusQuery, read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import read_recording
-from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
-from vllm_watch.cli.commands.source_options import PrometheusOptions, prometheus_query
+from vllm_watch.analysis.loadtest.report_sources import read_report
+from vllm_watch.analysis.loadtest.source_names import parse_source
 from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.prometheus.api import PrometheusTarget
-from vllm_watch.daemon.support.errors import PrometheusError, UsageError
+from vllm_watch.daemon.support.errors import PrometheusError
 
 
 RANGE = TimeRange(1000.0, 1600.0)
@@ -67,7 +67,7 @@ def sentence(server, name="a", **options):
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        ("401 Unauthorized", b"", "it requires a token (401): give --bearer-token-file"),
+        ("401 Unauthorized", b"", "it requires a token (401): its file is named by PROMETHEUS_TOKEN_FILE"),
         ("403 Forbidden", b"", "it denies access (403)"),
         ("404 Not Found", b"404 page not found", "no Prometheus API there (404): check the URL's path"),
         ("302 Found", b"", "it redirects: give the final URL"),
@@ -133,7 +133,7 @@ def test_what_there_is_instead_is_named(present, ever, expected):
 
     with StandIn(pieces) as server:
         said = sentence(server)
-    assert said.startswith("a, 1970-01-01 00:")
+    assert said.startswith("prom:http://127.0.0.1:")
     assert said.endswith(expected)
 
 
@@ -189,44 +189,49 @@ def test_a_long_time_has_fewer_points_and_says_so():
     assert "there is a point every 8 s, and a scrape every 1 s" in found.warnings[-1]
 
 
-# The options.
+# The names.
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("address", "url", "server"),
     [
-        ({"server": "a"}, "--server requires --prometheus URL"),
-        ({"end": "now"}, "--to requires --prometheus URL"),
-        ({"url": "http://p"}, "--prometheus requires --server NAME"),
-        ({"url": "http://p", "server": "a"}, "--prometheus requires --from TIME"),
-        ({"url": "p:9090", "server": "a", "start": "-1h"}, "--prometheus: expected a URL that starts with http://"),
-        (
-            {"url": "http://me:secret@p", "server": "a", "start": "-1h"},
-            "--prometheus: a URL must not contain a user name or password; use --bearer-token-file",
-        ),
-        ({"url": "http://p", "server": "a", "start": "soon"}, "--from: expected a time such as"),
-        ({"url": "http://p", "server": "a", "start": "-1h", "end": "-2h"}, "--to: expected a time after --from"),
+        ("http://p:9090/a", "http://p:9090", "a"),
+        ("http://p:8481/select/0/prometheus/a", "http://p:8481/select/0/prometheus", "a"),
+        ("http://p:9090", "http://p:9090", None),
+        ("http://[::1]:9090/", "http://[::1]:9090", None),
+        ("https://p/prometheus/", "https://p/prometheus", None),
+        ("http://p/team%2Fqwen:8000", "http://p", "team/qwen:8000"),
     ],
 )
-def test_options_that_do_not_go_together(options, expected):
-    """What is missing is named, and no message repeats a secret."""
-    with pytest.raises(UsageError) as caught:
-        prometheus_query(PrometheusOptions(**options))
+def test_what_is_after_the_last_slash_is_the_server(address, url, server):
+    """The path of the URL is kept; the environment has token and authorities; the name can be given again."""
+    environment = {"PROMETHEUS_TOKEN_FILE": "t", "PROMETHEUS_CA_FILE": "c"}
+    asked = parse_source(f"prom:{address}@2026-11-20T14:00Z/14:10", 0.0, environment)
 
-    assert str(caught.value).startswith(expected)
-    assert "secret@" not in str(caught.value)
+    assert asked.target == PrometheusTarget(url, "t", TlsConfig(ca_file="c"))
+    assert (asked.server, tuple(asked.times)) == (server, (1_795_183_200, 1_795_183_800))
+    assert parse_source(asked.source, 0.0, environment) == asked
 
 
-def test_options_are_a_query():
-    """The path of the URL is kept, and the end is the present if it is not given."""
-    options = {"url": "http://p:8481/select/0/prometheus", "server": "a", "start": "2026-11-20T14:00:00Z"}
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        (["a", "b"], 'there are several servers, name one as in prom:URL/SERVER@FROM/TO: "a", "b"'),
+        (["a"], 'no server "a" in this time'),
+    ],
+)
+def test_without_a_server_it_is_the_only_one(present, expected):
+    """Of one server the name may be left out; of several, one has to be named."""
 
-    query = prometheus_query(PrometheusOptions(**options, token_file="t", ca_file="c"))
+    def pieces(head):
+        path, parameters = asked(head)
+        if path.endswith("/label/server/values"):
+            return [answer(json.dumps({"status": "success", "data": ["a"]}).encode())]
+        is_list = parameters["query"].startswith("group")
+        return [matrix(*(({"server": name}, [(1600, 1)]) for name in present if is_list))]
 
-    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", TlsConfig(ca_file="c"))
-    assert query.times.start == 1_795_183_200
-    assert query.times.end > query.times.start
-    assert prometheus_query(PrometheusOptions()) is None
+    with StandIn(pieces) as server:
+        assert expected in sentence(server, None)
 
 
 # Real ones.
@@ -294,7 +299,7 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     with server(tmp_path, series) as url:
         query = PrometheusQuery(PrometheusTarget(url), NAME, times)
         found = read_prometheus(query)
-        (run,) = read_report([], ReadOptions(prometheus=(query,))).runs
+        (run,) = read_report([query]).runs
         with pytest.raises(PrometheusError, match=f'no server "other" in this time; there are "{NAME}"'):
             read_prometheus(PrometheusQuery(PrometheusTarget(url), "other", times))
         with pytest.raises(PrometheusError, match=f'no values of "{NAME}" in this time'):
@@ -324,7 +329,7 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert found.has_metrics
     (recorded_run,) = read_report([str(RECORDINGS[NAME])]).runs
     assert run.source == (query.source,)
-    assert query.source.startswith(f"{url}: {NAME}, 20")
+    assert query.source.startswith(f"prom:{url}/{NAME}@20")
     assert run.server == NAME
     assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
     assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)

@@ -7,9 +7,7 @@ import functools
 import gzip
 import json
 import lzma
-
-from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
+import time
 
 import pytest
 
@@ -17,11 +15,10 @@ from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
 
-from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
+from vllm_watch.analysis.loadtest.report_sources import distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
-from vllm_watch.cli.commands.source_options import parse_zone
-from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.errors import FileError
 
 
 DRAFT = FOLDER / "draft2-run1.jsonl.xz"
@@ -29,7 +26,6 @@ NOT_UTF8 = (
     b'{"date": "\xff", "backend": "v", "completed": 1, "duration": 2.0, "request_throughput": 1.0, '
     b'"total_input_tokens": 1}'
 )
-SOME_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
 PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
 
 
@@ -64,7 +60,7 @@ def test_a_recording_has_both_views():
 
 def test_a_log_and_a_result_are_joined(files):
     """The log alone gives throughput, phases and acceptance beside the client's result."""
-    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")], ReadOptions(zone=ZoneInfo("UTC"))).runs
+    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")]).runs
     client, server = run.views
 
     assert server.output_throughput == pytest.approx(client.output_throughput, rel=0.05)
@@ -80,20 +76,23 @@ def test_a_log_in_another_zone_is_matched(files):
     assert result["date"].startswith("20261122-05")
     result["date"] = result["date"].replace("-05", "-13", 1)
     (files / "result.json").write_text(json.dumps(result))
-    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")], ReadOptions(zone=ZoneInfo("UTC"))).runs
+    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")]).runs
 
     assert len(run.views) == 2
     assert any("differ by -8 h" in each for each in run.warnings)
 
 
-def test_the_zone_is_that_of_the_option(files):
-    """Local times of logs and results are those of the zone that is given."""
-    utc, shanghai = (
-        read_report([str(files / "vllm.log")], ReadOptions(zone=zone)).runs[0]
-        for zone in (ZoneInfo("UTC"), timezone(timedelta(hours=8)))
-    )
+def test_the_zone_is_this_machine_s(files, monkeypatch):
+    """Local times of logs are those of TZ."""
+    starts = []
+    for zone in ("UTC", "Asia/Shanghai"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        starts.append(read_report([str(files / "vllm.log")]).runs[0].start)
+    monkeypatch.undo()
+    time.tzset()
 
-    assert utc.start - shanghai.start == pytest.approx(8 * 3600)
+    assert starts[0] - starts[1] == pytest.approx(8 * 3600)
 
 
 def test_a_rotated_log_is_one_server(files):
@@ -177,9 +176,18 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
         read_report([str(path)])
 
 
-def test_a_folder_without_a_recording_is_said(tmp_path):
-    """A folder is a recording or an error."""
-    with pytest.raises(FileError, match="is a folder: give the logs, recordings"):
+def test_a_folder_is_the_sources_in_it(files):
+    """The files whose names end as a source's do count, and nothing else: a log and its result are one run."""
+    (files / "notes.md").write_text("none")
+    (files / ".hidden").write_text("none")
+    (run,) = read_report([str(files)]).runs
+
+    assert [view.view for view in run.views] == ["client", "server"]
+
+
+def test_a_folder_without_a_source_is_said(tmp_path):
+    """A folder in which there is nothing to read is an error."""
+    with pytest.raises(FileError, match="is no recording, and no log, recording or result is in this folder"):
         read_report([str(tmp_path)])
 
 
@@ -189,16 +197,3 @@ def test_distinct_names_are_as_short_as_they_can_be():
     assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
         "1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "hours"), [("+08:00", 8), ("-0330", -3.5), ("UTC+01:00", 1), ("UTC", 0)])
-def test_zones(text, hours):
-    """A zone is given by its name or by its distance from UTC."""
-    assert parse_zone(text).utcoffset(SOME_DAY) == timedelta(hours=hours)
-
-
-@pytest.mark.parametrize("text", ["Mars/Phobos", "8", "", "../etc/passwd", "+99:00"])
-def test_what_is_no_zone_is_said(text):
-    """Anything else is wrong usage."""
-    with pytest.raises(UsageError, match="--zone: expected a time zone"):
-        parse_zone(text)

@@ -324,9 +324,9 @@ class TestReplay:
                     writer.add(scrape_line(at, name, 0.0, b"", event.status))
             writer.end(1e4, "interrupted", {})
 
-        write_backfill(str(path), [], 30.0, str(out), lambda _: None)
+        write_backfill([str(path)], 30.0, str(out), lambda _: None)
         both = out.read_text().splitlines()
-        write_backfill(str(parts["vl"].path), [], 30.0, str(out), lambda _: None)
+        write_backfill([str(parts["vl"].path)], 30.0, str(out), lambda _: None)
         alone = out.read_text().splitlines()
 
         assert [line for line in alone if 'server="vl"' in line] == [line for line in both if 'server="vl"' in line]
@@ -337,7 +337,7 @@ class TestReplay:
         path = as_file(recording("vl"), tmp_path / "vl")
         path.write_bytes(path.read_bytes()[:-40])
 
-        assert write_backfill(str(path), [], 60.0, str(tmp_path / "out"), lambda _: None)
+        assert write_backfill([str(path)], 60.0, str(tmp_path / "out"), lambda _: None)
 
         assert f"vllm-watch: {path}: the recording breaks off after " in capsys.readouterr().err
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+import time
 
-from zoneinfo import ZoneInfo
+import pytest
 
 from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, SourceResult
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
@@ -14,8 +15,17 @@ from vllm_watch.daemon.config.moments import TimeRange
 
 
 START = 1_795_183_200.0  # 2026-11-20T14:00:00Z
-BERLIN = ZoneInfo("Europe/Berlin")
 SERVER = {"server": "qwen", "engine": "0", "model_name": "m", "job": "vllm-watch", "tier": "core"}
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch):
+    """Let this machine's time zone be an hour ahead of UTC."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def alert(name, severity, start, end, **more):
@@ -47,11 +57,11 @@ def result(*sets, **more):
 
 def shown(results, width=80, **how):
     """Return results as they are on a terminal in Berlin."""
-    return render_text(backtest_document(results, BERLIN, **how), width)
+    return render_text(backtest_document(results, **how), width)
 
 
 def test_what_fired_is_listed_by_severity():
-    """The worst come first, with times in the zone that was asked for, how long they lasted, and of which engine."""
+    """The worst come first, with times in this machine's zone, how long they lasted, and of which engine."""
     text = shown([result(FIRST)])
 
     assert "2026-11-20 15:00:00 to 2026-11-20 16:00:00 UTC+01:00 (1 h), a value every 5 s\n" in text
@@ -97,7 +107,7 @@ def test_two_sets_are_columns():
     assert "0 of 3 alerts are the same.\n" in text
     assert text.count("VllmProbeFailing") == 1
     half = render_text(
-        backtest_document([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, is_verbose=True), 100
+        backtest_document([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], is_verbose=True), 100
     )
     assert half.count("VllmProbeFailing") == 1
     assert "unknown  shipped: Not judged, because they wait too long: Slow (1h).\n" in half

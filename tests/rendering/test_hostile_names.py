@@ -27,7 +27,7 @@ REPORT, COMPARED, ADVISED = reports.hostile(), reports.hostile_comparisons(), te
 ALERT = test_backtest.PAGE._replace(alertname=NAME, labels={"server": NAME})
 BACKTEST = [test_backtest.result(test_backtest.FIRST._replace(alerts=(ALERT,)), source=NAME)]
 COMPARISON, ADVICE = comparisons_document(COMPARED), advice_document(ADVISED, is_verbose=True)
-ALERTS = backtest_document(BACKTEST, test_backtest.BERLIN)
+ALERTS = backtest_document(BACKTEST)
 ANSWERS = {
     "report": (report_text(REPORT), report_markdown(REPORT), report_html(REPORT), report_json(REPORT)),
     "comparison": (

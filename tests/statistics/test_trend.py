@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trend test and the end of the warm-up."""
+"""The trend test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from vllm_watch.daemon.statistics.steady_window import mser_cut
 from vllm_watch.daemon.statistics.trend import mann_kendall
 
 
@@ -47,26 +46,3 @@ def test_constant_values_have_no_trend():
 def test_long_series_are_grouped():
     """Of 10,000 values the drift is that of all of them."""
     assert mann_kendall([float(each) for each in range(10_000)]).drift == pytest.approx(10_000, rel=0.01)
-
-
-def test_the_warm_up_is_cut():
-    """A warm-up of 30 values at three times the level is cut, and little more."""
-    generator = random.Random(13)
-    values = [100 + (30 - place) * 10 if place < 30 else generator.gauss(100, 3) for place in range(200)]
-
-    assert 30 <= mser_cut(values) <= 60
-
-
-def test_settled_values_are_hardly_cut():
-    """Of 100 settled series at least 80 keep nine tenths of their values; a constant one keeps all."""
-    generator = random.Random(14)
-    cuts = [mser_cut([generator.gauss(100, 3) for _ in range(200)]) for _ in range(100)]
-
-    assert sum(cut is not None and cut <= 20 for cut in cuts) >= 80
-    assert mser_cut([7.0] * 50) == 0
-
-
-def test_what_does_not_settle_is_not_cut():
-    """A series that rises all the time has no end of its warm-up."""
-    assert mser_cut([float(place) for place in range(200)]) is None
-    assert mser_cut([]) is None

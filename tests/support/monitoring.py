@@ -159,7 +159,7 @@ STEP = 2.0
 def series_of(recording: Path, folder: Path) -> Path:
     """Write a recording's series into a folder, and return the file."""
     series = folder / f"{recording.name}.om"
-    write_backfill(str(recording), [], STEP, str(series), lambda _: None)
+    write_backfill([str(recording)], STEP, str(series), lambda _: None)
     return series
 
 

@@ -19,9 +19,10 @@ from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side
 from vllm_watch.analysis.loadtest.load_test import Report, Run
+from vllm_watch.analysis.loadtest.prometheus_source import SCHEME
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.metric_titles import titled
-from vllm_watch.daemon.catalog.number_texts import moment, signed, significant
+from vllm_watch.daemon.catalog.number_texts import signed, significant
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -40,15 +41,6 @@ _FIELDS = ("method", "model")
 
 _RUNS = 5
 """Five runs of each side find a difference of a few per cent, as `compare` says."""
-
-
-class Range(NamedTuple):
-    """A time of a server in a Prometheus."""
-
-    url: str
-    server: str
-    start: float
-    end: float
 
 
 class Configuration(NamedTuple):
@@ -125,14 +117,12 @@ def _row_evidence(row: Row, change: str) -> Evidence:
     return Evidence(series=row.metric, statistic="difference", value=row.percent or 0.0, text=text)
 
 
-def advise(
-    histories: Sequence[ServerHistory], report: Report, given: Given | None = None, ranges: Sequence[Range] = ()
-) -> Advised:
-    """Return the advice that histories and their load tests give; `ranges` were read from a Prometheus."""
+def advise(histories: Sequence[ServerHistory], report: Report, given: Given | None = None) -> Advised:
+    """Return the advice that histories and their load tests give."""
     given = given or Given()
     found = subjects(histories, given.objective)
     tested = [_tested(subject._replace(shared_prompt=_shared(subject, found, given)), report) for subject in found]
-    each = [_advised(one, tested, ranges) for one in tested]
+    each = [_advised(one, tested) for one in tested]
     return Advised(
         advice=tuple(advice for judged in each for advice in judged.advice),
         notes=tuple(
@@ -171,7 +161,7 @@ def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
     return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
 
 
-def _advised(one: Configuration, every: Sequence[Configuration], ranges: Sequence[Range]) -> Judged:
+def _advised(one: Configuration, every: Sequence[Configuration]) -> Judged:
     """Return the advice for a configuration, with what was measured and with the commands that check it."""
     judged = judge(one.subject)
     measured = measurements(one, every)
@@ -185,7 +175,7 @@ def _advised(one: Configuration, every: Sequence[Configuration], ranges: Sequenc
             reason = f"load tests with {each.flag} {each.proposed} were worse"
             silent.append(Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server))
         elif each.flag not in better:
-            advice.append(_with_check(each, one, ranges) if test is None else _with_tests(each, one, test))
+            advice.append(_with_check(each, one) if test is None else _with_tests(each, one, test))
     return Judged(tuple(advice[:MOST]), tuple(silent))
 
 
@@ -216,14 +206,15 @@ def _with_tests(advice: Advice, one: Configuration, found: Measurement) -> Advic
     return replace(advice, caveats=(*advice.caveats, caveat), check=check)
 
 
-def _with_check(advice: Advice, one: Configuration, ranges: Sequence[Range]) -> Advice:
+def _with_check(advice: Advice, one: Configuration) -> Advice:
     guard = next(rule.guard for rule in RULES if rule.name == advice.rule)
     is_tested = any(view.view == "client" for run in one.runs for view in run.views)
     # A recording of several servers is no side of a comparison.
     is_alone = not any(": " in source for source in one.subject.source)
     tests = _files(one) if is_tested and is_alone else ()
     started = _argument(advice.flag, advice.proposed, one.subject.flags)
-    return replace(advice, check=_check_commands(started, guard, tests, ranges))
+    time = next((source for source in one.subject.source if source.startswith(SCHEME)), None)
+    return replace(advice, check=_check_commands(started, guard, tests, time))
 
 
 def _files(one: Configuration) -> tuple[str, ...]:
@@ -257,9 +248,7 @@ def _argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
     return f"with --{flag} {value}"
 
 
-def _check_commands(
-    started: str, guarded: str, tests: Sequence[str] = (), ranges: Sequence[Range] = ()
-) -> tuple[str, ...]:
+def _check_commands(started: str, guarded: str, tests: Sequence[str] = (), time: str | None = None) -> tuple[str, ...]:
     """
     Return the commands that compare a server as it is with one that has a change; comments begin with ``#``.
 
@@ -267,16 +256,13 @@ def _check_commands(
         started: What the changed server is started with, as `_argument` writes it.
         guarded: What must not become worse: a metric of `compare` with its limit.
         tests: The files of load tests of the server as it is, if it was tested.
-        ranges: Where it was read from a Prometheus.
+        time: The time of a Prometheus that it was read from, as a source.
     """
     guard = f"--fail-if {shlex.quote(guarded)}"
-    if ranges and not tests:
-        first = ranges[0]
-        now = f"now={_utc(first.start)}/{_utc(first.end)}"
-        target = f"--prometheus {shlex.quote(first.url)} --server {shlex.quote(first.server)}"
+    if time is not None and not tests:
         return (
-            f"# Start the server {started}, and let it work as long under the same load, FROM and TO:",
-            f"vllm-watch compare {target} {now} changed=FROM/TO {guard}",
+            f"# Start the server {started}, and let it work as long under the same load, FROM to TO:",
+            _compare_command((time,), (f"{time.rpartition('@')[0]}@FROM/TO",), guard),
         )
     changed = _recordings("changed")
     if tests:
@@ -305,7 +291,3 @@ def _record(side: str) -> str:
 
 def _recordings(side: str) -> tuple[str, ...]:
     return tuple(f"{side}-{number}.jsonl.xz" for number in range(1, _RUNS + 1))
-
-
-def _utc(at: float) -> str:
-    return f"{moment(at).replace(' ', 'T')}Z"

@@ -117,8 +117,7 @@ class Subject(NamedTuple):
     What rules are evaluated over, as one Prometheus would have it, with a value every `step` seconds.
 
     The first `lead` steps are there for the rules to look back at. `has_daemon` is whether the daemon's own series are
-    those of one that was scraped, `engines` the most that a server has. In `gaps` nothing was scraped. Times are shown
-    `moved` seconds later: the log's zone is not this machine's.
+    those of one that was scraped, `engines` the most that a server has. In `gaps` nothing was scraped.
     """
 
     name: str
@@ -129,7 +128,6 @@ class Subject(NamedTuple):
     engines: int = 1
     gaps: tuple[TimeRange, ...] = ()
     warnings: tuple[str, ...] = ()
-    moved: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -148,7 +146,7 @@ class Subject(NamedTuple):
 
     def at(self, seconds: float) -> float:
         """Return the time of a moment in seconds after the first value, in seconds since the epoch."""
-        return round(self.grid.started + seconds + self.moved, 3)
+        return round(self.grid.started + seconds, 3)
 
     @property
     def names(self) -> frozenset[tuple[str, str]]:

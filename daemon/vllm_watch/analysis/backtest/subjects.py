@@ -14,21 +14,26 @@ import re
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, gridded, of_the_daemon, together
 from vllm_watch.analysis.loadtest.prometheus_history import Sampling, sampling_of
-from vllm_watch.analysis.loadtest.prometheus_source import MAX_POINTS, nothing_found, sampled_at, values_of
-from vllm_watch.analysis.loadtest.report_sources import find_logs, source_kind
+from vllm_watch.analysis.loadtest.prometheus_source import (
+    MAX_POINTS,
+    PrometheusQuery,
+    nothing_found,
+    sampled_at,
+    values_of,
+)
+from vllm_watch.analysis.loadtest.report_sources import find_logs, source_files, source_kind
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.prometheus.answers import PromSeries
-from vllm_watch.daemon.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.daemon.prometheus.api import PrometheusApi
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
@@ -52,26 +57,11 @@ _ENGINE_STATE = "vllm_watch_engine_state{"
 _LABELS = tuple(re.compile(rf'[{{,]{name}="((?:[^"\\]|\\.)*)"') for name in ("server", "engine"))
 
 
-class PrometheusRange(NamedTuple):
-    """Which server's series, or all servers', from when to when, and for how many seconds before that."""
-
-    target: PrometheusTarget
-    server: str | None
-    times: TimeRange
-    lead: float = LEAD_SECONDS
-
-    @property
-    def source(self) -> str:
-        """What is read, as a result names it."""
-        return f"{self.target.url.rstrip('/')}: {'all servers' if self.server is None else self.server}"
-
-
 class SubjectOptions(NamedTuple):
-    """How files become series: seconds between two scrapes, the limits of an `slo`, the zone of logs."""
+    """How files become series: seconds between two scrapes, and the limits of an `slo`."""
 
     step: float = 5.0
     slo: Mapping[str, float] | None = None
-    zone: tzinfo | None = None
 
 
 class FileSource(NamedTuple):
@@ -89,10 +79,10 @@ def file_sources(paths: Sequence[str]) -> list[FileSource]:
     Raises:
         FileError: One of them cannot be read, or is neither.
     """
-    kinds = {path: source_kind(Path(path)) for path in dict.fromkeys(paths)}
+    kinds = {path: source_kind(Path(path)) for path in source_files(paths)}
     wrong = next((path for path, kind in kinds.items() if kind == "benchmark"), None)
     if wrong is not None:
-        raise FileError(f"{wrong}: is a benchmark's result: alerts need a server's log or a recording")
+        raise FileError(f"{wrong}: is a benchmark's result: here a server's log or a recording is needed")
     recordings = [FileSource(path, (path,), is_recording=True) for path, kind in kinds.items() if kind == "recording"]
     logs = find_logs([path for path, kind in kinds.items() if kind == "log"])
     return [
@@ -113,7 +103,7 @@ def read_file_source(source: FileSource, options: SubjectOptions, progress: Prog
     return _log(source.name, source.paths, options, progress)
 
 
-def read_range(asked: PrometheusRange, names: Collection[str], progress: Progress = lambda _share: None) -> Subject:
+def read_range(asked: PrometheusQuery, names: Collection[str], progress: Progress = lambda _share: None) -> Subject:
     """
     Return what a Prometheus has of the series of these names.
 
@@ -122,7 +112,7 @@ def read_range(asked: PrometheusRange, names: Collection[str], progress: Progres
     """
     api = PrometheusApi(asked.target)
     try:
-        times = TimeRange(asked.times.start - asked.lead, asked.times.end)
+        times = TimeRange(asked.times.start - LEAD_SECONDS, asked.times.end)
         sampling = _sampling(api, asked.server, times)
         if sampling is None or sampling.last < asked.times.start:
             raise PrometheusError(f"{asked.source}: {nothing_found(api, asked.server, asked.times)}")
@@ -149,7 +139,7 @@ def _sampling(api: PrometheusApi, server: str | None, times: TimeRange) -> Sampl
     return whole if hour is None else whole._replace(interval=hour.interval)
 
 
-def _read(api: PrometheusApi, asked: PrometheusRange, query: str, step: float, progress: Progress) -> SeriesGrid:
+def _read(api: PrometheusApi, asked: PrometheusQuery, query: str, step: float, progress: Progress) -> SeriesGrid:
     started = asked.times.start
     steps = math.floor((asked.times.end - started) / step) + 1
     points: dict[str, dict[int, str]] = defaultdict(dict)
@@ -167,7 +157,7 @@ def _read(api: PrometheusApi, asked: PrometheusRange, query: str, step: float, p
         if len(points) * steps > MAX_VALUES:
             raise PrometheusError(
                 f"{asked.source}: {len(points)} series at {steps} moments are too many: "
-                "give a shorter time, or --server NAME"
+                "give a shorter time, or name one server"
             )
         progress(done / steps)
     return SeriesGrid(started, steps, {name: from_points(each, steps) for name, each in points.items()})
@@ -183,7 +173,7 @@ def _points(answer: Sequence[PromSeries]) -> Iterator[tuple[str, float, float]]:
             yield text, at, value
 
 
-def _gaps(api: PrometheusApi, asked: PrometheusRange, grid: SeriesGrid, step: float) -> Iterator[TimeRange]:
+def _gaps(api: PrometheusApi, asked: PrometheusQuery, grid: SeriesGrid, step: float) -> Iterator[TimeRange]:
     """Yield when nothing was scraped."""
     seconds = grid.steps * step
     coarse = max(math.ceil(seconds / (MAX_POINTS - 1)), step)
@@ -217,7 +207,7 @@ def _recorded(
 def _log(name: str, paths: Sequence[str], options: SubjectOptions, progress: Progress) -> Subject:
     settings = ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None, slo=options.slo or {})
     grid = _gridded(name, run_logs(paths, ServerState(settings), options.step, progress), options.step)
-    return _subject(name, grid, options.step)._replace(moved=_moved(grid.started, options.zone))
+    return _subject(name, grid, options.step)
 
 
 def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> SeriesGrid:
@@ -241,10 +231,3 @@ def _engines(grid: SeriesGrid) -> int:
             server, engine = (label[1] if (label := pattern.search(series)) else "" for pattern in _LABELS)
             engines[server].add(engine)
     return max(map(len, engines.values()), default=0)
-
-
-def _moved(started: float, zone: tzinfo | None) -> float:
-    """Return by how many seconds the times of a log are later, read as those of a zone instead of this machine's."""
-    if zone is None:
-        return 0.0
-    return datetime.fromtimestamp(started).replace(tzinfo=zone).timestamp() - started  # noqa: DTZ006

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A side as it is named on the command line: ``run.json``, ``A=run1.json,run2.json``, ``A=2026-11-20T14:00/14:10``."""
+"""A side as it is named on the command line: ``run.json``, ``A=run1.json,run2.json``, ``A=prom:URL/SERVER@FROM/TO``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
 from vllm_watch.analysis.comparison.side_names import Parts, differing_parts
 from vllm_watch.analysis.loadtest.report_sources import without_endings
-from vllm_watch.daemon.config.moments import TimeRange, parse_from_to
+from vllm_watch.analysis.loadtest.source_names import ParseSource, Source
 from vllm_watch.daemon.support.errors import UsageError
 
 
@@ -21,27 +21,15 @@ BROKEN = 1
 UNKNOWN = 3
 """Exit statuses of ``--fail-if``: a rule holds; none does, but of one it cannot be told. 2 is a mistaken command."""
 
-_RANGE = re.compile(r"(?:(?P<server>[^@]+)@)?(?P<times>(?:now|[-+\d])[-+\d:.TtZzsmhdw ]*/[^/]*)", re.ASCII)
-"""What is meant as a time range, right or wrong: a folder's name that looks so must exist."""
-
-
-class RangeArgument(NamedTuple):
-    """A time range of a server's series in a Prometheus, as given: ``2026-11-20T14:00/14:10``, ``qwen@-2h/-1h``."""
-
-    text: str
-    times: TimeRange
-    server: str | None = None
-
 
 class SideArgument(NamedTuple):
-    """The name of a side and its sources, of one run or of several: files, and time ranges."""
+    """The name of a side and its sources, of one run or of several."""
 
     name: str
-    paths: tuple[str, ...]
-    ranges: tuple[RangeArgument, ...] = ()
+    sources: tuple[Source, ...]
 
 
-def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float) -> tuple[SideArgument, ...]:
+def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], parse: ParseSource) -> tuple[SideArgument, ...]:
     """
     Read the sides of a comparison; a text that `exists` is a path, whatever signs it has. Raise `UsageError` if wrong.
 
@@ -52,12 +40,12 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
             "give at least two sides, each a source or NAME=SOURCE,SOURCE…, as in A=a1.json,a2.json b.json"
         )
     parsed = [_parse(text, exists) for text in texts]
-    sources = [[_source(each, exists, now) for each in listed] for _, listed in parsed]
+    sources = [tuple(dict.fromkeys(parse(each) for each in listed)) for _, listed in parsed]
     names = _names(parsed, sources)
     twins = [name for name in names if names.count(name) > 1]
     if twins:
         raise UsageError(f"two sides have the name {twins[0]}: give each its own, as in A={parsed[0][1][0]}")
-    return tuple(_side(name, each) for name, each in zip(names, sources, strict=True))
+    return tuple(SideArgument(name, each) for name, each in zip(names, sources, strict=True))
 
 
 def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[str, ...]]:
@@ -71,24 +59,7 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
     return name, sources
 
 
-def _source(text: str, exists: Callable[[str], bool], now: float) -> str | RangeArgument:
-    found = None if exists(text) else _RANGE.fullmatch(text)
-    if found is None:
-        return text
-    try:
-        return RangeArgument(text, parse_from_to(found["times"], now), found["server"])
-    except ValueError as error:
-        raise UsageError(f"{text!r}: there is no such file, and as a time range FROM/TO: {error}") from None
-
-
-def _side(name: str, sources: Sequence[str | RangeArgument]) -> SideArgument:
-    ranges = dict.fromkeys(each for each in sources if isinstance(each, RangeArgument))
-    return SideArgument(name, tuple(each for each in sources if isinstance(each, str)), tuple(ranges))
-
-
-def _names(
-    parsed: Sequence[tuple[str | None, tuple[str, ...]]], sources: Sequence[Sequence[str | RangeArgument]]
-) -> list[str]:
+def _names(parsed: Sequence[tuple[str | None, tuple[str, ...]]], sources: Sequence[Sequence[Source]]) -> list[str]:
     """Return the name of each side: the one it was given, or what differs in the paths of those without one."""
     parts = [[_parts(each) for each in of_side] for (name, _), of_side in zip(parsed, sources, strict=True) if not name]
     given = [name for name, _ in parsed if name is not None]
@@ -97,10 +68,10 @@ def _names(
     return [name or next(told, listed[0]) for name, listed in parsed]
 
 
-def _parts(source: str | RangeArgument) -> Parts:
-    """Return a source's path in parts, the last first and without its endings; of a time range its server."""
-    if isinstance(source, RangeArgument):
-        return (source.server or source.text,)
+def _parts(source: Source) -> Parts:
+    """Return a source's path in parts, the last first and without its endings; of a time of a Prometheus its server."""
+    if not isinstance(source, str):
+        return (source.server or source.source,)
     *folders, last = source.rstrip("/").split("/")
     return without_endings(last) or source, *reversed(folders)
 

@@ -12,7 +12,7 @@ import math
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from itertools import chain, pairwise
 from statistics import fmean
 
@@ -57,27 +57,25 @@ _HIGHEST_TEMPERATURE = 100.0
 _DATE = "%Y%m%d-%H%M%S"
 
 
-def read_client_runs(
-    text: str, source: str, *, objective: Objective | None = None, zone: tzinfo | None = None
-) -> tuple[Run, ...]:
-    """Return the run of each result in a text; `FileError` without one that can be believed. `zone` is the client's."""
+def read_client_runs(text: str, source: str, *, objective: Objective | None = None) -> tuple[Run, ...]:
+    """Return the run of each result in a text; `FileError` without one that can be believed."""
     try:
         results = read_benchmarks(text)
     except BenchmarkError as error:
         raise FileError(f"{source}:{error.line}: {error.reason}") from error
     names = [source] if len(results) == 1 else [f"{source} ({number})" for number in range(1, len(results) + 1)]
-    return tuple(_run(result, source, name, objective, zone) for result, name in zip(results, names, strict=True))
+    return tuple(_run(result, source, name, objective) for result, name in zip(results, names, strict=True))
 
 
-def _run(result: BenchmarkResult, source: str, name: str, objective: Objective | None, zone: tzinfo | None) -> Run:
+def _run(result: BenchmarkResult, source: str, name: str, objective: Objective | None) -> Run:
     if isinstance(result, ServeResult):
-        return _serve_run(result, source, name, objective, zone)
+        return _serve_run(result, source, name, objective)
     if isinstance(result, ThroughputResult):
         return _throughput_run(result, source, name)
     return _latency_run(result, source, name)
 
 
-def _serve_run(result: ServeResult, source: str, name: str, objective: Objective | None, zone: tzinfo | None) -> Run:
+def _serve_run(result: ServeResult, source: str, name: str, objective: Objective | None) -> Run:
     lists = _lists(result.requests)
     latencies = {metric: _latency(result, metric, lists.get(metric, ())) for metric in LATENCIES}
     view = Result(
@@ -96,7 +94,7 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
         itl_ms=latencies["itl_ms"],
         e2el_ms=latencies["e2el_ms"],
     )
-    end = _end(result, zone)
+    end = _end(result)
     start = None if end is None or result.duration is None else end - result.duration
     over_time = load_over_time(result.requests, start)
     return Run(
@@ -117,13 +115,12 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
     )
 
 
-def _end(result: ServeResult, zone: tzinfo | None) -> float | None:
-    """Return when a run ended: as its client wrote it, else in whole seconds by its date in the client's time zone."""
+def _end(result: ServeResult) -> float | None:
+    """Return when a run ended: as its client wrote it, else in whole seconds by its date, in this machine's zone."""
     if result.end is not None:
         return result.end
     try:
-        written = datetime.strptime(result.settings.date or "", _DATE)  # noqa: DTZ007  # The zone is the caller's.
-        return written.replace(tzinfo=zone).timestamp()
+        return datetime.strptime(result.settings.date or "", _DATE).timestamp()  # noqa: DTZ007  # A result names none.
     except (ValueError, OverflowError):
         return None
 

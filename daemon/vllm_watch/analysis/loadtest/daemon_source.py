@@ -29,7 +29,6 @@ from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget
@@ -51,11 +50,10 @@ _RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
 
 
 class DaemonQuery(NamedTuple):
-    """Which vllm-watch is watched, for how many seconds, and of which server alone; `None` for all."""
+    """Which vllm-watch is watched, and for how many seconds."""
 
     target: DaemonTarget
     seconds: float
-    server: str | None = None
 
 
 def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _share: None) -> list[ServerHistory]:
@@ -70,18 +68,16 @@ def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _
 def _watch(client: DaemonClient, query: DaemonQuery, clock: Clock, progress: Progress) -> list[ServerHistory]:
     histories: dict[str, PrometheusHistory] = defaultdict(lambda: PrometheusHistory(EVERY_SECONDS))
     started: dict[str, float] = {}
-    hour = _hours(client.snapshot(None if query.server is None else {query.server}))
+    hour = _hours(client.snapshot(None))
     start, never = clock.now(), threading.Event()
     while True:
         now = clock.now()
         families = _families(client.metrics().decode(errors="replace"))
-        if query.server is not None:
-            families = {name: series for name, series in families.items() if name == query.server}
         for name, series in families.items():
             histories[name].add(_answers(series, clock.wall(now)))
             started.update((name, each.value) for each in series if each.name == _START)
         if not histories:
-            raise DaemonError(_nothing(query.server, hour))
+            raise DaemonError("it watches no server")
         progress(min((now - start) / query.seconds, 1.0))
         if now - start >= query.seconds:
             break
@@ -90,12 +86,6 @@ def _watch(client: DaemonClient, query: DaemonQuery, clock: Clock, progress: Pro
         _with_hour(history.build(f"{client.url}: {name}", name), hour.get(name, ()), started.get(name))
         for name, history in histories.items()
     ]
-
-
-def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
-    if server is None or not hour:
-        return "it watches no server"
-    return f"it does not watch {quote(server)}; there are {', '.join(map(quote, sorted(hour)))}"
 
 
 def _families(text: str) -> dict[str, list[Sample]]:

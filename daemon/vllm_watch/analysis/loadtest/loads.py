@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.server_history import (
     COMPUTED,
+    FINISHED,
     GENERATED,
     HTTP_REQUESTS,
     PROMPTED,
@@ -43,6 +44,7 @@ _STEPS = 1.5
 _AROUND = 16
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
 _SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
+_ABORTED = labelled(FINISHED, "abort")
 _TOKENS = (GENERATED, PROMPTED, COMPUTED)
 
 
@@ -128,6 +130,13 @@ def tokens_grown(old: Point, new: Point) -> float:
         for name in _TOKENS
         if name in new.counters and name in old.counters
     )
+
+
+def stands_still(old: Point, new: Point) -> bool:
+    """Return whether a server had work in an interval and computed nothing: no token, and no request was finished."""
+    answered = (name for name in new.counters if name.startswith(f"{FINISHED}.") and name != _ABORTED)
+    has_answered = any(new.counters[name] > old.counters.get(name, 0.0) for name in answered)
+    return has_work(old) and old.process == new.process and tokens_grown(old, new) == 0 and not has_answered
 
 
 def _busy_intervals(points: Sequence[Point]) -> list[int]:

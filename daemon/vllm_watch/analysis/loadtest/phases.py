@@ -22,7 +22,7 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_use,
 )
 from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.statistics.steady_window import METHOD, find_steady_window
+from vllm_watch.daemon.statistics.steady_window import MEASURED, METHOD, Server, find_steady_window
 
 
 DRIFT = "no steady state"
@@ -32,19 +32,27 @@ BLOCKS = 10
 _FEWER_BLOCKS = 5
 _POINTS_PER_BLOCK = 2
 _P99 = 0.99
+_QUEUED = ("requests_running", "requests_waiting")
+_NOT_SERVING: frozenset[EngineState] = frozenset({"stalled", "down", "starting", "sleeping"})
 
 
 def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | None:
     """Return the steady window of a load, `None` with too few points. One that drifts has no mean, so no result."""
     inside = [point for point in load.points if load.start <= point.at <= load.end and point.is_fresh]
+    steps = [*pairwise([load.points[0], *inside])]
+    running, waiting = ([point.gauges.get(name) for point in inside] for name in _QUEUED)
     window = find_steady_window(
         [point.at for point in inside],
         {
-            "time per output token": [time_per_token(old, new) for old, new in pairwise([load.points[0], *inside])],
-            "running requests": [point.gauges.get("requests_running") for point in inside],
+            MEASURED: [time_per_token(old, new) for old, new in steps],
+            "output tokens/s": [_rate(old, new, "generation_tokens_per_second", GENERATED) for old, new in steps],
+            "requests in the server": [
+                None if runs is None else runs + (waits or 0.0) for runs, waits in zip(running, waiting, strict=True)
+            ],
         },
         _issued(load.points),
-        _p99_latency(load.points),
+        _slowest(load.points),
+        Server(_serves(load.points, inside), running, waiting),
     )
     if window is None:
         return None
@@ -114,13 +122,26 @@ def _issued(points: Sequence[Point]) -> tuple[float, float] | None:
     return (came[0][0], came[-1][1]) if came else None
 
 
-def _p99_latency(points: Sequence[Point]) -> float | None:
-    """Return the upper bound of the P99 of a request's whole latency, in seconds."""
+def _slowest(points: Sequence[Point]) -> float | None:
+    """Return what the slowest hundredth of the requests takes at least, in seconds, if no stall made them slow."""
+    if any(point.state == "stalled" for point in points):
+        return None
     observed = Growth(points).histogram(HISTOGRAMS["e2el_ms"])
     if observed is None:
         return None
-    buckets = zip(observed.bounds[:-1], observed.counts[:-1], strict=True)
-    return next((bound for bound, count in buckets if count >= _P99 * observed.observations), None)
+    bounds = zip((0.0, *observed.bounds), observed.counts, strict=False)
+    return next((bound for bound, count in bounds if count >= _P99 * observed.observations), None)
+
+
+def _serves(points: Sequence[Point], inside: Sequence[Point]) -> list[bool]:
+    """Return whether a server served all through the interval before each point; a stall ends within intervals."""
+    fails = [point.state in _NOT_SERVING for point in points]
+    around = {
+        point.at
+        for place, point in enumerate(points)
+        if any(fails[max(place - 1, 0) : place + 2]) or (place and points[place - 1].process != point.process)
+    }
+    return [point.at not in around for point in inside]
 
 
 SHORTEST = 10.0
@@ -253,7 +274,8 @@ def _divided(part: _Part, steady: Steady) -> list[_Part]:
 
 
 def _phase(part: _Part, points: Sequence[Point], times: Sequence[float]) -> Phase:
-    inside = points[bisect_left(times, part.start) : bisect_right(times, part.end)]
+    # Of a phase that began before the load, or in an interval, the points around it have its numbers.
+    inside = points[max(bisect_right(times, part.start) - 1, 0) : bisect_left(times, part.end) + 1]
     has_numbers = part.phase in {"ramp", "steady", "saturated", "stalled"} and len(inside) > 1
     use = server_use(inside) if has_numbers else ServerUse()
     return Phase(phase=part.phase, start=part.start, end=part.end, result=use)

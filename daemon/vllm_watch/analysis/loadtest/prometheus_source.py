@@ -14,6 +14,7 @@ import re
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
+from urllib.parse import quote as quote_part
 
 from vllm_watch.analysis.loadtest.energy_and_cost import ENERGY
 from vllm_watch.analysis.loadtest.prometheus_history import (
@@ -100,35 +101,53 @@ _PART = 1000
 _MAX_NAMES = 20
 
 
+SCHEME = "prom:"
+"""How the name of a source begins that a Prometheus has."""
+
+
 class PrometheusQuery(NamedTuple):
-    """Which server's series, from when to when."""
+    """Which server's series, from when to when; without a `server` those of the only one, or of all."""
 
     target: PrometheusTarget
-    server: str
+    server: str | None
     times: TimeRange
 
     @property
     def source(self) -> str:
-        """What is read, as a report names it."""
-        start, end = map(moment, self.times)
-        return f"{self.target.url.rstrip('/')}: {self.server}, {start} to {end} UTC"
+        """What is read, as a report names it: that can be given as a source again."""
+        start, end = (f"{moment(at).replace(' ', 'T')}Z" for at in self.times)
+        server = quote_part(self.server or "", safe=":")
+        return f"{SCHEME}{self.target.url.rstrip('/')}/{server}@{start}/{end}"
 
 
 def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: None) -> ServerHistory:
     """Return a server's history with a point for each scrape, fewer over a long time; or raise `PrometheusError`."""
-    target, server, times = query
+    target, asked, times = query
     api = PrometheusApi(target)
     try:
+        server = asked or _only_server(api, query)
         sampling = sampling_of(api.range(sampled_at(server), times, _finest(times)))
         if sampling is None:
             raise PrometheusError(f"{query.source}: {nothing_found(api, server, times)}")
-        return _read(api, query, sampling, progress)
+        return _read(api, query, server, sampling, progress)
     finally:
         api.close()
 
 
-def _read(api: PrometheusApi, query: PrometheusQuery, sampling: Sampling, progress: Progress) -> ServerHistory:
-    _, server, times = query
+def _only_server(api: PrometheusApi, query: PrometheusQuery) -> str:
+    present = _servers(api, query.times)
+    if not present:
+        raise PrometheusError(f"{query.source}: {nothing_found(api, None, query.times)}")
+    if len(present) > 1:
+        named = f"{SCHEME}URL/SERVER@FROM/TO"
+        raise PrometheusError(f"{query.source}: there are several servers, name one as in {named}: {_listed(present)}")
+    return present[0]
+
+
+def _read(
+    api: PrometheusApi, query: PrometheusQuery, server: str, sampling: Sampling, progress: Progress
+) -> ServerHistory:
+    times = query.times
     interval = max(sampling.interval, 1.0)
     step = max(_finest(times), round(interval))
     history = PrometheusHistory(interval)
@@ -161,9 +180,7 @@ def _finest(times: TimeRange) -> float:
 
 def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> str:
     """Return why there is nothing of a server, or of any: which ones there are, in this time or at all."""
-    length = times.end - times.start
-    series = api.range(servers_within(length), TimeRange(times.end, times.end), 1)
-    present = sorted({each.labels.get("server", "") for each in series} - {""})
+    present = _servers(api, times)
     if present and server is not None:
         return f"no server {quote(server)} in this time; there are {_listed(present)}"
     ever = sorted(api.servers())
@@ -174,6 +191,11 @@ def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> s
     if server is not None and ever:
         return f"no server {quote(server)}, and no values of others in this time; there are {_listed(ever)}"
     return "no series of vllm-watch: is it scraped by this Prometheus?"
+
+
+def _servers(api: PrometheusApi, times: TimeRange) -> list[str]:
+    series = api.range(servers_within(times.end - times.start), TimeRange(times.end, times.end), 1)
+    return sorted({each.labels.get("server", "") for each in series} - {""})
 
 
 def _listed(names: list[str]) -> str:

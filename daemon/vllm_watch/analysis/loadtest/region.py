@@ -52,12 +52,12 @@ class Annotation(NamedTuple):
     tags: tuple[str, ...]
 
 
-def region_of(run: Run, file: str | None = None) -> Region | None:
-    """Return the region of a run, which names the report's file; `None` if it is not known when it ran."""
+def region_of(run: Run, tags: tuple[str, ...] = ()) -> Region | None:
+    """Return the region of a run; `None` if it is not known when it ran."""
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
-    parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]
-    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), run.server)
+    text = f"{run.name}: {', '.join(_result(run))}"
+    return Region(run.start, run.end, text, run_id(run.start, run.name), run.server, tags)
 
 
 def run_id(start: float, name: str | None = None) -> str:

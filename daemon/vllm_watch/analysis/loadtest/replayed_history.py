@@ -8,7 +8,8 @@ Of a finished log, also of one that was rotated, a point has its line's printed 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from vllm_watch.analysis.loadtest.energy_and_cost import energy_reading
 from vllm_watch.analysis.loadtest.history_builder import (
@@ -18,7 +19,6 @@ from vllm_watch.analysis.loadtest.history_builder import (
     snapshot_point,
     worst_state,
 )
-from vllm_watch.analysis.loadtest.load_test import Event
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERATED, EnergyReading, ServerHistory
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
@@ -33,9 +33,6 @@ from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle, SpecDecod
 from vllm_watch_parsers.scrape import MetricsReading
 
 
-ToMoment = Callable[[float], float]
-"""Turns a printed time that was read in this machine's zone into the moment that is meant."""
-
 _STATISTICS = (EngineStats, SpecDecoding)
 """Lines that have numbers; that on drafts belongs to the line of statistics before it, and completes its point."""
 
@@ -48,13 +45,12 @@ _SETTLED_SECONDS = 1800.0
 _USUAL_INTERVAL = 10.0
 _LONGEST_INTERVAL = 60.0
 _GAPS = 9
+_ALIKE = 1.2
 _PAUSE = 1.6
 """A gap of this many intervals is a pause without lines."""
 
 
-def read_logs(
-    paths: Sequence[str], source: str, name: str, to_moment: ToMoment, progress: Progress = lambda _share: None
-) -> ServerHistory:
+def read_logs(paths: Sequence[str], source: str, name: str, progress: Progress = lambda _share: None) -> ServerHistory:
     """Return the history of one server's log, given as its parts; `FileError` if they are unreadable, or no log."""
     logs = sorted((FinishedLog(path) for path in paths), key=lambda log: log.end)
     replay = Replay(ServerSettings(name, has_log=True, metrics_interval=None))
@@ -71,10 +67,7 @@ def read_logs(
         is_empty = whole <= len(logs)
         reason = "is empty" if is_empty else "is no recording or result, and has no line of a vLLM server's log"
         raise FileError(f"{paths[0]}: {reason}")
-    history = replay.history(source, name)
-    points = tuple(point._replace(at=to_moment(point.at)) for point in history.points)
-    events = tuple(Event(at=to_moment(event.at), text=event.text) for event in history.events)
-    return history._replace(points=points, events=events)
+    return replay.history(source, name)
 
 
 class Replay:
@@ -203,9 +196,17 @@ class LogTokens:
         gap = at - last if last is not None else 0.0
         if 1 <= gap <= _LONGEST_INTERVAL:
             gaps.append(gap)
-        # A line that was read late makes one gap too short: of several the shortest is left out.
-        usual = sorted(gaps)[len(gaps) > 2] if gaps else _USUAL_INTERVAL
+        usual = _interval(gaps)
         return gap if 0 < gap <= _PAUSE * usual else usual
+
+
+def _interval(gaps: Iterable[float]) -> float:
+    """
+    Return the interval between a log's lines: the shortest gap that came twice.
+
+    Idle lines are left out, so one gap may be several intervals; and a line that was read late makes one too short.
+    """
+    return next((one for one, other in pairwise(sorted(gaps)) if other <= _ALIKE * one), _USUAL_INTERVAL)
 
 
 def read_recording(

@@ -9,7 +9,6 @@ import zlib
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,9 +18,10 @@ from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Goodput, Objective, Report, Run
-from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery, read_prometheus
-from vllm_watch.analysis.loadtest.replayed_history import ToMoment, read_logs, read_recording
+from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
+from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
+from vllm_watch.analysis.loadtest.source_names import Source, paths_of, queries_of
 from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
@@ -51,8 +51,6 @@ def source_kind(path: Path) -> SourceKind:
     """Return what a path names; raise `FileError` if it cannot be read, or is nothing that can be."""
     if is_recording(path):
         return "recording"
-    if path.is_dir():
-        raise FileError(f"{path}: is a folder: give the logs, recordings and results in it")
     head, tail = _ends(path)
     if head.startswith(_RECORDING_LINE):
         raise FileError(f"{path}: is a recording without its compression: compress it with xz")
@@ -82,6 +80,33 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
 def without_endings(name: str) -> str:
     """Return a file's name without its endings; other dots stay, as in ``openai-0.5qps-Qwen2.5-7B.json``."""
     return _ENDINGS.sub("", name) or name
+
+
+def source_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """
+    Return files and recordings once each; in place of another folder the files in it whose names end as sources' do.
+
+    Raises:
+        FileError: A folder cannot be read, or has none.
+    """
+    return tuple(dict.fromkeys(file for path in paths for file in _in_folder(path)))
+
+
+def _in_folder(path: str) -> list[str]:
+    folder = Path(path)
+    if not os.path.isdir(path) or is_recording(folder):  # noqa: PTH112 - A name that is too long is no folder.
+        return [path]
+    try:
+        found = sorted(str(each) for each in folder.iterdir() if each.is_file() and _is_source(each.name))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+    if not found:
+        raise FileError(f"{path}: is no recording, and no log, recording or result is in this folder")
+    return found
+
+
+def _is_source(name: str) -> bool:
+    return not name.startswith(".") and _ENDINGS.search(name) is not None
 
 
 def find_logs(paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -115,14 +140,12 @@ _QUERY_SIZE = 4 * 1024 * 1024
 
 class ReadOptions(NamedTuple):
     """
-    How sources are read: logs and results in `zone`, else this machine's; the price is a server's.
+    What requests have to be answered within, and what a server costs in an hour, if that is known.
 
-    Of all but a Prometheus, only what is in `times` is read; of several runs only number `run`.
+    Only what is in `times` is read, and of several runs only number `run`.
     """
 
     objective: Objective | None = None
-    zone: tzinfo | None = None
-    prometheus: tuple[PrometheusQuery, ...] = ()
     cost_per_hour: float | None = None
     times: TimeRange | None = None
     run: int | None = None
@@ -137,17 +160,17 @@ class Sources(NamedTuple):
 
 
 def read_report(
-    paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
+    sources: Sequence[Source], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Report:
     """Return the report of one or several load tests; raise `FileError` or `PrometheusError` if nothing can be read."""
     options = options or ReadOptions()
-    sources = _within(read_sources(paths, options, progress), options.times)
-    report = join(sources.clients, sources.histories, options.objective)
+    found = _within(read_sources(sources, options, progress), options.times)
+    report = join(found.clients, found.histories, options.objective)
     if not report.runs:
-        named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
+        named = ", ".join(source if isinstance(source, str) else source.source for source in sources)
         reason = "no load is in it: nothing that it reports shows a request at work"
         reason += "" if options.times is None else " between --from and --to"
-        raise FileError("; ".join((f"{', '.join(dict.fromkeys(named))}: {reason}", *sources.broken_off)))
+        raise FileError("; ".join((f"{named}: {reason}", *found.broken_off)))
     runs = tuple(_with_objective(priced(run, options.cost_per_hour), options.objective) for run in report.runs)
     if options.run is None:
         return msgspec.structs.replace(report, runs=runs)
@@ -197,34 +220,35 @@ def _within(sources: Sources, times: TimeRange | None) -> Sources:
 
 
 def read_sources(
-    paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
+    sources: Sequence[Source], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Sources:
     """Return what is in files and in a Prometheus; raise `FileError` or `PrometheusError` if one is unreadable."""
     options = options or ReadOptions()
     clients: list[Run] = []
     histories: list[ServerHistory] = []
     broken_off: list[str] = []
-    units = list(_units(paths))
+    units = list(_units(source_files(paths_of(sources))))
+    queries = queries_of(sources)
     names = distinct_names([unit.name for unit in units])
-    whole = sum(unit.size for unit in units) + len(options.prometheus) * _QUERY_SIZE
+    whole = sum(unit.size for unit in units) + len(queries) * _QUERY_SIZE
     done = 0
     for unit in units:
         part = _part(progress, done, unit.size, whole)
         if unit.kind == "benchmark":
             clients += _benchmark_file(Path(unit.name), names[unit.name], options)
         elif unit.kind == "log":
-            histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), _to_moment(options.zone), part))
+            histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), part))
         else:
             recording = Recording(Path(unit.name))
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]
         done += unit.size
-    for query in options.prometheus:
+    for query in queries:
         history = read_prometheus(query, _part(progress, done, _QUERY_SIZE, whole))
         name = f"{history.name} {moment(query.times.start)}"
         # Of several, each has its start in its name.
-        histories.append(history if len(options.prometheus) == 1 else history._replace(name=name))
+        histories.append(history if len(queries) == 1 else history._replace(name=name))
         done += _QUERY_SIZE
     progress(1.0)
     return Sources(tuple(clients), tuple(histories), tuple(broken_off))
@@ -244,7 +268,7 @@ class _Unit(NamedTuple):
 
 
 def _units(paths: Sequence[str]) -> Iterator[_Unit]:
-    kinds = {path: source_kind(Path(path)) for path in dict.fromkeys(paths)}
+    kinds = {path: source_kind(Path(path)) for path in paths}
     for path, kind in kinds.items():
         if kind != "log":
             yield _Unit(kind, path, (path,), max(Path(path).stat().st_size, 1))
@@ -261,7 +285,7 @@ def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run
         raise FileError(f"{path}: cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: is not text in UTF-8: byte {error.start}") from error
-    runs = read_client_runs(text, str(path), objective=options.objective, zone=options.zone)
+    runs = read_client_runs(text, str(path), objective=options.objective)
     yield from (msgspec.structs.replace(run, name=run.name.replace(str(path), name)) for run in runs)
 
 
@@ -283,7 +307,7 @@ def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator
     name = _stem(str(recording.path))
     for result in recording.benchmarks:
         source = f"{recording.path}: {result.file}"
-        runs = read_client_runs(result.content, source, objective=options.objective, zone=options.zone)
+        runs = read_client_runs(result.content, source, objective=options.objective)
         short = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(result.file)}"
         yield from (msgspec.structs.replace(run, name=run.name.replace(source, short)) for run in runs)
 
@@ -298,10 +322,3 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
 
 def _stem(path: str) -> str:
     return without_endings(Path(path).resolve().name)
-
-
-def _to_moment(zone: tzinfo | None) -> ToMoment:
-    """Return what turns a local time that was read as this machine's into the moment that it is in a zone."""
-    if zone is None:
-        return lambda moment: moment
-    return lambda moment: datetime.fromtimestamp(moment).replace(tzinfo=zone).timestamp()  # noqa: DTZ006

@@ -23,7 +23,14 @@ from vllm_watch.analysis.loadtest.load_test import (
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, find_loads, load_between
 from vllm_watch.analysis.loadtest.phases import find_phases, find_steady, timeline
 from vllm_watch.analysis.loadtest.run_capacity import server_capacity
-from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, rounded, typical_step
+from vllm_watch.analysis.loadtest.server_history import (
+    GENERATED,
+    Growth,
+    Point,
+    ServerHistory,
+    rounded,
+    typical_step,
+)
 from vllm_watch.analysis.loadtest.server_result import (
     HISTOGRAMS,
     MILLISECONDS,
@@ -155,6 +162,10 @@ def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution
 def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     warnings = []
     step = typical_step(span.points)
+    if not history.has_metrics and span.points[0] is history.points[0] and span.points[0].counters.get(GENERATED):
+        warnings.append(
+            "The log begins during the load: its first statistics line has no line before it, and is not counted."
+        )
     if span.points[-1].process != span.points[0].process:
         warnings.append("The server was started again during the load: what it counted just before that is not known.")
     lost = _lost_requests(span)

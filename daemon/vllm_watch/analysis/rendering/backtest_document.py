@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any
 
 from vllm_watch.analysis.backtest.fired import Alert, NotJudged, Pair, SetResult, SourceResult, side_by_side
@@ -58,19 +58,18 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
 
-def backtest_document(results: Sequence[SourceResult], zone: tzinfo | None, *, is_verbose: bool = False) -> Document:
-    """Return results as a document, with times in a zone, `None` for this machine's, and a section for each source."""
+def backtest_document(results: Sequence[SourceResult], *, is_verbose: bool = False) -> Document:
+    """Return results as a document, with times in this machine's zone, and a section for each source."""
     names = [found.name for found in results[0].sets]
     what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
-    sections = tuple(_section(result, _Times(result, zone), is_verbose=is_verbose) for result in results)
+    sections = tuple(_section(result, _Times(result), is_verbose=is_verbose) for result in results)
     return Document("Which alerts would have fired", f"{what}rules evaluated every {results[0].interval} s", sections)
 
 
 class _Times:
     """Writes the times of one source: without their date if all are of one day."""
 
-    def __init__(self, result: SourceResult, zone: tzinfo | None) -> None:
-        self._zone = zone
+    def __init__(self, result: SourceResult) -> None:
         first, last = self._local(result.start), self._local(result.end)
         self._form = "%H:%M:%S" if first.date() == last.date() else "%m-%d %H:%M:%S"
         offset = first.strftime("%z")
@@ -99,7 +98,7 @@ class _Times:
         return "the end" if alert.end is None else self.at(alert.end)
 
     def _local(self, moment: float) -> datetime:
-        return datetime.fromtimestamp(moment, self._zone).astimezone(self._zone)
+        return datetime.fromtimestamp(moment).astimezone()
 
 
 def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Section:

@@ -29,7 +29,7 @@ _TONES: dict[Tone, str] = {
     "good": "OK",
     "warning": "Warning",
     "note": "Note",
-    "undecided": "Not shown",
+    "undecided": "Not proved",
     "unknown": "Unknown",
 }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from datetime import tzinfo
-
 import click
 
 from vllm_watch.analysis.advice.advice_subject import Given
-from vllm_watch.analysis.advice.advisor import Range, advise
+from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, Sources, read_sources
+from vllm_watch.analysis.loadtest.source_names import Source
 from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
 from vllm_watch.analysis.replay.replay import Progress
@@ -25,26 +24,20 @@ from vllm_watch.cli.commands.options import (
     report_format_option,
 )
 from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
-from vllm_watch.cli.commands.source_options import (
-    PrometheusOptions,
-    objective_option,
-    prometheus_query,
-    prometheus_range_options,
-    zone_option,
-)
+from vllm_watch.cli.commands.source_options import given_sources, objective_option, sources_argument
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
-_IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"
+_IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead: prom:URL/SERVER@FROM/TO"
 _MINUTES = 3.0
 _FILE_SHARE = 0.5
 
 
 @click.command("advise")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
+@sources_argument
 @output_option
 @report_format_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")
@@ -55,14 +48,12 @@ _FILE_SHARE = 0.5
     metavar="N",
     help="How many tokens at their beginning the prompts have in common, such as a system prompt.",
 )
-@zone_option
 @click.option("--url", "daemon", metavar="URL", help="Watch a running vllm-watch, such as http://127.0.0.1:9468.")
 @duration_option(
     "--for",
     "watched",
     help=f"How long to watch it, with --url [default: {_MINUTES:g}m].",
 )
-@prometheus_range_options
 @explain_option("advice", "each rule: what it needs, when it speaks, what it expects and what it risks")
 def command(
     sources: tuple[str, ...],
@@ -71,65 +62,54 @@ def command(
     verbose: bool,
     objective: Objective | None,
     shared_prompt_tokens: int | None,
-    zone: tzinfo | None,
     daemon: str | None,
     watched: float | None,
-    prometheus: PrometheusOptions,
 ) -> None:
     """
     Say which flags of vLLM to change, with the evidence.
 
     It also says the risk, and has the commands that check it.
-    A SOURCE is as in report: a server's log, a recording, and the benchmark's result beside them; or a Prometheus and a
-    time; or a running vllm-watch. Files of one configuration count together, and those of another one are compared with
-    them. Two minutes in which something is wrong are needed, and there is no advice where they are not clear.
+    A SOURCE is as in report, with a benchmark's result beside what the server did; or --url watches a running
+    vllm-watch. Sources of one configuration count together, and those of another one are compared with them. Two
+    minutes in which something is wrong are needed, and there is no advice where they are not clear.
     """
     check_output(output, sources)
-    query = _daemon_query(daemon, watched, prometheus)
-    asked = prometheus_query(prometheus) if query is None else None
-    if not sources and query is None and asked is None:
-        raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus, or --url")
+    query = _daemon_query(daemon, watched)
+    given = given_sources(sources) if sources or query is None else ()
     chosen = report_format(form, output)
-    options = ReadOptions(objective, zone, () if asked is None else (asked,))
     with progress_bar("advise") as progress:
-        found = _read_sources(sources, options, query, progress)
-    ranges = [Range(each.target.url, each.server, each.times.start, each.times.end) for each in options.prometheus]
-    report = join(found.clients, found.histories, options.objective)
-    advised = advise(found.histories, report, Given(options.objective, shared_prompt_tokens), ranges)
+        found = _read_sources(given, ReadOptions(objective), query, progress)
+    report = join(found.clients, found.histories, objective)
+    advised = advise(found.histories, report, Given(objective, shared_prompt_tokens))
     document = advice_document(advised, is_verbose=verbose)
     write_answer(advice_json(advised) if chosen == "json" else rendered(document, chosen, output), chosen, output)
 
 
 def _read_sources(
-    paths: tuple[str, ...], options: ReadOptions, daemon: DaemonQuery | None, progress: Progress
+    sources: tuple[Source, ...], options: ReadOptions, daemon: DaemonQuery | None, progress: Progress
 ) -> Sources:
-    """Return what is in some files, in a Prometheus, and in a running vllm-watch: at least one server."""
-    share = 1.0 if daemon is None else _FILE_SHARE if paths else 0.0
-    found = read_sources(paths, options, lambda done: progress(share * done)) if share else Sources((), ())
+    """Return what is in some sources and in a running vllm-watch: at least one server."""
+    share = 1.0 if daemon is None else _FILE_SHARE if sources else 0.0
+    found = read_sources(sources, options, lambda done: progress(share * done)) if share else Sources((), ())
     if daemon is not None:
         watched = watch_daemon(daemon, SystemClock(), lambda done: progress(share + (1 - share) * done))
         found = found._replace(histories=(*found.histories, *watched))
     if not found.histories:
         raise FileError(
-            f"{', '.join(paths)}: a benchmark's result does not show what the server did: add its log or /metrics"
+            f"{', '.join(map(str, sources))}: a benchmark's result does not show what the server did: "
+            "add its log or /metrics"
         )
     return found
 
 
-def _daemon_query(url: str | None, watched: float | None, target: PrometheusOptions) -> DaemonQuery | None:
-    """Return which running vllm-watch is read; ``--server`` and ``--ca-file`` are for it, too."""
+def _daemon_query(url: str | None, watched: float | None) -> DaemonQuery | None:
+    """Return which running vllm-watch is read."""
     if url is None:
         if watched is not None:
             raise UsageError("--for requires --url URL")
         return None
-    alone = target._replace(server=None, ca_file=None)
-    if any(value is not None for value in alone):
-        raise UsageError(
-            "--url reads a running vllm-watch: it goes with --server and --ca-file, and not with --prometheus"
-        )
     try:
-        parsed = parse_url(url, path="", instead="--prometheus")
+        parsed = parse_url(url, path="", instead="prom:URL/SERVER@FROM/TO")
     except ValueError as error:
         raise UsageError(f"--url: {error}") from None
-    daemon = DaemonTarget(parsed, target.ca_file, if_unauthorized=_IF_UNAUTHORIZED)
-    return DaemonQuery(daemon, watched or 60 * _MINUTES, target.server)
+    return DaemonQuery(DaemonTarget(parsed, if_unauthorized=_IF_UNAUTHORIZED), watched or 60 * _MINUTES)

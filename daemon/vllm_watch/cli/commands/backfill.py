@@ -11,16 +11,17 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.replay.recording import is_recording
+from vllm_watch.analysis.backtest.subjects import FileSource, file_sources
+from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
 from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
 from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
-    file_option,
     opened,
     output_option,
     progress_bar,
 )
+from vllm_watch.cli.commands.source_options import given_sources, sources_argument
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState
@@ -31,15 +32,7 @@ from vllm_watch.daemon.support.whole_file import whole_file
 
 
 @click.command("backfill")
-@file_option("--recording", help="One or more recorded servers.")
-@click.option(
-    "--log",
-    "logs",
-    multiple=True,
-    metavar="PATH",
-    type=click.Path(readable=False),
-    help="An old log, in this machine's time zone.",
-)
+@sources_argument
 @duration_option(
     "--step",
     default="5s",
@@ -47,21 +40,23 @@ from vllm_watch.daemon.support.whole_file import whole_file
     help="Time between two samples.",
 )
 @output_option
-def command(recording: str | None, logs: tuple[str, ...], step: float, output: str | None) -> None:
+def command(sources: tuple[str, ...], step: float, output: str | None) -> None:
     """
     Write a recording or an old log as OpenMetrics, for promtool.
 
-    The file has the series with timestamps.
+    The file has the series with timestamps. A SOURCE is a recording, or a log of one server, in this machine's time
+    zone.
     """
-    if bool(recording) == bool(logs):
-        raise UsageError("give either --recording FILE, or --log PATH")
-    check_output(output, (recording, *logs))
+    check_output(output, sources)
+    given = given_sources(sources)
+    if queries_of(given):
+        raise UsageError("what a Prometheus has needs no backfill: give a recording or a log")
     with progress_bar("backfill") as progress:
-        samples = write_backfill(recording, logs, step, output, progress)
+        samples = write_backfill(paths_of(given), step, output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 
-def write_backfill(path: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
+def write_backfill(paths: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
     """
     Write the series of all servers of a recording, or of old logs of one server.
 
@@ -70,23 +65,21 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
 
     Raises:
         FileError: A file cannot be read or written, or nothing in it becomes a sample.
+        UsageError: There are a recording and something else.
     """
+    sources = file_sources(paths)
+    recording = next((source.name for source in sources if source.is_recording), None)
+    if recording is not None and len(sources) > 1:
+        raise UsageError("give one recording, or the logs of one server")
     with tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
-        snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
+        snapshots = _of_recording(recording, step, progress) if recording else _of_logs(sources, step, progress)
         for snapshot in snapshots:
             _gather(gathered, snapshot)
         if not gathered.samples:
-            raise FileError(f"{path or ', '.join(logs)}: nothing to backfill: {_why_empty(logs)}")
+            raise FileError(f"{', '.join(paths)}: nothing to backfill: no statistics of a vLLM server are in it")
         _write(gathered, output)
         return gathered.samples
-
-
-def _why_empty(logs: Sequence[str]) -> str:
-    """Return why nothing became a sample: most often something else was given as a log."""
-    if any(is_recording(Path(log)) for log in logs):
-        return "a recording is given with --recording"
-    return "no statistics of a vLLM server are in it"
 
 
 def _of_recording(path: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
@@ -100,11 +93,11 @@ def _of_recording(path: str, step: float, progress: Progress) -> Iterator[Server
         yield from run_recording(recording, state, step, part, name)
 
 
-def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+def _of_logs(logs: Sequence[FileSource], step: float, progress: Progress) -> Iterator[ServerSnapshot]:
     state = ServerState(ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None))
     last = 0.0
-    for path in logs:
-        for snapshot in run_logs([path], state, step, progress):
+    for log in logs:
+        for snapshot in run_logs(log.paths, state, step, progress):
             if snapshot.at <= last:
                 continue  # Logs that overlap: Prometheus accepts one sample for a moment.
             last = snapshot.at

@@ -7,7 +7,6 @@ import sys
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import tzinfo
 from functools import partial
 
 import click
@@ -24,15 +23,10 @@ from vllm_watch.analysis.backtest.rule_set import (
     users_rules,
 )
 from vllm_watch.analysis.backtest.series_grid import Subject
-from vllm_watch.analysis.backtest.subjects import (
-    PrometheusRange,
-    SubjectOptions,
-    file_sources,
-    read_file_source,
-    read_range,
-)
+from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.report_sources import distinct_names
+from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
@@ -46,13 +40,7 @@ from vllm_watch.cli.commands.options import (
     say,
 )
 from vllm_watch.cli.commands.output_formats import rendered, write_answer
-from vllm_watch.cli.commands.source_options import (
-    PrometheusOptions,
-    objective_option,
-    prometheus_range,
-    prometheus_range_options,
-    zone_option,
-)
+from vllm_watch.cli.commands.source_options import given_sources, objective_option, sources_argument
 from vllm_watch.daemon.catalog.codes import SEVERITIES, severity_rank
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
@@ -67,7 +55,7 @@ _Reader = Callable[[Progress], Subject]
 
 
 @click.command("backtest")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
+@sources_argument
 @file_option(
     "--thresholds",
     multiple=True,
@@ -80,10 +68,6 @@ _Reader = Callable[[Progress], Subject]
     "--step",
     help="Time between two scrapes of a log or recording [default: 5s].",
 )
-@duration_option(
-    "--lead",
-    help="How long before --from a Prometheus is read [default: 2h].",
-)
 @click.option(
     "--fail-if-firing",
     "failing",
@@ -92,8 +76,6 @@ _Reader = Callable[[Progress], Subject]
 )
 @click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
 @objective_option
-@zone_option
-@prometheus_range_options
 def command(
     sources: tuple[str, ...],
     thresholds: tuple[str, ...],
@@ -101,44 +83,32 @@ def command(
     output: str | None,
     form: BacktestFormat,
     step: float | None,
-    lead: float | None,
     failing: str | None,
     verbose: bool,
     objective: Objective | None,
-    zone: tzinfo | None,
-    prometheus: PrometheusOptions,
 ) -> None:
     """
     Tell which alerts would have fired over old data, and when.
 
-    The data are those of a recording, an old log or a Prometheus. A SOURCE is a server's log (a rotated one by its own
-    path) or a recording; each is judged by itself. The rules are evaluated by promtool, which comes with Prometheus.
+    A SOURCE is a server's log (a rotated one by its own path), a recording, a folder of these, or a time that a
+    Prometheus has, of one server or of all: prom:URL/SERVER@FROM/TO, prom:URL@FROM/TO. Each is judged by itself. The
+    rules are evaluated by promtool, which comes with Prometheus.
     """
     check_output(output, (*sources, *thresholds, *rules))
-    asked = _asked_range(prometheus_range(prometheus), lead)
-    if not sources and asked is None:
-        raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
-    if not sources and (step is not None or objective is not None):
+    given = given_sources(sources)
+    paths, queries = paths_of(given), queries_of(given)
+    if not paths and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
-    options = SubjectOptions(step or 5.0, _slo(objective), zone)
+    options = SubjectOptions(step or 5.0, _slo(objective))
     sets = rule_sets(thresholds, rules)
     readers: dict[str, _Reader] = {
-        source.name: partial(read_file_source, source, options) for source in file_sources(sources)
+        source.name: partial(read_file_source, source, options) for source in file_sources(paths)
     }
-    if asked is not None:
-        readers[asked.source] = partial(read_range, asked, selected_by(sets))
+    readers |= {query.source: partial(read_range, query, selected_by(sets)) for query in queries}
     results = _evaluated(readers, sets, are_shipped=not rules)
-    _write(results, form, output, zone, is_verbose=verbose)
+    _write(results, form, output, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
-
-
-def _asked_range(asked: PrometheusRange | None, lead: float | None) -> PrometheusRange | None:
-    if lead is None:
-        return asked
-    if asked is None:
-        raise UsageError("--lead requires --prometheus URL")
-    return asked._replace(lead=lead)
 
 
 def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
@@ -203,13 +173,11 @@ def _slo(objective: Objective | None) -> dict[str, float]:
     return {_SLO[name]: milliseconds / 1000 for name, milliseconds in objective.limits.items()}
 
 
-def _write(
-    results: Sequence[SourceResult], form: BacktestFormat, output: str | None, zone: tzinfo | None, *, is_verbose: bool
-) -> None:
+def _write(results: Sequence[SourceResult], form: BacktestFormat, output: str | None, *, is_verbose: bool) -> None:
     if form == "json":
         text = backtest_json(results)
     else:
-        text = rendered(backtest_document(results, zone, is_verbose=is_verbose), form, output)
+        text = rendered(backtest_document(results, is_verbose=is_verbose), form, output)
     write_answer(text, form, output)
 
 

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import sys
-import time
 
-from collections.abc import Sequence
-from datetime import tzinfo
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -23,8 +21,8 @@ from vllm_watch.analysis.comparison.compare_arguments import (
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side
 from vllm_watch.analysis.loadtest.load_test import Objective, Run
-from vllm_watch.analysis.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
+from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
 from vllm_watch.analysis.rendering.comparison_answer import brief
 from vllm_watch.analysis.rendering.comparison_tables import (
     TABLE_NAMES,
@@ -39,7 +37,6 @@ from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.rendering.markdown import table_lines
 from vllm_watch.analysis.rendering.text import render_blocks
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     COMPARISON_FORMATS,
     ComparisonFormat,
@@ -49,14 +46,7 @@ from vllm_watch.cli.commands.options import (
     say,
 )
 from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, text_width, write_answer
-from vllm_watch.cli.commands.source_options import (
-    PrometheusOptions,
-    cost_of,
-    objective_option,
-    prometheus_options,
-    side_queries,
-    zone_option,
-)
+from vllm_watch.cli.commands.source_options import cost_of, given_source, objective_option
 from vllm_watch.daemon.support.errors import FileError, UsageError
 
 
@@ -91,9 +81,6 @@ from vllm_watch.daemon.support.errors import FileError, UsageError
     metavar="[SIDE=]N",
     help="What a server costs in an hour, in any currency, on all sides or on one; may be repeated.",
 )
-@zone_option
-@mark_options
-@prometheus_options
 @explain_option("comparison", "how sides are given, what is compared and by which method")
 def command(
     sides: tuple[str, ...],
@@ -105,9 +92,6 @@ def command(
     table: TableName | None,
     objective: Objective | None,
     costs: tuple[str, ...],
-    zone: tzinfo | None,
-    marks: MarkOptions,
-    prometheus: PrometheusOptions,
 ) -> None:
     """
     Compare load tests: what is different, and whether it is real.
@@ -115,46 +99,30 @@ def command(
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
-    With --prometheus a source may be a time range: FROM/TO, with times as in report's --from and --to, or
-    SERVER@FROM/TO: A=2026-11-20T14:00/14:10,2026-11-20T15:00/15:10 B=qwen-b@-2h/-1h.
-
     --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: requests
     failed, the metric was not measured, the sides are not comparable, or there is one run of each.
     """
-    where = marking(marks)
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
-    check_output(output, [path for side in named for path in side.paths])
+    check_output(output, [path for side in named for path in paths_of(side.sources)])
     chosen = comparison_format(form, output)
     if table is not None and chosen in {"html", "json"}:
         raise UsageError(f"--table {table}: as text, Markdown or CSV, not as {chosen}, which has all of it")
-    options = _side_options(named, ReadOptions(objective, zone), prometheus, costs)
+    prices = _side_costs(costs, [side.name for side in named])
     with progress_bar("compare") as progress:
-        read = _read_sides(named, options, progress)
+        read = _read_sides(named, objective, prices, progress)
     comparisons = compare_sides(read, baseline, objective)
     write_answer(_text(comparisons, chosen, output, table, is_whole=is_whole), chosen, output)
-    mark_runs((run for side in read for run in side.runs), output, where)
     sys.exit(_check(parsed, comparisons))
 
 
 def _named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
     """Return the sides that the command line names, one of which is the baseline."""
-    sides = parse_sides(texts, lambda path: Path(path).exists(), time.time())
+    sides = parse_sides(texts, lambda path: Path(path).exists(), given_source)
     names = [side.name for side in sides]
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline}: no such side; there are {', '.join(names)}")
     return sides
-
-
-def _side_options(
-    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions, costs: Sequence[str]
-) -> list[ReadOptions]:
-    """Return how the sources of each side are read: its time ranges are asked for, and it may have a price."""
-    prices = _side_costs(costs, [side.name for side in named])
-    return [
-        options._replace(prometheus=queries, cost_per_hour=prices.get(side.name))
-        for side, queries in zip(named, side_queries(named, prometheus), strict=True)
-    ]
 
 
 def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
@@ -173,20 +141,21 @@ def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
 
 
 def _read_sides(
-    named: Sequence[SideArgument], options_of_sides: Sequence[ReadOptions], progress: Progress
+    named: Sequence[SideArgument], objective: Objective | None, prices: Mapping[str, float], progress: Progress
 ) -> tuple[Side, ...]:
-    """Read the sources of all sides; each of a side's time ranges has to have a load in it."""
+    """Read the sources of all sides; each time of a Prometheus has to have a load in it."""
     sides = []
-    for number, (side, options) in enumerate(zip(named, options_of_sides, strict=True)):
+    for number, side in enumerate(named):
 
         def part(share: float, before: int = number) -> None:
             progress((before + share) / len(named))
 
-        runs = read_report(side.paths, options, part).runs
-        for query in options.prometheus:
-            if not any(query.source in run.source for run in runs):
-                raise FileError(f"{query.source}: no load is in it, or none that was measured")
-        sides.append(Side(name=side.name, runs=_tested(runs, options.prometheus)))
+        runs = read_report(side.sources, ReadOptions(objective, prices.get(side.name)), part).runs
+        ranges = [query.source for query in queries_of(side.sources)]
+        for source in ranges:
+            if not any(source in run.source for run in runs):
+                raise FileError(f"{source}: no load is in it, or none that was measured")
+        sides.append(Side(name=side.name, runs=_tested(runs, ranges)))
     return tuple(sides)
 
 
@@ -221,14 +190,14 @@ def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
     return BROKEN if BROKEN in statuses else max(statuses, default=0)
 
 
-def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run, ...]:
+def _tested(runs: Sequence[Run], ranges: Sequence[str]) -> tuple[Run, ...]:
     """
     Return the runs that a client measured, or all if there is none: the others are warm-ups and other users.
 
-    A time range in which no client measured anything was given for its own loads.
+    A time of a Prometheus in which no client measured anything was given for its own loads.
     """
     covered = {source for run in runs if _is_measured(run) for source in run.source}
-    alone = {query.source for query in ranges} - covered
+    alone = set(ranges) - covered
     tested = tuple(run for run in runs if _is_measured(run) or not alone.isdisjoint(run.source))
     return tested if covered else tuple(runs)
 

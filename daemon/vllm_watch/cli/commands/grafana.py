@@ -6,19 +6,26 @@ from __future__ import annotations
 import sys
 import time
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import click
 
-from vllm_watch.analysis.loadtest.region import path
-from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option
+from vllm_watch.analysis.loadtest.region import Region, path, region_of
+from vllm_watch.analysis.loadtest.report_sources import read_report
+from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option, progress_bar
+from vllm_watch.cli.commands.source_options import given_sources, sources_argument
 from vllm_watch.cli.grafana import push as dashboards
 from vllm_watch.cli.grafana.connection import DEFAULT_URL, STANDARD_INPUT, Connection, connect
-from vllm_watch.cli.grafana.regions import mark_region, region_of_options
+from vllm_watch.cli.grafana.regions import check_tags, mark_region, region_of_options
 from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
+
+
+if TYPE_CHECKING:
+    from vllm_watch.cli.grafana.client import Grafana
 
 
 connection = as_one(
@@ -115,9 +122,10 @@ def delete(
 @command.command()
 @connection
 @plain_format_option
-@click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
-@click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
-@click.option("--text", required=True, help="What was tested, or what came out of it; one line.")
+@sources_argument
+@click.option("--from", "start", metavar="TIME", help=f"When the test began: {EXAMPLES}.")
+@click.option("--to", "end", metavar="TIME", help="When it ended [default: now].")
+@click.option("--text", help="What was tested, or what came out of it; one line.")
 @click.option("--server", metavar="NAME", help="The server's name in vllm-watch.")
 @click.option(
     "--run", metavar="ID", help="Id of the run: a second mark replaces the first [default: server and start]."
@@ -126,19 +134,45 @@ def delete(
 def mark(
     target: Connection,
     form: PlainFormat,
-    start: str,
-    end: str,
-    text: str,
+    sources: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    text: str | None,
     server: str | None,
     run: str | None,
     tags: tuple[str, ...],
 ) -> None:
-    """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
-    region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
+    """
+    Show the time of load tests on all dashboards, as regions with a link to what came out of them.
+
+    A SOURCE is as in report: each of its runs is marked, with its result as the text. Without one, --from and --text
+    say what is marked.
+    """
+    if sources:
+        check_tags(tags)
+        if any(value is not None for value in (start, end, text, server, run)):
+            raise UsageError("--from, --to, --text, --server and --run are for a mark without a SOURCE")
+        with progress_bar("mark") as progress:
+            runs = read_report(given_sources(sources), progress=progress).runs
+        marked = [(each.name, region_of(each, tags)) for each in runs]
+    else:
+        if start is None or text is None:
+            raise UsageError("give a SOURCE, or --from and --text")
+        times = parse_time_range(start, end or "now", time.time())
+        marked = [("", region_of_options(times, text, server, run, tags))]
     with closing(connect(target)) as at:
-        outcome, shown_at = mark_region(at, region), f"{at.url}{path(region)}"
+        _report(_marked(at, marked), form)
+
+
+def _marked(grafana: Grafana, regions: Sequence[tuple[str, Region | None]]) -> Iterator[ReportLine]:
+    """Mark what has a time; yield what became of each, by its name."""
+    for name, region in regions:
+        if region is None:
+            yield ReportLine(f"not marked: {name}: when it ran is not known", is_wrong=True)
+            continue
+        outcome, shown_at = mark_region(grafana, region), f"{grafana.url}{path(region)}"
         facts = {"run": region.run, "url": shown_at, "result": outcome}
-        _report([ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)], form)
+        yield ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)
 
 
 def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:

@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import tzinfo
 from pathlib import Path
 
 import click
 
 from vllm_watch.analysis.loadtest.load_test import Objective, Report
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
+from vllm_watch.analysis.loadtest.source_names import Source
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_yaml
 from vllm_watch.analysis.replay.replay import Progress
-from vllm_watch.cli.commands.marks import MarkOptions, mark_options, mark_runs, marking
 from vllm_watch.cli.commands.options import (
     ReportFormat,
     check_output,
@@ -26,15 +25,13 @@ from vllm_watch.cli.commands.options import (
 )
 from vllm_watch.cli.commands.output_formats import report_format, text_width, write_answer
 from vllm_watch.cli.commands.source_options import (
-    PrometheusOptions,
     cost_option,
+    given_sources,
     objective_option,
-    prometheus_query,
-    prometheus_range_options,
     source_times,
-    zone_option,
+    sources_argument,
 )
-from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.errors import FileError
 from vllm_watch.daemon.support.whole_file import write_whole
 
 
@@ -46,7 +43,7 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(readable=False))
+@sources_argument
 @output_option
 @report_format_option
 @file_option(
@@ -56,16 +53,9 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 )
 @objective_option
 @cost_option
-@zone_option
-@click.option(
-    "--run",
-    "number",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of several load tests, only this one.",
-)
-@mark_options
-@prometheus_range_options
+@click.option("--from", "start", metavar="TIME", help="Only from this time on, such as -2h or 2026-11-20T14:00Z.")
+@click.option("--to", "end", metavar="TIME", help="Only until this time.")
+@click.option("--run", "number", type=click.IntRange(min=1), metavar="N", help="Of several load tests, only this one.")
 def command(
     sources: tuple[str, ...],
     output: str | None,
@@ -73,43 +63,38 @@ def command(
     capacity_file: str | None,
     objective: Objective | None,
     cost: float | None,
-    zone: tzinfo | None,
+    start: str | None,
+    end: str | None,
     number: int | None,
-    marks: MarkOptions,
-    prometheus: PrometheusOptions,
 ) -> None:
     """
     Write a load test in numbers and plots.
 
-    A SOURCE is a server's log (a rotated one by its own path), a recording, or what a benchmark wrote: the JSON of vllm
-    bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
-    together: what the client measured, and what the server did meanwhile.
+    A SOURCE is a server's log (a rotated one by its own path), a recording, what a benchmark wrote (the JSON of vllm
+    bench serve, throughput or latency, or what it printed), a folder of these, or a time of a server that a Prometheus
+    has: prom:URL/SERVER@FROM/TO, such as prom:http://localhost:9090/qwen@-2h/-1h. Sources of one test belong together:
+    what the client measured, and what the server did meanwhile.
     """
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
-    where = marking(marks)
-    times = source_times(prometheus)
-    query = prometheus_query(prometheus if times is None else prometheus._replace(start=None, end=None))
-    if not sources and query is None:
-        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
-    options = ReadOptions(objective, zone, () if query is None else (query,), cost, times, number)
+    given = given_sources(sources)
+    options = ReadOptions(objective, cost, source_times(start, end), number)
     with progress_bar("report") as progress:
-        found = write_report(sources, form, output, options, progress)
-    mark_runs(found.runs, output, where)
+        found = write_report(given, form, output, options, progress)
     if capacity_file is not None:
         save_capacity(found, Path(capacity_file))
 
 
 def write_report(
-    paths: Sequence[str], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
+    sources: Sequence[Source], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
 ) -> Report:
     """
-    Read logs, recordings and results, write what they show, if all went well, and return it.
+    Read sources, write what they show, if all went well, and return it.
 
     The form is by the ending of `output` if none is given, else text; without `output` it goes to standard output.
     """
     chosen = report_format(form, output)
-    report = read_report(paths, options, progress)
+    report = read_report(sources, options, progress)
     text = report_text(report, text_width(output)) if chosen == "text" else _RENDERERS[chosen](report)
     write_answer(text, chosen, output)
     return report

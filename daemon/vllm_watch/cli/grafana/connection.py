@@ -31,10 +31,10 @@ class Connection(NamedTuple):
     timeout: float = 10.0
 
 
-def connect(target: Connection, *, options: str = "--") -> Grafana:
-    """Return the Grafana of a connection; it is asked nothing yet. The names of its options begin with `options`."""
-    url = _checked(target.url, options)
-    token = _token(target.token_file, f"{options}token-file")
+def connect(target: Connection) -> Grafana:
+    """Return the Grafana of a connection; it is asked nothing yet."""
+    url = _checked(target.url)
+    token = _token(target.token_file)
     if target.ca_file is not None and not Path(target.ca_file).is_file():
         raise UsageError(f"--ca-file: {target.ca_file}: no such file")
     try:
@@ -44,25 +44,25 @@ def connect(target: Connection, *, options: str = "--") -> Grafana:
     return Grafana(url, token, target.ca_file, target.timeout)
 
 
-def _checked(url: str, options: str) -> str:
+def _checked(url: str) -> str:
     """Return the URL without a slash at its end."""
     try:
-        parsed = parse_url(url, path="", instead=f"{options}token-file")
+        parsed = parse_url(url, path="", instead="--token-file")
     except ValueError as error:
-        raise UsageError(f"{options}url: {error}") from error
+        raise UsageError(f"--url: {error}") from error
     parts = urlsplit(parsed)
     if parts.query or parts.fragment:
-        raise UsageError(f"{options}url: expected Grafana's own address, with nothing after its path")
+        raise UsageError("--url: expected Grafana's own address, with nothing after its path")
     return parsed.rstrip("/")
 
 
-def _token(path: str, option: str) -> str:
+def _token(path: str) -> str:
     """Return the token in a file, or from standard input."""
     try:
         with click.open_file(path, "rb") as file:
             token = parse_token(file.read(MAX_TOKEN))
     except OSError as error:
-        raise UsageError(f"{option}: {path}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"--token-file: {path}: cannot be read: {error.strerror}") from error
     if token is None or " " in token:
-        raise UsageError(f"{option}: {path}: expected one token and nothing else")
+        raise UsageError(f"--token-file: {path}: expected one token and nothing else")
     return token

@@ -33,10 +33,15 @@ def region_of_options(time: TimeRange, text: str, server: str | None, run: str |
             check_name(name or DEFAULT_NAME)
         except ValueError as error:
             raise UsageError(f"{option}: {error}") from error
+    check_tags(tags)
+    return Region(time.start, time.end, " ".join(text.split()), run or run_id(time.start, server), server, tuple(tags))
+
+
+def check_tags(tags: Sequence[str]) -> None:
+    """Check tags as the command line has them; raise `UsageError` if one is none."""
     for tag in tags:
         if not tag.strip() or not tag.isprintable() or len(tag) > MAX_RUN:
             raise UsageError(f"--tag: expected 1 to {MAX_RUN} characters without line breaks, got {quote(tag)}")
-    return Region(time.start, time.end, " ".join(text.split()), run or run_id(time.start, server), server, tuple(tags))
 
 
 Outcome = Literal["marked", "replaced", "unchanged"]

@@ -80,12 +80,14 @@ def parse_from_to(text: str, now: float) -> TimeRange:
     """
     Parse a time range in one text: two moments with a slash between them, as in ISO 8601.
 
-    The second may be a time of day alone, which has the first one's date and time zone: ``2026-11-20T14:00Z/14:10``.
+    The second may be a time of day alone, which has the first one's date and time zone: ``2026-11-20T14:00Z/14:10``. If
+    it is not given, it is the present.
 
     Raises:
         ValueError: One of them is no moment, or the end is not after the start; the message begins with what is wrong.
     """
-    first, _, second = (part.strip() for part in text.partition("/"))
+    first, slash, second = (part.strip() for part in text.partition("/"))
+    second = second if slash else "now"
     start = parse_time(first, now)
     written = _DATE_AND_TIME.fullmatch(first)
     is_same_day = written is not None and _TIME_OF_DAY.fullmatch(second) is not None

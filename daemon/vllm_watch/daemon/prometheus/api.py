@@ -41,13 +41,13 @@ class PrometheusTarget(NamedTuple):
         url: Where it is, with its path if it is served below one.
         token_file: A file with its bearer token.
         tls: Whom to trust instead of the usual authorities, and what to present.
-        credential_option: What names the token's file.
+        token_named_by: What names the token's file: a variable of the environment, or a key of the configuration.
     """
 
     url: str
     token_file: str | None = None
     tls: TlsConfig | None = None
-    credential_option: str = "--bearer-token-file"
+    token_named_by: str = "PROMETHEUS_TOKEN_FILE"  # noqa: S105 - A name.
 
 
 class PrometheusApi:
@@ -106,7 +106,7 @@ class PrometheusApi:
     def _rejection(self, status: int, body: bytes) -> str:
         if status == requests.codes.unauthorized:
             return (
-                f"it requires a token (401): give {self._target.credential_option}"
+                f"it requires a token (401): its file is named by {self._target.token_named_by}"
                 if self._target.token_file is None
                 else f"it rejects the token in {self._target.token_file} (401)"
             )

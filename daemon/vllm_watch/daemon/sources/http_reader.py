@@ -26,7 +26,8 @@ _SENTENCES: Mapping[str, str] = {
     "timeout": "no whole answer within {timeout:g} s",
     "unreachable": "the address cannot be reached, or the connection broke",
     "name_not_resolved": "the host name cannot be resolved",
-    "tls_error": "TLS failed; check the certificate, its authority (--ca-file, or tls.ca_file) and the URL's scheme",
+    "tls_error": "TLS failed; check the certificate, its authority (--ca-file, tls.ca_file or PROMETHEUS_CA_FILE) "
+    "and the URL's scheme",
     "too_large": "an answer is over {mebibytes} MiB: {too_large}",
     "incomplete": "an answer was cut off",
     "encoded": "an answer is compressed, which was not requested",

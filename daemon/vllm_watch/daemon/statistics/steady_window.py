@@ -4,14 +4,15 @@ The steady window: the part of a load test whose numbers describe a settled serv
 
 It is chosen by precision and never by what its values are. In this order:
 
-1. Only the time in which requests were issued counts, so the drain at the end is left out.
-2. The warm-up is cut by MSER-5, at the latest cut of the quantities that decide: time per output token and running
-   requests; never more than half. Time to first token does not decide, it varies ten times as much.
+1. Only the time in which requests were issued counts, so the drain at the end is left out; of several parts between
+   stalls the longest counts.
+2. All of it is kept, but for a beginning or an end whose mean surely differs from the rest's, by autocorrelated noise
+   as in the rest, and that moves the mean of the whole by 1 %; never more than half.
 3. What rises or falls has no mean: the Mann-Kendall test, corrected for autocorrelation, finds a trend, and one of
-   less than 5 % from end to end is ignored.
-4. The window must be long enough: 60 s, five times the P99 latency, and as long as it takes until the mean of what
-   is measured is known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments
-   only.
+   less than 5 % from end to end is ignored. Nor has a server whose queue grows or drains.
+4. The window must be long enough: 60 s, five times what the slowest requests take, and as long as it takes until the
+   mean of what is measured is known to 5 %. How many requests run is chance where they arrive by chance, and is seen
+   at moments only.
 
 A window that fails 3 or 4 is returned with its problem: a reader wants to see it, and why its values say little.
 """
@@ -22,40 +23,15 @@ import math
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
+from itertools import pairwise
+from statistics import fmean, pstdev, variance
 from typing import NamedTuple
 
-from vllm_watch.daemon.statistics.trend import effective_count, mann_kendall
+from vllm_watch.daemon.statistics.student_t import t_quantile
+from vllm_watch.daemon.statistics.trend import autocorrelation, effective_count, mann_kendall
 
 
-GROUP = 5
-
-
-def mser_cut(values: Sequence[float], group: int = GROUP) -> int | None:
-    """
-    Return how many values to leave out at the beginning, by MSER-5 (White 1997; White, Cobb and Spratt 2000).
-
-    The values are averaged in groups; the cut is where the standard error of the mean of the rest is least.
-
-    `None` if the best cut would leave out half or more: the series has not settled. Short series take smaller groups.
-    """
-    means = [fmean(values[at : at + group]) for at in range(0, len(values) - group + 1, group)]
-    if not means:
-        return None
-    best, least = 0, math.inf
-    count, total, square = 0, 0.0, 0.0
-    centre = fmean(means)  # Squares of large numbers with small differences would lose their digits.
-    for place in range(len(means) - 1, -1, -1):
-        value = means[place] - centre
-        count, total, square = count + 1, total + value, square + value * value
-        error = max(square - total * total / count, 0.0) / (count * count)
-        # The last few groups agree by chance; and of equally good cuts the earliest leaves the most.
-        if count >= max(len(means) // 4, 2) and error <= least * (1 + 1e-9):
-            best, least = place, error
-    return None if len(means) > 1 and best * 2 >= len(means) else best * group
-
-
-METHOD = "MSER-5 on time per output token and running requests while requests are issued, no trend above 5 %"
+METHOD = "what surely differs from the rest is left out at both ends, no trend above 5 %, no queue that grows or drains"
 
 MIN_SECONDS = 60.0
 LATENCIES = 5
@@ -63,8 +39,19 @@ LATENCIES = 5
 MIN_VALUES = 10
 IGNORED_DRIFT = 0.05
 PRECISION = 0.05
-_SIGNIFICANCE = 0.05
+MEASURED = "time per output token"
+"""The quantity whose mean must be known to 5 %."""
+
+_GROUPS = 60
+"""More values are averaged: neighbours of a fine series resemble each other, and say nothing new."""
+_CUT_SIGNIFICANCE = 0.0005
+"""Of each place at which a beginning may end: there are some thirty of them that differ little."""
+_MOVES_MEAN = 0.01
+_DRIFT_SIGNIFICANCE = 0.01
 _NORMAL = 1.96
+_QUEUE_PARTS = 5
+_QUEUE_SHARE = 0.5
+_FEWEST_QUEUED = 2.0
 
 
 class SteadyWindow(NamedTuple):
@@ -75,57 +62,137 @@ class SteadyWindow(NamedTuple):
     problem: str | None = None
 
 
+class Server(NamedTuple):
+    """
+    What a server did: a value at each time.
+
+    `serves`: whether it served all through the interval before that time; a window holds no other one.
+    """
+
+    serves: Sequence[bool]
+    running: Sequence[float | None]
+    waiting: Sequence[float | None]
+
+
 def find_steady_window(
     times: Sequence[float],
     quantities: Mapping[str, Sequence[float | None]],
     issued: tuple[float, float] | None = None,
     p99_latency: float | None = None,
-    measured: str = "time per output token",
+    server: Server | None = None,
 ) -> SteadyWindow | None:
     """
     Find the steady window of a load test.
 
     Args:
         times: In seconds, rising; at about equal distances.
-        quantities: What decides, by the name that a problem is told with: one value at each time, `None` where there
-            was none. Usually ``time per output token`` and ``running requests``.
+        quantities: What decides, by the name that a problem is told with: one value for the interval before each time,
+            `None` where there was none.
         issued: When the first and the last request was issued; `None`: all times count.
-        p99_latency: The P99 of a request's whole latency, in seconds.
-        measured: The quantity whose mean must be known to 5 %.
+        p99_latency: What the slowest hundredth of the requests takes at least, in seconds.
+        server: If it is known.
 
     Returns:
         `None` if there are fewer than ten times with values.
     """
     first, last = (0, len(times)) if issued is None else (bisect_left(times, issued[0]), bisect_right(times, issued[1]))
-    series = {name: _known(values[first:last]) for name, values in quantities.items()}
-    series = {name: known for name, known in series.items() if len(known) >= MIN_VALUES}
-    if not series:
+    if server is not None:
+        first, last = _longest(server.serves, first, last)
+    known = {name: values for name, values in quantities.items() if len(_numbers(values[first:last])) >= MIN_VALUES}
+    if not known:
         return None
-    start = first + max(map(_cut, series.values()))
-    kept = {name: [value for place, value in known if place + first >= start] for name, known in series.items()}
-    problem = _drift(kept) or _too_short(times[last - 1] - times[start], p99_latency)
-    problem = problem or _imprecise(measured, kept.get(measured, ()))
-    return SteadyWindow(times[start], times[last - 1], problem)
+    start, end = _settled(known, first, last)
+    kept = {name: _numbers(values[start:end]) for name, values in known.items()}
+    # A value is of the interval before its time: the window begins with the first interval that is kept.
+    began = times[start - 1] if start > first else times[start]
+    problem = _queue_change(server, start, end) or _drift(kept)
+    problem = problem or _too_short(times[end - 1] - began, p99_latency) or _imprecise(kept.get(MEASURED, ()))
+    return SteadyWindow(began, times[end - 1], problem)
 
 
-def _known(values: Sequence[float | None]) -> list[tuple[int, float]]:
-    return [(place, value) for place, value in enumerate(values) if value is not None]
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
-def _cut(known: Sequence[tuple[int, float]]) -> int:
+def _longest(serves: Sequence[bool], first: int, last: int) -> tuple[int, int]:
+    ends = [first - 1, *(index for index in range(first, last) if not serves[index]), last]
+    before, after = max(pairwise(ends), key=lambda ends: ends[1] - ends[0])
+    return before + 1, after
+
+
+def _settled(known: Mapping[str, Sequence[float | None]], first: int, last: int) -> tuple[int, int]:
+    """Return from where to where all quantities have settled, at least half of the places."""
+    most = (last - first) // 2
+    start = first + max(_unlike(values[first:last], most) for values in known.values())
+    left = most - (start - first)
+    end = last - max(_unlike(values[start:last][::-1], left) for values in known.values())
+    return start, end
+
+
+def _unlike(values: Sequence[float | None], most: int) -> int:
+    """Return how many values at the beginning, at most `most`, are surely unlike the rest; 0 if none are."""
+    size = math.ceil(len(values) / _GROUPS)
+    edges = range(0, len(values) - size + 1, size)
+    groups = [(at, fmean(part)) for at in edges if (part := _numbers(values[at : at + size]))]
+    best, most_sure = 0, 1.0
+    for count in range(1, len(groups) - MIN_VALUES // 2):
+        if groups[count][0] > most:
+            break
+        sureness = _sureness([value for _, value in groups[:count]], [value for _, value in groups[count:]])
+        if sureness > most_sure:
+            best, most_sure = groups[count][0], sureness
+    return best
+
+
+def _sureness(head: Sequence[float], rest: Sequence[float]) -> float:
     """
-    Return the place at which the warm-up of a quantity is over, at most the middle.
+    Return by how many times a head's mean differs more from the rest's than chance lets it; 0 if it matters little.
 
-    MSER-5 is misled by a slow drift into cutting more; whether that drift matters is a question of its own.
+    The rest has the noise: a head that rises or falls has none of its own. Of few values that resemble each other both
+    autocorrelation and variance come out too low; that is set right.
     """
-    cut = mser_cut([value for _, value in known], min(GROUP, max(len(known) // MIN_VALUES, 1)))
-    return known[len(known) // 2 if cut is None else cut][0]
+    n, mean = len(rest), fmean(rest)
+    difference = abs(fmean(head) - mean)
+    if difference * len(head) <= _MOVES_MEAN * abs(mean) * (len(head) + n):
+        return 0.0
+    rho = min(max((n * autocorrelation(rest) + 1) / (n - 3), 0.0), 0.95)
+    alike = _inflation(n, rho)
+    degrees = n / alike - 1
+    if degrees < 1:
+        return 0.0
+    spread = variance(rest) * (n - 1) / (n - alike)
+    error = math.sqrt(spread * (_inflation(len(head), rho) / len(head) + alike / n))
+    return difference / error / t_quantile(1 - _CUT_SIGNIFICANCE / 2, degrees) if error > 0 else math.inf
+
+
+def _inflation(count: int, rho: float) -> float:
+    """Return by how much a lag-1 autocorrelation makes the variance of a mean of so many values larger."""
+    if rho <= 0:
+        return 1.0
+    return (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
+
+
+def _queue_change(server: Server | None, start: int, end: int) -> str | None:
+    """Return what is wrong if parts of the window had much longer queues than others."""
+    if server is None:
+        return None
+    waiting, running = _numbers(server.waiting[start:end]), _numbers(server.running[start:end])
+    if len(waiting) < MIN_VALUES:
+        return None
+    edges = [round(part * len(waiting) / _QUEUE_PARTS) for part in range(_QUEUE_PARTS + 1)]
+    parts = [fmean(waiting[edges[part] : edges[part + 1]]) for part in range(_QUEUE_PARTS)]
+    least, most = min(parts), max(parts)
+    if most - least <= max(_FEWEST_QUEUED, _QUEUE_SHARE * fmean(running or [0.0])):
+        return None
+    how = "grew" if parts.index(least) < parts.index(most) else "drained"
+    sizes = (least, most) if how == "grew" else (most, least)
+    return f"no steady state: the queue {how} from {sizes[0]:,.0f} to {sizes[1]:,.0f} requests within the window"
 
 
 def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
     for name, values in kept.items():
         trend, mean = mann_kendall(values), fmean(values) if values else 0.0
-        if trend is None or trend.p >= _SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
+        if trend is None or trend.p >= _DRIFT_SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
             continue
         change = trend.drift / abs(mean) if mean else math.inf
         drifted = f"{name} drifted by {100 * change:+.0f} % of its mean"
@@ -135,10 +202,15 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
 
 def _too_short(seconds: float, p99_latency: float | None) -> str | None:
     needed = max(MIN_SECONDS, LATENCIES * (p99_latency or 0.0))
-    return f"too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed" if seconds < needed else None
+    if seconds >= needed:
+        return None
+    short = f"too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed"
+    if needed == MIN_SECONDS:
+        return f"{short}: send the same load for longer"
+    return f"{short}, {LATENCIES} times its slowest requests: a longer load or shorter answers help"
 
 
-def _imprecise(name: str, values: Sequence[float]) -> str | None:
+def _imprecise(values: Sequence[float]) -> str | None:
     mean = fmean(values) if values else 0.0
     if mean <= 0:
         return None
@@ -146,4 +218,4 @@ def _imprecise(name: str, values: Sequence[float]) -> str | None:
     if precision <= PRECISION:
         return None
     known, needed = f"±{100 * precision:.1f} %", f"±{100 * PRECISION:.0f} %"
-    return f"too short: {name} varies so much that its mean is known to {known}, and {needed} are needed"
+    return f"too short: {MEASURED} varies so much that its mean is known to {known}, and {needed} are needed"
