@@ -7,6 +7,7 @@ import json
 import os
 
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.support.command_line import vllm_watch
 pytestmark = pytest.mark.slow
 
 
+RESULTS = Path(__file__).parents[1] / "parsers" / "benchmark_results"
 DRAFT = FOLDER / "draft2-run1.jsonl.xz"
 
 DESIGNED = {"source", "model", "version", "config", "load", "result", "phases", "steady"}
@@ -147,3 +149,13 @@ def test_a_terminal_that_has_only_ascii_gets_a_whole_report(form, is_ascii):
     assert is_ascii == done.stdout.isascii()
     assert "Qwen3.6-27B" in done.stdout
     assert "\\u" not in done.stdout
+
+
+def test_standard_input_is_a_source():
+    """What comes on standard input is read as a file with the same content is."""
+    printed = RESULTS / "printed-0.27.0-probe.txt"
+
+    piped = vllm_watch("report", "--format", "json", "-", input=printed.read_text())
+    named = vllm_watch("report", "--format", "json", str(printed))
+
+    assert json.loads(piped.stdout)["runs"][0]["result"] == json.loads(named.stdout)["runs"][0]["result"]

@@ -53,7 +53,7 @@ WRONG_USE = [
     ("report prom:http://h/a?b@-2h", "prom:URL/SERVER@FROM/TO: expected 1 to 128 letters, digits or any of"),
     ("backfill prom:http://h/qwen@-2h", "what a Prometheus has needs no backfill"),
     (f"backfill {RUN} {DAY}", "give one recording, or the logs of one server"),
-    ("advise", "give at least one SOURCE: a file, a folder, or prom:URL/SERVER@FROM/TO"),
+    ("advise", "give at least one SOURCE: a file, a folder, -, or prom:URL/SERVER@FROM/TO"),
     ("advise --url foo", f"--url: {NO_URL}"),
     ("advise --url http://me:secret@h", "--url: a URL must not contain a user name or password"),
     ("advise --for 3m x", "--for requires --url URL"),

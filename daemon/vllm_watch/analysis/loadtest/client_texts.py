@@ -13,9 +13,8 @@ import math
 from collections.abc import Mapping
 from statistics import fmean, median, pstdev
 
-from vllm_watch.analysis.loadtest.load_test import QUANTILES, Endpoint, Load, RateGrowth, Result
+from vllm_watch.analysis.loadtest.load_test import Endpoint, Load, RateGrowth, Result
 from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds
-from vllm_watch.daemon.statistics.percentiles import min_count
 from vllm_watch_parsers.benchmark_result import ServeResult
 
 
@@ -47,7 +46,6 @@ def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
     """Return what went wrong or misleads; `view` is the same result with its computed percentiles."""
     sentences = (
         _unanswered(result),
-        _few(view),
         _client_queue(result),
         _short(result, view),
         _slow_start(result),
@@ -84,15 +82,6 @@ def _unanswered(result: ServeResult) -> str | None:
         f"{result.completed} of the {asked} {'have' if result.completed != 1 else 'has'} an answer. This release of "
         "the benchmark does not count failures, and a data set may have fewer prompts: how many failed is not known."
     )
-
-
-def _few(view: Result) -> str | None:
-    latencies = (view.ttft_ms, view.tpot_ms, view.itl_ms, view.e2el_ms)
-    short = {name for latency in latencies if latency is not None for name in latency.too_few}
-    if not short:
-        return None
-    needs = ", ".join(f"{name.upper()} needs {min_count(QUANTILES[name])}" for name in QUANTILES if name in short)
-    return f"{view.successful} requests are too few for some percentiles: {needs}."
 
 
 def _chunks(result: ServeResult) -> str | None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import sys
+import tempfile
 import time
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -19,6 +23,8 @@ from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.errors import UsageError
 
 
+STANDARD_INPUT = "-"
+
 _FIRST, _LATEST = "0" * 9, "9999999999"
 """Moments before and after any in a source, in seconds since the epoch."""
 
@@ -28,13 +34,22 @@ sources_argument = click.argument("sources", nargs=-1, metavar="SOURCE...", type
 def given_sources(texts: Sequence[str]) -> tuple[Source, ...]:
     """Return the sources of a command, each once; raise `UsageError` if there is none."""
     if not texts:
-        raise UsageError("give at least one SOURCE: a file, a folder, or prom:URL/SERVER@FROM/TO")
+        raise UsageError("give at least one SOURCE: a file, a folder, -, or prom:URL/SERVER@FROM/TO")
     return tuple(dict.fromkeys(given_source(text) for text in texts))
 
 
 def given_source(text: str) -> Source:
-    """Return what a source names, by the present and this process's environment."""
-    return parse_source(text, time.time(), os.environ)
+    """Return what a source names, by the present and this process's environment; ``-`` is standard input."""
+    return _standard_input() if text == STANDARD_INPUT else parse_source(text, time.time(), os.environ)
+
+
+def _standard_input() -> str:
+    """Return the path of a file with all of standard input, which is there until the command ends."""
+    folder = tempfile.TemporaryDirectory(prefix="vllm-watch-")
+    path = Path(click.get_current_context().with_resource(folder), "standard-input")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
 
 
 def source_times(start: str | None, end: str | None) -> TimeRange | None:
