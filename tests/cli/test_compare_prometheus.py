@@ -135,7 +135,7 @@ def test_what_a_prometheus_does_not_know_is_said(url):
     )
     assert "The temperature of A and B is not known: the server does not report it." in warnings
     (load,) = [each for each in warnings if each.startswith("Whether both sides got the same load is not known")]
-    assert load.endswith("; requests that arrived each second: 9.98 in A, 20.0 in B.")
+    assert load.endswith("; requests that arrived each second: 10.0 in A, 20.1 in B.")
 
 
 @pytest.mark.parametrize("name", ["c.md", "c.html", "c.txt"])

@@ -202,7 +202,7 @@ class TestFailures:
             (b'{"status": "error", "data": {"alerts": []}}', "200 OK", "not that of a Prometheus"),
             (b'{"data": {"alerts": [{"labels": {}, "state": "odd"}]}}', "200 OK", "not that of a Prometheus"),
             pytest.param(b'{"x":' * 100_000, "200 OK", "not that of a Prometheus", id="nested"),
-            (b"", "401 Unauthorized", "it requires a token (401): give bearer_token_file"),
+            (b"", "401 Unauthorized", "it requires a token (401): its file is named by bearer_token_file"),
             (b"404 page not found", "404 Not Found", "no Prometheus API there (404): check the URL's path"),
             (b"", "302 Found", "it redirects: give the final URL"),
             pytest.param(
