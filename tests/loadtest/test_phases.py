@@ -131,3 +131,15 @@ def test_a_server_that_works_before_it_sleeps_is_not_idle():
     found = find_phases(points, find_loads(points), None)
 
     assert [(each.phase, each.end - each.start) for each in found] == [("idle", 10), ("ramp", 60), ("idle", 20)]
+
+
+def test_the_rates_of_a_phase_are_not_over_the_silence_before_it():
+    """The first phase after two minutes without a line has the tokens per second of its own time."""
+    server = MadeUpServer(step=10.0).idle(20)
+    server.at += 120
+    server.work(60, 8).idle(20)
+    found = find_phases(server.points, find_loads(server.points), None)
+
+    assert [(each.phase, each.result.generation_tokens_per_second) for each in found] == [
+        ("idle", None), ("ramp", pytest.approx(100)), ("idle", None),
+    ]  # fmt: skip

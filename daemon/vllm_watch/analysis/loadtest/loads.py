@@ -8,6 +8,8 @@ counters grew between them is this load's and nothing else's.
 
 from __future__ import annotations
 
+import math
+
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,6 +24,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     Growth,
     Point,
     labelled,
+    rate,
     typical_step,
 )
 
@@ -41,6 +44,7 @@ CLOCK_SECONDS = 1.5
 MOST_STEP = 15.0
 MOST_EDGE = 120.0
 _STEPS = 1.5
+_SILENCE = 1.6
 _AROUND = 16
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
 _SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
@@ -154,10 +158,10 @@ def _idle_until(points: Sequence[Point], index: int, step: float) -> float:
 
 
 def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:
-    step = min(typical_step(points[first : last + 1]), MOST_STEP)
+    step = min(_step_at(points, points[first + 1].at) or MOST_STEP, MOST_STEP)
     # If the last point with work is followed by one of a server that is gone, that one is told as well.
     after = last + 1 if has_work(points[last]) or _fails_after(points, last) else last
-    return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : after + 1]))
+    return LoadSpan(*_span(points, first, last, step), tuple(points[first : after + 1]))
 
 
 def _fails_after(points: Sequence[Point], last: int) -> bool:
@@ -167,30 +171,32 @@ def _fails_after(points: Sequence[Point], last: int) -> bool:
     return bool(following and following[0].state == "down" and growth.counter(_SERVER_ERRORS))
 
 
-def _began(points: Sequence[Point], first: int, step: float) -> float:
-    """Return when the work began: the first interval is counted in proportion to its tokens."""
-    until = points[first + 1].at
-    whole = min(until - points[first].at, step)
-    if first + 2 >= len(points):
-        return until - whole
-    rate = _token_rate(points[first + 1], points[first + 2])
-    share = tokens_grown(points[first], points[first + 1]) / rate if rate > 0 else whole
-    return until - min(max(share, 0.0), whole)
+def worked_from(old: Point, new: Point, step: float) -> float:
+    """Return from when an interval's work may have been: after a silence it was shortly before the line that has it."""
+    return old.at if new.at - old.at <= _SILENCE * step else max(old.at, new.at - step)
 
 
-def _ended(points: Sequence[Point], last: int, step: float) -> float:
-    """Return when the work ended: the last interval is counted in proportion to its tokens."""
-    since = points[last - 1].at
-    whole = points[last].at - since
-    if has_work(points[last]) or last < 2:
-        return points[last].at
-    rate = _token_rate(points[last - 2], points[last - 1])
-    share = tokens_grown(points[last - 1], points[last]) / rate if rate > 0 else min(whole, step)
-    return since + min(max(share, 0.0), whole)
+def _span(points: Sequence[Point], first: int, last: int, step: float) -> tuple[float, float]:
+    """Return from when to when there was work: of the intervals at both ends, what their tokens took."""
+    begin, until = worked_from(points[first], points[first + 1], step), points[first + 1].at
+    if last - first < 2:
+        return begin, until
+    since, end = points[last - 1].at, points[last].at
+    start = until - min(_seconds(points[first : first + 2], points[first + 1 : first + 3]), until - begin)
+    if not has_work(points[last]):
+        end = since + min(_seconds(points[last - 1 : last + 1], points[last - 2 : last]), end - since)
+    return start, end
 
 
-def _token_rate(old: Point, new: Point) -> float:
-    return tokens_grown(old, new) / (new.at - old.at) if new.at > old.at else 0.0
+def _seconds(interval: Sequence[Point], beside: Sequence[Point]) -> float:
+    """Return how long an interval's work took at the rates beside it, by the slowest of its kinds of tokens."""
+    seconds = 0.0
+    for name in _TOKENS:
+        grown, usual = Growth(interval).counter(name), Growth(beside)
+        per_second = rate(usual.counter(name), usual.seconds)
+        if grown:
+            seconds = max(seconds, grown / per_second if per_second else math.inf)
+    return seconds or math.inf
 
 
 def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None:

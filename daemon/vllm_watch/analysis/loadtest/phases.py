@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.energy_and_cost import energy_values, mean_powers, with_energy
 from vllm_watch.analysis.loadtest.load_test import Objective, Phase, PhaseName, ServerUse, Steady, Timeline
-from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, has_work, tokens_grown
+from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, has_work, tokens_grown, worked_from
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, Growth, Point, rate, typical_step
 from vllm_watch.analysis.loadtest.server_result import (
     HISTOGRAMS,
@@ -164,7 +164,6 @@ _BY_STATE: Mapping[EngineState, PhaseName] = {
     "down": "down",
     "unknown": "unknown",
 }
-_PAUSE = 1.6
 _OF_GAUGES: frozenset[EngineState] = frozenset({"idle", "serving", "saturated"})
 _WORKING = frozenset({"ramp", "saturated", "idle"})
 
@@ -206,21 +205,38 @@ def find_phases(
         parts = [piece for part in parts for piece in _divided(part, steady)]
     if span is not None:
         parts = [part._replace(start=max(part.start, span[0]), end=min(part.end, span[1])) for part in parts]
-    times = [point.at for point in points]
-    return tuple(_phase(part, points, times) for part in _merged(parts) if part.seconds > 0)
+    told = _with_silences(points)
+    times = [point.at for point in told]
+    return tuple(_phase(part, told, times) for part in _merged(parts) if part.seconds > 0)
 
 
 def _parts(points: Sequence[Point]) -> list[_Part]:
     """Return what the server did in each interval; after a silence the last state held until shortly before a line."""
-    step = min(typical_step(points) or MOST_STEP, MOST_STEP)
+    step = _step(points)
     parts = []
     for old, new in pairwise(points):
-        start = old.at
-        if new.at - old.at > _PAUSE * step:
-            start = new.at - step if new.is_fresh else new.at
-            parts.append(_Part(_BY_STATE[old.state], old.at, start))
+        start = worked_from(old, new, step)
+        if start > old.at and not new.is_fresh:
+            start = new.at
+        parts.append(_Part(_BY_STATE[old.state], old.at, start))
         parts.append(_Part(_phase_of(old, new), start, new.at))
     return [part for part in parts if part.seconds > 0]
+
+
+def _with_silences(points: Sequence[Point]) -> list[Point]:
+    """Return the points with those at which silences end, so that a rate is not over the seconds of a silence."""
+    step = _step(points)
+    told = list(points[:1])
+    for old, new in pairwise(points):
+        start = worked_from(old, new, step)
+        if start > old.at and new.is_fresh:
+            told.append(old._replace(at=start, is_fresh=False))
+        told.append(new)
+    return told
+
+
+def _step(points: Sequence[Point]) -> float:
+    return min(typical_step(points) or MOST_STEP, MOST_STEP)
 
 
 def _phase_of(old: Point, new: Point) -> PhaseName:

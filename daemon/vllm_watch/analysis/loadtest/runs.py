@@ -70,9 +70,9 @@ def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
 
 
 def _tokens(load: LoadSpan) -> float:
-    use = server_use(load.points)
-    rates = (use.generation_tokens_per_second or 0.0) + (use.prompt_tokens_per_second or 0.0)
-    return rates * (load.end - load.start)
+    seconds = load.end - load.start
+    use = server_use(load.points, seconds)
+    return ((use.generation_tokens_per_second or 0.0) + (use.prompt_tokens_per_second or 0.0)) * seconds
 
 
 def _around(history: ServerHistory, span: LoadSpan) -> tuple[float, float]:
