@@ -10,7 +10,7 @@ from tests.advice.made_up import Part, load, server
 from vllm_watch.analysis.advice.advice_subject import Given
 from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.advice.judge import RULES
-from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
+from vllm_watch.analysis.loadtest.load_test import Event, Report, parse_objective
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
@@ -125,6 +125,8 @@ def fewer(shared):
 
 
 OVERRIDE = {**SHARE, "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
+FIXED = {"num-gpu-blocks-override": "96"}
+OUT_OF_MEMORY = (Event(at=1.0, text="failure: out of memory"),)
 AT_MOST = {"gpu-memory-utilization": "0.95"}
 TWO_ENGINES = {"config": {"data-parallel-size": "2"}, "facts": {"max_running_requests": 32.0}}
 ONE_SEAT = {"config": {"max-num-seqs": "1"}, "facts": {"max_running_requests": 1.0}}
@@ -183,6 +185,8 @@ SILENT = [
     ("max-num-seqs-down-for-latency", server(*too_slow(rate=900.0)), "gives more tokens a second, 900 against 500"),
     ("max-num-seqs-down-for-latency", server(*too_slow()[1:]), "what half a batch gives is not known"),
     ("gpu-memory-utilization-up", server(full(), config=AT_MOST), "it is 0.95 already"),
+    ("gpu-memory-utilization-up", server(full(), config=SHARE, events=OUT_OF_MEMORY), "tells of a lack of memory"),
+    ("num-gpu-blocks-override-off", server(full(), config=FIXED, events=OUT_OF_MEMORY), "tells of a lack of memory"),
     ("gpu-memory-utilization-up", server(unmeasured(), config=SHARE), "how full the KV cache is is not known"),
     (
         "gpu-memory-utilization-up",

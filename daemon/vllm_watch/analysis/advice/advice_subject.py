@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.loads import has_work, tokens_grown
 from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, added, typical_step
+from vllm_watch.daemon.catalog.event_texts import FAILURES
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -26,6 +27,8 @@ _KV_DTYPE = "kv-cache-dtype"
 _WORKING = frozenset({"serving", "saturated", "idle"})
 _GAP_STEPS = 5
 """After a pause of more than five usual ones between two readings nothing is known of the time between."""
+
+_OUT_OF_MEMORY = FAILURES["out_of_memory"]
 
 _FIRST_V1_ALONE = (0, 11)
 _LAST_V0_ALONE = (0, 7)
@@ -170,6 +173,8 @@ class Subject(NamedTuple):
     objective: Objective | None = None
     shared_prompt: SharedPrompt | None = None
     is_given: bool = False
+    has_run_out_of_memory: bool = False
+    """Whether its log tells of a lack of memory; `False` also where there is no log."""
 
     def number(self, flag: str) -> float | None:
         """Return a flag's value as a number; `None` if it is not known, or is none."""
@@ -242,6 +247,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
         is_given=first.are_all_flags_known,
+        has_run_out_of_memory=any(_OUT_OF_MEMORY in event.text for each in histories for event in each.events),
     )
 
 

@@ -77,6 +77,13 @@ def _is_full(subject: Subject) -> Holds:
 _CACHE_IS_SHORT = During("the KV cache is full or requests wait", lambda subject: subject.work.where(_is_short))
 
 
+def _judge_full_cache_with_memory(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """The KV cache is what requests wait for, and no lack of memory speaks against a larger one."""
+    if subject.has_run_out_of_memory:
+        raise NoAdviceError("the log tells of a lack of memory: a larger KV cache would leave less for the rest")
+    return _judge_full_cache(subject, window)
+
+
 def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The KV cache is what requests wait for."""
     highest = window.highest("kv_cache_usage_ratio")
@@ -102,7 +109,7 @@ def _judge_share(subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError(f"{fixed} sets the size of the KV cache, whatever this flag is")
     if subject.device == "cpu":
         raise NoAdviceError("on a CPU its memory is shared with everything else")
-    return _judge_full_cache(subject, window)
+    return _judge_full_cache_with_memory(subject, window)
 
 
 def _propose_share(subject: Subject, _window: Window) -> str:
@@ -256,7 +263,7 @@ RULES = (
         cause="kv_cache_full",
         says="The KV cache is full, and its size is fixed by a flag, whatever memory there is.",
         during=_CACHE_IS_SHORT,
-        judge=_judge_full_cache,
+        judge=_judge_full_cache_with_memory,
         propose=lambda _subject, _window: OFF,
         expects=_LARGER_CACHE,
         risk="The server takes as much memory as gpu-memory-utilization allows: nothing else may need it.",
