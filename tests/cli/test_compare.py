@@ -160,6 +160,31 @@ def test_what_was_not_measured_has_its_own_exit_status(sides):
     assert found.stderr.startswith("vllm-watch: cannot be told: ttft_ms.p95 > +1% (new against old): ")
 
 
+@pytest.mark.parametrize("lacking", ["old", "new"])
+def test_a_load_that_a_side_lacks_passes_no_rule(sides, tmp_path, lacking):
+    """Of a load that only one side has nothing can be told: the exit status is 3, and the load is named."""
+    more = result_file(tmp_path / "more.json", 1.0, max_concurrency=4)
+    given = [side if side.startswith(lacking) else f"{side},{more}" for side in sides]
+    found = compare(*given, "--fail-if", "output_throughput < -50%")
+
+    assert found.returncode == 3
+    passed, missing = found.stderr.splitlines()
+    assert passed.startswith("vllm-watch: passed: output_throughput < -50% (new, 16 at once against old, 16 at once): ")
+    assert missing == "vllm-watch: cannot be told: not all sides have the load 4 at once"
+
+
+@pytest.mark.parametrize("dead", ["old", "new"])
+def test_a_dead_run_passes_no_rule(sides, tmp_path, dead):
+    """A run in which nothing succeeded is named, whichever side it is of, and the exit status is 3."""
+    nothing = {"completed": 0, "failed": 20, "num_prompts": 20, "total_output_tokens": 0, "output_throughput": 0.0}
+    more = result_file(tmp_path / "dead.json", 1.0, **nothing)
+    given = [f"{side},{more}" if side.startswith(dead) else side for side in sides]
+    found = compare(*given, "--fail-if", "output_throughput < -50%")
+
+    assert found.returncode == 3
+    assert f"of {dead} no request succeeded." in found.stderr
+
+
 @pytest.mark.parametrize("words", [["--explain"], ["a.json", "b.json", "--explain"]])
 def test_the_method_comes_with_the_command(words):
     """The document that a comparison names is in the package, whatever else is asked."""

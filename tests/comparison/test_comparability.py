@@ -63,7 +63,7 @@ REFUSED = {
         side("b", load=replace(LOAD, max_concurrency=None, num_prompts=1000)),
         "The sides sent 2,000 and 1,000 requests: the start and the end of the load weigh more where there are fewer.",
     ),
-    "dead": (side("a"), side("b", successful=0, failed=2000), "All requests of b failed."),
+    "dead": (side("a"), side("b", successful=0, failed=2000), "No request of b succeeded."),
     "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "The temperatures differ: 0 and 0.7."),
     "unanswered": (
         side("a"),

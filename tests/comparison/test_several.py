@@ -21,6 +21,16 @@ def with_memory(found, weights, cache=20.0, used=0.5):
     return changed(found, hardware=hardware, use=ServerUse(max_kv_cache_usage_ratio=used))
 
 
+def with_dead_run(found, dead):
+    """Return a side in one of whose runs nothing succeeded, which is few of all its requests."""
+
+    def result(each, at):
+        few = {"successful": 0, "failed": 10, "output_throughput": 0.0, "ttft_ms": None}
+        return replace(each.result, **few) if at == dead else each.result
+
+    return changed(found, result=result)
+
+
 def decisions(*sides):
     """Return what is decided among sides, by criterion."""
     return {each.criterion: each for each in compare_sides(sides).decisions}
@@ -205,12 +215,13 @@ class TestFailIf:
         ("sides", "why"),
         [
             ((side("a"), side("b", load=OPEN)), "The loads are of different kinds"),
-            ((side("a"), side("b", successful=0, failed=2000)), "All requests of b failed."),
+            ((side("a"), side("b", successful=0, failed=2000)), "No request of b succeeded."),
+            ((side("a"), with_dead_run(side("b"), 3)), "In b4 of b no request succeeded."),
             ((side("a"), side("b", ttft_ms=None)), "No value is known of b."),
             ((side("a", ttft_ms=None), side("b", ttft_ms=None)), "Not both sides have this metric."),
             ((single("a"), single("b", 1.1)), "There is one run of each side."),
         ],
-        ids=["not comparable", "dead", "not measured", "measured nowhere", "one run of each"],
+        ids=["not comparable", "dead", "a dead run", "not measured", "measured nowhere", "one run of each"],
     )
     def test_what_cannot_be_told_has_its_own_exit_status(self, sides, why):
         """A candidate that is dead, a metric that is missing and sides that cannot be compared pass no rule."""

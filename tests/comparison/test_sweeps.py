@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, changed, latency, run, side
 
 from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Side
-from vllm_watch.analysis.loadtest.load_test import Objective
+from vllm_watch.analysis.loadtest.load_test import Latency, Objective
 
 
 OBJECTIVE = Objective(name="given", limits={"ttft_ms": 300.0})
@@ -53,6 +55,44 @@ def test_an_objective_holds_up_to_a_load():
     assert found.sentence.endswith(
         "The last load that holds the objective is 4 at once; the first that fails it is 16 at once."
     )
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        {"successful": 200, "failed": 200},
+        {"successful": 1910, "failed": 90, "ttft_ms": latency(130.0)},
+        {"successful": 1000, "failed": None},
+        {"ttft_ms": Latency(median=400.0)},
+        {"successful": 0, "failed": 400, "ttft_ms": None},
+        {"successful": 0, "failed": 400, "ttft_ms": None, "output_throughput": None},
+    ],
+    ids=[
+        "half failed",
+        "some failed and some are late",
+        "half without an answer",
+        "late by the median",
+        "dead",
+        "dead and unmeasured",
+    ],
+)
+def test_a_load_fails_an_objective_by_all_its_requests(failing):
+    """A load holds an objective only if 95 % of all requests, also the failed ones, are within it; a dead one fails."""
+    sides = [at_load(1), at_load(4), at_load(16, **failing), at_load(32)]
+    (found,) = sweep(*sides, objective=OBJECTIVE)
+
+    assert (found.last_within_objective, found.first_beyond_objective) == ("4 at once", "16 at once")
+
+
+def test_a_few_failed_requests_leave_an_objective_undecided_or_held():
+    """With 1 % failed P99 still shows that 95 % are within; with 4.5 % failed nothing decides it."""
+    held, unsure = (
+        sweep(*(at_load(users, successful=2000 - failed, failed=failed) for users in (1, 4, 16)), objective=OBJECTIVE)
+        for failed in (20, 90)
+    )
+
+    assert held[0].sentence.endswith("The objective holds up to 16 at once, the highest load.")
+    assert "is not known" in unsure[0].sentence
 
 
 def test_what_is_not_known_of_an_objective_is_said():

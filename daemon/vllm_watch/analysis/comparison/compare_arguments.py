@@ -139,6 +139,13 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     return Outcome(0, f"not shown: {where}: {measured} includes the limit; more runs are needed")
 
 
+def check_loads(left_out: Sequence[str]) -> Outcome | None:
+    """Return that nothing can be told of the loads that not all sides have, `None` if there are none."""
+    if not left_out:
+        return None
+    return Outcome(UNKNOWN, f"cannot be told: not all sides have the load {', nor '.join(left_out)}")
+
+
 def _is_beyond(rule: Rule, row: Row) -> bool:
     if rule.is_upper:
         return row.low is not None and row.low > rule.limit

@@ -53,6 +53,7 @@ def compare_sides(
         baseline=first,
         sides=ordered,
         pairs=pairs,
+        left_out=levels.left_out,
         matrix=matrix(listed),
         decisions=decide(listed) if can_decide else (),
         sweeps=find_sweeps(sides, objective),

@@ -242,11 +242,16 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 class Comparisons(Struct, frozen=True, kw_only=True):
-    """All sides: each compared with the baseline, and, if there are more than two, side by side."""
+    """
+    All sides: each compared with the baseline, and, if there are more than two, side by side.
+
+    `left_out` are the loads that not all sides have, of sides with several: they are not compared.
+    """
 
     baseline: str
     sides: tuple[Side, ...]
     pairs: tuple[Comparison, ...]
+    left_out: tuple[str, ...] = ()
     matrix: tuple[MatrixRow, ...] = ()
     decisions: tuple[Decision, ...] = ()
     sweeps: tuple[Sweep, ...] = ()

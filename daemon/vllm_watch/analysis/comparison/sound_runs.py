@@ -202,12 +202,16 @@ def _idle(side: Measured) -> SideFinding | None:
 
 
 def _failures(side: Measured) -> SideFinding | None:
+    """Look for dead runs first: the others of a side do not make up for one, and its 0 is in every mean."""
+    dead = [run.name for run, result in zip(side.runs, side.results, strict=True) if result.successful == 0]
+    if dead and len(dead) == len(side.runs):
+        return SideFinding("No request of", "succeeded.", prevents=True)
+    if dead:
+        return SideFinding(f"In {' and '.join(dead)} of", "no request succeeded.", prevents=True)
     counts = [(r.successful, r.failed) for r in side.results if r.successful is not None and r.failed is not None]
     good, all_of_them = sum(good for good, _ in counts), sum(good + bad for good, bad in counts)
     if not all_of_them or good >= SUCCESS_GOOD * all_of_them:
         return None
-    if not good:
-        return SideFinding("All requests of", "failed.", prevents=True)
     share = good / all_of_them
     before, after = f"Only {percent(share)} % of the requests of", "succeeded: failed requests make the others faster."
     return SideFinding(before, after, prevents=share < SUCCESS_LIMIT)

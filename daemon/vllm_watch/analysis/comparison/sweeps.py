@@ -9,7 +9,7 @@ from typing import NamedTuple
 from vllm_watch.analysis.comparison.comparability import side_settings
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
 from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Objective, Result
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Objective, Result, Run
 from vllm_watch.daemon.catalog.number_texts import significant
 
 
@@ -21,8 +21,9 @@ _PLATEAU = 0.95
 _WITHIN = 0.95
 """An objective holds if at least this share of the requests is within it."""
 
-_OUTSIDE = ("median", "p50", "p90", "p95")
-"""The percentiles that are within a limit where it holds; if P99 is, too, it holds for sure."""
+_TAIL = 0.99
+_SHARES = {"median": 0.50, "p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": _TAIL}
+"""An objective fails if a percentile is beyond its limit that 95 % need; it holds for sure if P99 is within."""
 
 
 class _Point(NamedTuple):
@@ -56,24 +57,37 @@ def find_sweeps(sides: Sequence[Side], objective: Objective | None = None) -> tu
     return tuple(found for side in sides for found in _sweep(side.name, _by_load(side), objective))
 
 
-def is_within(result: Result, objective: Objective) -> bool | None:
-    """Return whether at least 95 % of the requests were within an objective; `None` if that is not known."""
+def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
+    """
+    Return whether at least 95 % of the requests of a run were within an objective; `None` if that is not known.
+
+    Latencies are those of the requests with an answer: one that failed is not within the objective.
+    """
+    answered = _answered(run, result)
+    if answered < _WITHIN:
+        return False
     if result.goodput is not None and result.goodput.ratio is not None:
         return result.goodput.ratio >= _WITHIN
-    latencies: list[tuple[Latency | None, float]] = [
-        (getattr(result, name), most) for name, most in objective.limits.items()
-    ]
-    if any(value > most for latency, most in latencies for value in _values(latency, _OUTSIDE)):
+    limits = [(_percentiles(getattr(result, name)), most) for name, most in objective.limits.items()]
+    if any(value > most and answered * share <= _WITHIN for known, most in limits for share, value in known.items()):
         return False
-    tails = [[value <= most for value in _values(latency, ("p99",))] for latency, most in latencies]
-    return True if tails and all(each == [True] for each in tails) else None
+    # Each limit may leave out other requests.
+    least = answered * (1 - len(limits) * (1 - _TAIL))
+    are_tails_within = all(_TAIL in known and known[_TAIL] <= most for known, most in limits)
+    return True if limits and are_tails_within and least >= _WITHIN else None
 
 
-def _values(latency: Latency | None, names: Sequence[str]) -> Iterator[float]:
-    for name in names:
-        value: float | None = getattr(latency, name, None)
-        if value is not None:
-            yield value
+def _answered(run: Run, result: Result) -> float:
+    """Return the share of the requests with an answer; all, where it is not known how many there were."""
+    if result.successful is None:
+        return 1.0
+    asked = run.load.num_prompts if result.failed is None else result.successful + result.failed
+    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
+
+
+def _percentiles(latency: Latency | None) -> dict[float, float]:
+    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
+    return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 
 def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:
@@ -99,7 +113,7 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
     points = [
         _Point(load_name(side.runs[0].load), throughput, _all_within(side, limits))
         for side in seen
-        if (throughput := metric_mean(BY_NAME[OUTPUT], side)) is not None
+        if (throughput := _throughput(side)) is not None
     ]
     if len(points) < FEWEST_LOADS:
         return
@@ -120,6 +134,12 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
     )
 
 
+def _throughput(side: Measured) -> float | None:
+    """Return the output of a load: none where all its requests failed, whether the client wrote so or not."""
+    is_dead = all(result.successful == 0 for result in side.results)
+    return 0.0 if is_dead else metric_mean(BY_NAME[OUTPUT], side)
+
+
 def _objective_of(sides: Sequence[Measured]) -> Objective | None:
     known = [result.goodput.objective for side in sides for result in side.results if result.goodput is not None]
     return known[0] if known else None
@@ -128,7 +148,7 @@ def _objective_of(sides: Sequence[Measured]) -> Objective | None:
 def _all_within(side: Measured, objective: Objective | None) -> bool | None:
     if objective is None:
         return None
-    found = {is_within(result, objective) for result in side.results}
+    found = {is_within(run, result, objective) for run, result in zip(side.runs, side.results, strict=True)}
     return found.pop() if len(found) == 1 else False if False in found else None
 
 

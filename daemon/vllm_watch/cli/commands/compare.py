@@ -14,6 +14,7 @@ from vllm_watch.analysis.comparison.compare_arguments import (
     BROKEN,
     Rule,
     SideArgument,
+    check_loads,
     check_rule,
     parse_rule,
     parse_sides,
@@ -100,7 +101,7 @@ def command(
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
     --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: requests
-    failed, the metric was not measured, the sides are not comparable, or there is one run of each.
+    failed, the metric was not measured, the sides are not comparable, a side lacks a load, or there is one run of each.
     """
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
@@ -182,8 +183,11 @@ def _table_text(table: Table, form: ComparisonFormat, width: int) -> str:
 
 
 def _check(rules: Sequence[Rule], comparisons: Comparisons) -> int:
-    """Say on standard error what became of each rule in each comparison; return the exit status."""
+    """Say on standard error what became of each rule in each comparison, and where there is none; return the status."""
     outcomes = [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
+    missing = check_loads(comparisons.left_out)
+    if rules and missing is not None:
+        outcomes.append(missing)
     for outcome in outcomes:
         say(outcome.text)
     statuses = {outcome.exit_status for outcome in outcomes}
