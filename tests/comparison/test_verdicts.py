@@ -10,8 +10,9 @@ from tests.support.load_tests import LOAD, OPEN, called_different, changed, late
 
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, METRICS, Side
+from vllm_watch.analysis.comparison.pair import Pair, headline_metric, measured
 from vllm_watch.analysis.comparison.verdicts import FALSE, HEADLINE, others_confidence
-from vllm_watch.analysis.loadtest.load_test import Bounds
+from vllm_watch.analysis.loadtest.load_test import Bounds, Goodput, Objective
 
 
 BURST = replace(LOAD, max_concurrency=None, num_prompts=200)
@@ -53,6 +54,17 @@ def test_equal_sides_are_not_decided():
     assert found.grade == "not_decided"
     assert found.low < 0 < found.high
     assert found.reason
+
+
+def test_an_objective_that_cannot_be_judged_is_not_the_headline():
+    """Goodput without a value in any run leaves the first place to the next metric."""
+    unknown = Goodput(objective=Objective(name="given", limits={"ttft_ms": 100.0}))
+    sides = [
+        changed(side(name, speed=speed), result=lambda run, _: replace(run.result, goodput=unknown))
+        for name, speed in (("a", 1.0), ("b", 1.2))
+    ]
+
+    assert headline_metric(Pair(*(measured(each, "client") for each in sides), "client")) == "output_throughput"
 
 
 def test_an_interval_and_its_grade_never_contradict():

@@ -285,7 +285,8 @@ def _way(run: Run, shown: set[str]) -> str | None:
 
 def headline_metric(pair: Pair) -> str:
     """Return the metric to look at first, by what was sent, never by values: at a fixed rate throughput repeats it."""
-    if all(result.goodput is not None for side in pair.sides for result in side.results):
+    goodput = BY_NAME[GOODPUT]
+    if all(metric_value(goodput, result) is not None for side in pair.sides for result in side.results):
         return GOODPUT
     kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}
     first = (
