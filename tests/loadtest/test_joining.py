@@ -203,3 +203,12 @@ def test_a_single_run_has_no_curve():
 
     assert report.latency_turn is None
     assert report.runs[0].capacity is None
+
+
+def test_what_is_left_out_has_few_tokens():
+    """A load of 2 % of the largest one's tokens is no run, and that is the reason that is told."""
+    made = MadeUpServer().idle(10).work(200, 8).idle(60).work(40, 8, tokens_per_second=10.0).idle(10)
+    report = join([], [made.history()])
+
+    assert len(report.runs) == 1
+    assert "2 loads found, 1 left out for few tokens beside the largest: " in report.left_out

@@ -7,9 +7,10 @@ import pytest
 
 from tests.loadtest.histories import MadeUpServer, recorded
 
+from vllm_watch.analysis.loadtest.load_test import Capacity
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_phases
-from vllm_watch.analysis.loadtest.run_capacity import server_capacity
+from vllm_watch.analysis.loadtest.run_capacity import Estimate, server_capacity, unless_exceeded
 from vllm_watch.analysis.loadtest.runs import server_runs
 
 
@@ -152,3 +153,15 @@ def test_a_light_load_has_no_capacity():
 
     assert run.capacity is None
     assert any(each.startswith("The maximum is not known") for each in run.notes)
+
+
+def test_a_load_above_the_capacity_refutes_it():
+    """Where a whole load had more output than the estimate allows, the estimate is not told, but why."""
+    known = Estimate(Capacity(tokens_per_second=1360.0, low=1290.0, high=1430.0, basis="saturated", explanation="x"))
+
+    assert unless_exceeded(known, 1430.0) == known
+    assert unless_exceeded(known, 5360.0) == Estimate(
+        None,
+        "The maximum is not known: a load had 5,360 output tokens/s, more than the 1,430 that the rest of the history "
+        "shows.",
+    )

@@ -79,10 +79,10 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
     lonely = [_without_server(run, histories) for run, place in zip(runs, places, strict=True) if place is None]
     every = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
     turn = latency_turn(_one_configuration(every))
-    return Report(runs=_with_plateau(every), latency_turn=turn, left_out=_left_out(every, ordered))
+    return Report(runs=_with_plateau(every), latency_turn=turn, left_out=_left_out(every, ordered, clients))
 
 
-def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory]) -> str | None:
+def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory], clients: Sequence[Run]) -> str | None:
     """Return a sentence on the loads of servers that are among no run."""
     found, missed = 0, list[LoadSpan]()
     for history in histories:
@@ -92,12 +92,10 @@ def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory]) -> str | 
         missed += [load for load in loads if not any(_covers(run, load) for run in shown)]
     if not missed:
         return None
+    why = "few tokens beside the largest" + (", or few seconds beside a client's" if clients else "")
     times = [f"{moment(load.start)} ({duration(load.end - load.start)})" for load in missed]
     more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
-    return (
-        f"{found} loads found, {len(missed)} left out, short beside the others or without a result: "
-        f"{', '.join(times[:_NAMED])}{more} UTC. --from and --to show one."
-    )
+    return f"{found} loads found, {len(missed)} left out for {why}: {', '.join(times[:_NAMED])}{more} UTC."
 
 
 def _covers(run: Run, load: LoadSpan) -> bool:

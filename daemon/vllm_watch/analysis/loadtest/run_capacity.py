@@ -29,7 +29,7 @@ from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationM
 from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range, measured_range, saturated_range
 from vllm_watch.daemon.capacity.windows import WINDOW_SECONDS, LoadSample
 from vllm_watch.daemon.catalog.codes import CapacityReason
-from vllm_watch.daemon.catalog.number_texts import duration, percent
+from vllm_watch.daemon.catalog.number_texts import duration, percent, significant
 
 
 _SERVED = 0.98
@@ -74,6 +74,18 @@ def server_capacity(points: Sequence[Point], phases: Sequence[Phase], facts: Map
     if isinstance(learnt.curve, NoCurve):
         return Estimate(None, _no_estimate(learnt.curve, _not_reached(tracker.meter)))
     return Estimate(_at_limit(learnt.curve))
+
+
+def unless_exceeded(estimate: Estimate, most: float) -> Estimate:
+    """Return an estimate, or why it is none if a whole load had more output tokens per second than it allows."""
+    capacity = estimate.capacity
+    if capacity is None or most <= capacity.high:
+        return estimate
+    return Estimate(
+        None,
+        f"{UNKNOWN}: a load had {significant(most)} output tokens/s, more than the {significant(capacity.high)} that "
+        "the rest of the history shows.",
+    )
 
 
 def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:

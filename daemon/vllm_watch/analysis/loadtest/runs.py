@@ -22,7 +22,7 @@ from vllm_watch.analysis.loadtest.load_test import (
 )
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, find_loads, load_between
 from vllm_watch.analysis.loadtest.phases import find_phases, find_steady, timeline
-from vllm_watch.analysis.loadtest.run_capacity import server_capacity
+from vllm_watch.analysis.loadtest.run_capacity import server_capacity, unless_exceeded
 from vllm_watch.analysis.loadtest.server_history import (
     GENERATED,
     Growth,
@@ -189,6 +189,8 @@ def _lost_requests(span: LoadSpan) -> float:
 def _with_capacity(history: ServerHistory, runs: Sequence[Run | None], loads: Sequence[LoadSpan]) -> list[Run | None]:
     phases = find_phases(history.points, loads, None)
     estimate = server_capacity(history.points, phases, history.facts)
+    most = max((run.result.output_throughput or 0.0 for run in runs if run and run.result), default=0.0)
+    estimate = unless_exceeded(estimate, most)
     if estimate.capacity is None:
         return [run and msgspec.structs.replace(run, notes=(*run.notes, estimate.reason)) for run in runs]
     return [run and msgspec.structs.replace(run, capacity=estimate.capacity) for run in runs]
