@@ -284,12 +284,15 @@ def _way(run: Run, shown: set[str]) -> str | None:
 
 
 def headline_metric(pair: Pair) -> str:
-    """Return the metric to look at first, by what was sent, never by values: at a fixed rate throughput repeats it."""
+    """Return the metric to look at first, by what was sent: at a rate that is served, throughput only repeats it."""
     goodput = BY_NAME[GOODPUT]
     if all(metric_value(goodput, result) is not None for side in pair.sides for result in side.results):
         return GOODPUT
     kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}
+    is_served = not any(side.is_saturated for side in pair.sides)  # Else what is served of the rate says most.
     first = (
-        (TPOT, _E2EL, OUTPUT) if kinds == {"open"} else (OUTPUT, "total_token_throughput", "request_throughput", _E2EL)
+        (TPOT, _E2EL, OUTPUT)
+        if kinds == {"open"} and is_served
+        else (OUTPUT, "total_token_throughput", "request_throughput", _E2EL)
     )
     return next((name for name in first if all(metric_values(BY_NAME[name], side) for side in pair.sides)), first[0])
