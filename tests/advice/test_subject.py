@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.advice.made_up import START, Part, load, server
 
 from vllm_watch.analysis.advice.advice_subject import subjects
+from vllm_watch.analysis.loadtest.load_test import Event
 
 
 TOKENS = {"generation_tokens_total": 100.0}
@@ -51,13 +52,15 @@ def test_only_the_last_configuration_counts():
 def test_a_log_adds_its_flags_to_the_numbers():
     """A log and a Prometheus of one time are one server; of two servers it is not guessed which one a log is of."""
     part = Part(60, load(), TOKENS)
-    log = server(part, name="log", config={"enforce-eager": "True"}, has_metrics=False)
+    crash = (Event(at=1.0, text="out of memory"),)
+    log = server(part, name="log", config={"enforce-eager": "True"}, has_metrics=False, events=crash)
     numbers = server(part, name="numbers", config={"dtype": "half"})
     (found,) = subjects([log, numbers])
 
     assert found.name == "numbers"
     assert found.flags["enforce-eager"] == "True"
     assert found.flags["dtype"] == "half"
+    assert found.has_run_out_of_memory
     assert len(subjects([log, numbers, server(part, name="more", config={"dtype": "float"})])) == 3
 
 

@@ -63,9 +63,9 @@ def test_a_damaged_file_is_a_result_or_an_error(name, data):
 
     for result in results_of(text):
         if isinstance(result, ServeResult):
-            assert result.duration > 0
+            assert result.duration is None or result.duration > 0
             assert result.completed >= 0
-            assert result.request_throughput >= 0
+            assert result.request_throughput is None or result.request_throughput >= 0
 
 
 @QUICK

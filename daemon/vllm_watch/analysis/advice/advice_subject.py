@@ -308,6 +308,7 @@ def _with_flags_of_logs(histories: Sequence[ServerHistory]) -> list[ServerHistor
         version=other.version or log.version,
         model=other.model or log.model,
         config_since=max(other.config_since, log.config_since),
+        events=(*other.events, *log.events),
     )
     return [whole if each is other else each for each in histories if each is not log]
 
