@@ -93,7 +93,7 @@ def test_a_part_of_a_recording_and_one_of_its_tests_are_shown():
     third = vllm_watch("report", day, "--run", "3")
 
     assert "3 loads found, 2 left out" in whole.stdout
-    assert "78 requests in 28.2 s" in later.stdout
+    assert "78 requests in 28.5 s" in later.stdout
     assert (none.returncode, "between --from and --to" in none.stderr) == (1, True)
     assert (third.returncode, "there is only one" in third.stderr) == (1, True)
 
