@@ -106,7 +106,6 @@ def test_a_long_test_has_a_sound_steady_window():
     assert steady.use.offered_requests_per_second == pytest.approx(steady.result.request_throughput, rel=0.01)
     assert steady.result.request_throughput == pytest.approx(run.load.request_rate, rel=0.05)
     assert {phase.phase for phase in run.phases} >= {"ramp", "steady"}
-    assert len(steady.blocks["tpot_ms.mean"]) == 10
 
 
 def test_each_configuration_is_its_own():

@@ -13,13 +13,12 @@ from vllm_watch.analysis.loadtest.energy_and_cost import (
     energy_problem,
     energy_reading,
     energy_values,
-    mean_powers,
     priced,
 )
 from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_steady
-from vllm_watch.analysis.loadtest.server_history import EnergyReading, Point
+from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.state.gpu_report import GpuReading, ServerGpu
 
 
@@ -50,7 +49,7 @@ def load(change=lambda _at, known: known, seconds=180, tokens=400.0):
 
 
 def test_energy_is_that_of_all_gpus_by_their_counters():
-    """600 W, 400 tokens/s generated and 1,200 computed, whenever the readings are; each block has the same."""
+    """600 W, 400 tokens/s generated and 1,200 computed, whenever the readings are."""
     found = find_steady(load(seconds=240))
     seconds = found.end - found.start
 
@@ -58,9 +57,6 @@ def test_energy_is_that_of_all_gpus_by_their_counters():
     assert found.result.energy_joules == pytest.approx(600 * seconds)
     assert found.result.joules_per_output_token == pytest.approx(1.5, rel=0.01)
     assert found.result.tokens_per_joule == pytest.approx(2, rel=0.01)
-    assert found.blocks["mean_watts"] == pytest.approx((600,) * 10)
-    assert found.blocks["joules_per_output_token"] == pytest.approx((1.5,) * 10, rel=0.05)
-    assert found.blocks["tokens_per_joule"] == pytest.approx((2,) * 10, rel=0.05)
 
 
 def _changed(**changes):
@@ -110,22 +106,11 @@ def test_of_few_tokens_there_is_only_the_power():
     """Below 1,000 tokens a quotient would be about how few there were."""
     points = [point for point in load(tokens=4.0).points if START + 60 <= point.at <= START + 200]
 
-    assert energy_values(600, points, 1000) == {
+    assert energy_values(600, points) == {
         "mean_watts": 600,
         "tokens_per_joule": pytest.approx(0.02, rel=0.05),
     }
-    assert energy_values(600, points[:40], 1000) == {"mean_watts": 600}
-
-
-def test_parts_shorter_than_the_time_between_readings_have_their_power():
-    """Between two readings the power is taken to be constant, and so it is before the first and after the last one."""
-    points = [
-        Point(at, "serving", {}, {}, {}, energy=EnergyReading(at // 10 * 10, {"GPU-1": joules}))
-        for at, joules in ((12.0, 0.0), (18.0, 0.0), (24.0, 1000.0), (30.0, 3000.0), (33.0, 3000.0))
-    ]
-
-    assert mean_powers(points, [12.0, 15.0, 25.0, 33.0]) == pytest.approx([100, 150, 200])
-    assert mean_powers([point._replace(energy=None) for point in points], [12.0, 33.0]) == []
+    assert energy_values(600, points[:40]) == {"mean_watts": 600}
 
 
 def test_why_there_is_no_energy_is_said_only_where_gpus_were_read():
@@ -212,12 +197,9 @@ def test_what_is_not_known_has_no_cost(known, costs):
     assert _costs(run.result) == tuple(None if cost is None else pytest.approx(cost) for cost in costs)
 
 
-def test_the_steady_window_and_its_parts_have_costs():
-    """Each part costs what its rate says; a part without tokens has none, and then none is compared."""
-    steady = Steady(start=0.0, end=100.0, method="m", result=_result(), blocks={"output_throughput": (100.0, 50.0)})
+def test_the_steady_window_has_costs():
+    """Its tokens cost what its own time does."""
+    steady = Steady(start=0.0, end=100.0, method="m", result=_result())
     found = priced(Run(source=("a",), name="a", steady=steady), 3.6).steady
 
     assert _costs(found.result) == pytest.approx((10 / 9, 10.0, 1.0))
-    assert found.blocks["cost_per_million_output_tokens"] == pytest.approx((10.0, 20.0))
-    still = Steady(start=0.0, end=100.0, method="m", result=_result(), blocks={"output_throughput": (100.0, 0.0)})
-    assert set(priced(Run(source=("a",), name="a", steady=still), 3.6).steady.blocks) == {"output_throughput"}

@@ -102,11 +102,6 @@ class Outcome(NamedTuple):
     exit_status: int
     text: str
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether what the rule guards against is shown."""
-        return self.exit_status == BROKEN
-
 
 def parse_rule(text: str) -> Rule:
     """Read a rule; raise `UsageError` if it is none, of an unknown metric, or would fail for an improvement."""

@@ -235,11 +235,6 @@ def relative_difference(a: float, b: float) -> float:
     return abs(a - b) / larger if larger else 0.0
 
 
-def speculation(run: Run) -> str | None:
-    """Return how a run drafted tokens, as text: its flags; ``off``; `None` if that is not known."""
-    return _way(run, _flags(run))
-
-
 def speculations(pair: Pair) -> tuple[set[str | None], set[str | None]]:
     """Return how the runs of each side drafted; beside a Prometheus, which has few flags, by those that all have."""
     runs = [run for side in pair.sides for run in side.runs]

@@ -13,7 +13,6 @@ among prompts and answers: such costs do not add up.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -30,8 +29,6 @@ ENERGY = "gpu_energy_joules_total"
 
 LEAST_TOKENS = 1000
 """Of fewer tokens a quotient says nothing but that they were few; `quotient_tokens` of the rules is the same."""
-
-OUTPUT_COST = "cost_per_million_output_tokens"
 
 _COVERED = 0.8
 """The share of a window that the readings must cover; they are taken at moments of their own."""
@@ -66,36 +63,24 @@ def used_energy(points: Sequence[Point]) -> UsedEnergy | None:
     return UsedEnergy((_total(last) - _total(first)) / (last.at - first.at))
 
 
-def mean_powers(points: Sequence[Point], edges: Sequence[float]) -> list[float]:
-    """Return the mean power of each part of a window, in watts; between two readings it is taken to be constant."""
-    used = used_energy(points)
-    if used is None or used.watts is None:
-        return []
-    totals = sorted({(point.energy.at, _total(point.energy)) for point in points if point.energy is not None})
-    joules = [_joules_at(at, totals) for at in edges]
-    return [
-        (new - old) / (end - start) for (start, end), (old, new) in zip(pairwise(edges), pairwise(joules), strict=True)
-    ]
-
-
 def with_energy(result: Result, points: Sequence[Point], seconds: float) -> Result:
     """Return a result of some points, over a time, with the energy of its tokens, as far as that is known."""
     used = used_energy(points)
     if used is None or used.watts is None:
         return result
-    values = energy_values(used.watts, points, LEAST_TOKENS)
+    values = energy_values(used.watts, points)
     return msgspec.structs.replace(result, **values, energy_joules=used.watts * seconds)
 
 
-def energy_values(watts: float, points: Sequence[Point], least_tokens: float = 1.0) -> dict[str, float]:
+def energy_values(watts: float, points: Sequence[Point]) -> dict[str, float]:
     """Return mean power, and energy per token if there are enough of them, by the names that they have in a result."""
     growth = Growth(points)
     joules = watts * growth.seconds
     generated, prompts = growth.counter(GENERATED), growth.counter(COMPUTED)
     values = {"mean_watts": watts}
-    if generated is not None and generated >= least_tokens:
+    if generated is not None and generated >= LEAST_TOKENS:
         values["joules_per_output_token"] = joules / generated
-    if generated is not None and prompts is not None and generated + prompts >= least_tokens and joules > 0:
+    if generated is not None and prompts is not None and generated + prompts >= LEAST_TOKENS and joules > 0:
         values["tokens_per_joule"] = (generated + prompts) / joules
     return values
 
@@ -134,12 +119,6 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
     return None
 
 
-def _joules_at(at: float, totals: Sequence[tuple[float, float]]) -> float:
-    place = min(max(bisect_left(totals, (at, 0.0)), 1), len(totals) - 1)
-    (start, first), (end, last) = totals[place - 1], totals[place]
-    return first + (last - first) * (at - start) / (end - start)
-
-
 def _total(reading: EnergyReading) -> float:
     return sum(joules or 0.0 for joules in reading.joules.values())
 
@@ -173,10 +152,7 @@ def _priced_result(result: Result, price: float) -> Result:
 
 def _priced_steady(steady: Steady, price: float) -> Steady:
     result = None if steady.result is None else _priced_result(steady.result, price)
-    blocks, rates = steady.blocks, steady.blocks.get("output_throughput", ())
-    if result is not None and result.cost_per_million_output_tokens is not None and rates and min(rates) > 0:
-        blocks = {**blocks, OUTPUT_COST: tuple(price / _HOUR / rate * _MILLION for rate in rates)}
-    return msgspec.structs.replace(steady, result=result, blocks=blocks)
+    return msgspec.structs.replace(steady, result=result)
 
 
 def _per_million(cost: float | None, tokens: int | None) -> float | None:

@@ -190,11 +190,7 @@ class Phase(Struct, frozen=True, kw_only=True):
 
 
 class Steady(Struct, frozen=True, kw_only=True):
-    """
-    The steady window: how it was found, and why its values say little, if they do.
-
-    `blocks` are values of equal parts of it, by metric: what `compare` has if there is one run a side.
-    """
+    """The steady window: how it was found, and why its values say little, if they do."""
 
     start: float
     end: float
@@ -202,7 +198,6 @@ class Steady(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     result: Result | None = None
     use: ServerUse = ServerUse()
-    blocks: Mapping[str, tuple[float, ...]] = {}
 
 
 class Capacity(Struct, frozen=True, kw_only=True):

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.energy_and_cost import energy_values, mean_powers, with_energy
+from vllm_watch.analysis.loadtest.energy_and_cost import with_energy
 from vllm_watch.analysis.loadtest.load_test import Objective, Phase, PhaseName, ServerUse, Steady, Timeline
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, has_work, tokens_grown, worked_from
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, Growth, Point, rate, typical_step
 from vllm_watch.analysis.loadtest.server_result import (
     HISTOGRAMS,
-    MILLISECONDS,
     arrivals,
-    finished,
     server_result,
     server_use,
 )
@@ -28,9 +26,6 @@ from vllm_watch.daemon.statistics.steady_window import MEASURED, METHOD, Server,
 DRIFT = "no steady state"
 """How the problem of a window begins that has no mean."""
 
-BLOCKS = 10
-_FEWER_BLOCKS = 5
-_POINTS_PER_BLOCK = 2
 _P99 = 0.99
 _QUEUED = ("requests_running", "requests_waiting")
 _NOT_SERVING: frozenset[EngineState] = frozenset({"stalled", "down", "starting", "sleeping"})
@@ -69,7 +64,6 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
         problem=window.problem,
         result=result,
         use=server_use(points),
-        blocks={} if has_drift else blocks(points),
     )
 
 
@@ -88,33 +82,6 @@ def time_per_token(old: Point, new: Point) -> float | None:
     running = (old.gauges.get("requests_running", 0.0) + new.gauges.get("requests_running", 0.0)) / 2
     tokens = growth.counter(GENERATED) or 0.0
     return running * (new.at - old.at) / tokens if tokens > 0 and running > 0 else None
-
-
-def blocks(points: Sequence[Point]) -> Mapping[str, tuple[float, ...]]:
-    """Return the values of equal parts of a window, by each metric that all parts have."""
-    count = next((n for n in (BLOCKS, _FEWER_BLOCKS) if len(points) > n * _POINTS_PER_BLOCK), None)
-    if count is None:
-        return {}
-    edges = [round(part * (len(points) - 1) / count) for part in range(count + 1)]
-    parts = [_block(points[first : last + 1]) for first, last in pairwise(edges)]
-    powers = mean_powers(points, [points[edge].at for edge in edges])
-    for (first, last), part, watts in zip(pairwise(edges), parts, powers, strict=False):
-        part.update(energy_values(watts, points[first : last + 1]))
-    shared = set.intersection(*(set(part) for part in parts))
-    return {name: tuple(part[name] for part in parts) for name in sorted(shared)}
-
-
-def _block(points: Sequence[Point]) -> dict[str, float]:
-    growth = Growth(points)
-    values: dict[str, float | None] = {
-        "output_throughput": rate(growth.counter(GENERATED), growth.seconds),
-        "request_throughput": rate(finished(growth), growth.seconds),
-    }
-    for name, series in HISTOGRAMS.items():
-        histogram = growth.histogram(series)
-        mean = histogram.mean if histogram else None
-        values[f"{name}.mean"] = None if mean is None else mean * MILLISECONDS
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _issued(points: Sequence[Point]) -> tuple[float, float] | None:

@@ -48,7 +48,7 @@ _LATENCY_ROWS = {**STATISTIC_LABELS, "mean": "Mean", "median": "Median", "p50": 
 _DIFFERENCE_COLUMNS = (
     Column("Diff."),
     Column("% [interval]"),
-    Column("Grade", is_text=True, is_verdict=True),
+    Column("Grade", is_text=True),
 )
 _RATES = "Rates"
 _ENERGY = "Energy, in the steady window"

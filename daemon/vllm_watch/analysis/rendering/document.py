@@ -33,12 +33,11 @@ class Commands(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column. Its cells are numbers, to the right, unless `is_text`; the first word may be a verdict."""
+    """The head of a column. Its cells are numbers, to the right, unless `is_text`."""
 
     head: str
     unit: str = ""
     is_text: bool = False
-    is_verdict: bool = False
 
 
 Cells: TypeAlias = tuple[str, ...]

@@ -132,8 +132,7 @@ def _group(group: Group, columns: tuple[Column, ...]) -> str:
     rows = []
     for first, *rest in group.rows:
         cells = "".join(
-            f"<td{_cell_class(column, cell)}>{escaped(cell)}</td>"
-            for cell, column in zip(rest, columns[1:], strict=True)
+            f"<td{_text(column)}>{escaped(cell)}</td>" for cell, column in zip(rest, columns[1:], strict=True)
         )
         rows.append(f'<tr><th scope="row">{escaped(first)}</th>{cells}</tr>')
     return f"<tbody>{title}{''.join(rows)}</tbody>"
@@ -141,11 +140,6 @@ def _group(group: Group, columns: tuple[Column, ...]) -> str:
 
 def _text(column: Column) -> str:
     return ' class="text"' if column.is_text else ""
-
-
-def _cell_class(column: Column, cell: str) -> str:
-    verdict = cell.partition(" ")[0]
-    return f' class="text verdict {verdict}"' if column.is_verdict and verdict.isalpha() else _text(column)
 
 
 def _figure(figure: Figure, level: int) -> str:

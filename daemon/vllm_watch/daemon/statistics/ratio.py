@@ -44,11 +44,6 @@ class Interval(NamedTuple):
     error: float
     degrees: float
 
-    @property
-    def is_different(self) -> bool:
-        """Whether the interval leaves out 1."""
-        return self.low > 1 or self.high < 1
-
 
 def geometric_mean(values: Sequence[float]) -> float | None:
     """Return the geometric mean, or `None` of no values or of one that is not positive; one value is its own mean."""
