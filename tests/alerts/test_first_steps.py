@@ -9,6 +9,7 @@ import first_steps as reader
 import msgspec
 import pytest
 
+from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.catalog.states import CAUSES, STATES, FirstSteps, first_steps
 
@@ -84,6 +85,15 @@ def test_a_full_batch_beside_an_empty_cache_is_treated_as_that():
     assert "--max-num-seqs" in steps[0]
     assert not re.search("fp8|gpu-memory-utilization|max-model-len", " ".join(steps))
     assert "fp8" in " ".join(first_steps()["saturated"].about("kv_cache_full"))
+
+
+@pytest.mark.parametrize("cause", ["kv_cache_full", "batch_full"])
+def test_the_first_steps_and_advise_agree(cause):
+    """They name the flags that `advise` proposes for what is full, in its order, and none that it says is of no use."""
+    said = re.findall(r"`--([a-z-]+)", " ".join(first_steps()["saturated"].about(cause)[2:]))
+    advised = [rule.flag for rule in RULES if rule.cause == cause and not rule.name.startswith("max-num-seqs-down")]
+
+    assert [flag for flag in dict.fromkeys(said) if flag != "max-model-len"] == advised
 
 
 def test_a_limit_that_is_not_known_is_said_to_be():

@@ -66,6 +66,7 @@ VLLM_FLAGS = {
     "--max-num-seqs",
     "--mm-processor-cache-gb",
     "--no-enable-prefix-caching",
+    "--num-gpu-blocks-override",
     "--show-hidden-metrics-for-version",
     "--speculative-config",
     "--tensor-parallel-size",
