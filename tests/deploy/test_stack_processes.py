@@ -214,16 +214,3 @@ def test_a_program_that_fails_at_its_start_is_quoted(start, folder):
     assert stack.ended() == 1
     assert "stack: Alertmanager has ended with exit status 3\nstack: Alertmanager: level=error" in stack.text
     assert "\x1b" not in stack.text
-
-
-@pytest.mark.slow
-def test_a_program_that_dies_ends_everything(start):
-    """Half a stack shows half of what it should: it is said which program is gone."""
-    stack = start()
-    stack.wait_for("Ctrl-C ends everything.")
-    (pid,) = stack.pids("vllm_watch")
-
-    os.kill(pid, signal.SIGKILL)
-
-    assert stack.ended() == 1
-    assert "stack: vllm-watch has ended by SIGKILL\n" in stack.text
