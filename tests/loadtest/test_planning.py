@@ -135,7 +135,9 @@ def test_the_plan_and_the_memory_are_told(render):
     text = " ".join(render(Report(runs=(given,), plan=plan)).split())
 
     assert "100 users: plan 5 to 6 servers, 20 to 24 GPUs." in text
-    assert "Plan a server (4 GPUs) with 700 to 850 output tokens/s: 18 to 22 users at once who have 38.5 tokens/s" in text
+    assert (
+        "Plan a server (4 GPUs) with 700 to 850 output tokens/s: 18 to 22 users at once who have 38.5 tokens/s" in text
+    )
     assert "a token's KV cache on each GPU (KiB)" in text.replace("\\", "")
 
 
