@@ -17,7 +17,8 @@ import msgspec
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Goodput, Objective, Report, Run
+from vllm_watch.analysis.loadtest.load_test import Demand, Goodput, Objective, Report, Run
+from vllm_watch.analysis.loadtest.planning import make_plan, with_room
 from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
@@ -142,13 +143,14 @@ class ReadOptions(NamedTuple):
     """
     What requests have to be answered within, and what a server costs in an hour, if that is known.
 
-    Only what is in `times` is read, and of several runs only number `run`.
+    Only what is in `times` is read, and of several runs only number `run`. `demand` is what servers are planned for.
     """
 
     objective: Objective | None = None
     cost_per_hour: float | None = None
     times: TimeRange | None = None
     run: int | None = None
+    demand: Demand | None = None
 
 
 class Sources(NamedTuple):
@@ -171,9 +173,11 @@ def read_report(
         reason = "no load is in it: nothing that it reports shows a request at work"
         reason += "" if options.times is None else " between --from and --to"
         raise FileError("; ".join((f"{named}: {reason}", *found.broken_off)))
-    runs = tuple(_with_objective(priced(run, options.cost_per_hour), options.objective) for run in report.runs)
+    priced_runs = (with_room(priced(run, options.cost_per_hour)) for run in report.runs)
+    runs = tuple(_with_objective(run, options.objective) for run in priced_runs)
+    report = msgspec.structs.replace(report, runs=runs, plan=make_plan(runs, options.demand))
     if options.run is None:
-        return msgspec.structs.replace(report, runs=runs)
+        return report
     if options.run > len(runs):
         there = "there is only one" if len(runs) == 1 else f"there are {len(runs)}"
         raise FileError(f"--run {options.run}: there is no such load test, {there}")

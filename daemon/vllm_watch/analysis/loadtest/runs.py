@@ -109,6 +109,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         views=(result,),
         phases=find_phases(history.points, [span], steady, part),
         steady=steady,
+        memory=history.memory,
         use=use,
         events=_events(history, around, part),
         timeline=timeline(around),

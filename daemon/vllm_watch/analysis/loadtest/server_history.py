@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.load_test import Event, Memory
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch_parsers.scrape import Histogram
 
@@ -79,6 +79,7 @@ class ServerHistory(NamedTuple):
     """Whether a flag that is not there is not set: its command line is known, or what vLLM made of all its flags."""
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
+    memory: Memory | None = None
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""
 
