@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.load_test import Event, Memory
 from vllm_watch.analysis.loadtest.loads import stands_still
 from vllm_watch.analysis.loadtest.server_history import (
     ACCEPTED,
@@ -64,7 +64,9 @@ _DEVICE = "device"
 _SIZES = {"model_load_gib": "model_memory_gib", "kv_cache_memory_gib": "kv_cache_memory_gib"}
 """What the log prints of memory, and what it is called among the hardware."""
 
-_OF_EACH_ENGINE = ("max_running_requests", "kv_cache_capacity_tokens")
+_GIB = 1 << 30
+_KV_TOKENS = "kv_cache_capacity_tokens"
+_OF_EACH_ENGINE = ("max_running_requests", _KV_TOKENS)
 """Facts that each engine of a data-parallel server has for itself."""
 
 _HIT_COUNTERS = (
@@ -197,6 +199,7 @@ class HistoryBuilder:
             are_all_flags_known=facts.are_all_flags_known,
             failures=frozenset(self._kinds),
             config_since=self._config_since(),
+            memory=facts.memory,
         )
 
 
@@ -273,6 +276,16 @@ class StartedWith:
         """What is known of the machine."""
         devices = {_DEVICE: self._flags.get(_DEVICE), "gpu": self._gpu}
         return {**{name: value for name, value in devices.items() if value}, **self._memory}
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is known of the memory; one engine's tokens are in the KV cache of each of its GPUs."""
+        weights, cache = (float(self._memory[name]) if name in self._memory else None for name in _SIZES.values())
+        tokens, every = self.facts.get(_KV_TOKENS), self.facts_together.get(_KV_TOKENS)
+        if weights is None and cache is None and every is None:
+            return None
+        by_token = cache * _GIB / tokens if cache is not None and tokens else None
+        return Memory(weights_gib=weights, kv_cache_gib=cache, kv_bytes_per_token=by_token, kv_cache_tokens=every)
 
     def _note_fact(self, fact: StartupFact) -> None:
         self._gpu = fact.gpu or self._gpu

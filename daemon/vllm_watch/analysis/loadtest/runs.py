@@ -45,6 +45,9 @@ MAX_RUNS = 50
 LEAST_SHARE = 0.05
 """A load with fewer of the tokens of the largest one is a warm-up or a test of the connection, and no run."""
 
+_SURE_STEPS = 3
+"""A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
+
 _STORM = 10
 _STORM_PAUSE = 60.0
 """The preemptions that are an event, with less than a minute between them."""
@@ -95,6 +98,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         name=name,
         start=span.start,
         end=span.end,
+        may_be_shorter=_may_be_shorter(span),
         observed=Period(start=history.points[0].at, end=history.points[-1].at),
         server=history.server,
         model=history.model,
@@ -109,6 +113,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         views=(result,),
         phases=find_phases(history.points, [span], steady, part),
         steady=steady,
+        memory=history.memory,
         use=use,
         events=_events(history, around, part),
         timeline=timeline(around),
@@ -174,8 +179,14 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"
-        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
+        shorter = ": its work may have taken less time, at higher rates" if _may_be_shorter(span) else ""
+        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s{shorter}.")
     return warnings
+
+
+def _may_be_shorter(span: LoadSpan) -> bool:
+    """Return whether a load is too short for its first and last interval to show when its work began and ended."""
+    return span.end - span.start < _SURE_STEPS * typical_step(span.points)
 
 
 def _lost_requests(span: LoadSpan) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.load_test import Event, Memory
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch_parsers.scrape import Histogram
 
@@ -81,6 +81,7 @@ class ServerHistory(NamedTuple):
     """Whether a flag that is not there is not set: its command line is known, or what vLLM made of all its flags."""
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
+    memory: Memory | None = None
     failures: frozenset[str] = frozenset()
     """The kinds of failures in its log, also of those from before the first reading, which are no events."""
     config_since: float = 0.0
@@ -93,9 +94,13 @@ def labelled(counter: str, value: str) -> str:
 
 
 def typical_step(points: Sequence[Point]) -> float:
-    """Return the usual seconds between two points that have values of their own; 0 if there are not two."""
+    """
+    Return the usual seconds between two points that have values of their own; 0 if there are not two.
+
+    A log is silent while nothing happens: of several short tests every second step may have such a silence in it.
+    """
     steps = sorted(later.at - earlier.at for earlier, later in pairwise(point for point in points if point.is_fresh))
-    return steps[len(steps) // 2] if steps else 0.0
+    return steps[len(steps) // 4] if steps else 0.0
 
 
 class Growth:

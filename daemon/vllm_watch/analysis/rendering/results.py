@@ -8,8 +8,9 @@ from functools import partial
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
+from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, run_objective, short_names
+from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCIES,
     LATENCY_NAMES,
