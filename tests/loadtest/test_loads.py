@@ -35,6 +35,15 @@ def test_nine_tests_with_short_pauses_are_nine():
     assert [round(load.end - load.start) for load in find_loads(server.points)] == [30 + 2 * each for each in range(9)]
 
 
+def test_a_warm_up_is_no_test():
+    """A load that ends shortly before one of four times its length and tokens is no run; a step of a sweep is one."""
+    warmed_up = MadeUpServer().idle(10).work(20, 8).idle(26).work(100, 8).idle(20).work(30, 8).idle(10)
+    sweep = MadeUpServer().idle(10).work(60, 1, tokens_per_second=20).idle(20).work(60, 8).idle(10)
+
+    assert [round(run.end - run.start) for run in server_runs(warmed_up.history())] == [100, 30]
+    assert [round(run.end - run.start) for run in server_runs(sweep.history())] == [60, 60]
+
+
 def test_a_light_load_is_one():
     """Requests one after another, with pauses longer than they are, are one load; half a minute is between two."""
     server = MadeUpServer().idle(10)
