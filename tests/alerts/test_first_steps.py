@@ -77,24 +77,6 @@ def test_steps_are_whole(state, cause):
             assert COST[0] in steps[number - 1]
 
 
-def test_a_full_batch_beside_an_empty_cache_is_treated_as_that():
-    """The first step is about the batch, and none is about the size of the cache."""
-    steps = first_steps()["saturated"].about("batch_full")
-
-    assert "--max-num-seqs" in steps[0]
-    assert not re.search("fp8|gpu-memory-utilization|max-model-len", " ".join(steps))
-    assert "fp8" in " ".join(first_steps()["saturated"].about("kv_cache_full"))
-
-
-def test_a_limit_that_is_not_known_is_said_to_be():
-    """Where nobody knows what requests wait for, the first step finds it, and no flag is changed."""
-    steps = first_steps()["saturated"].about(None)
-
-    assert "`--max-num-seqs`" in steps[0]
-    assert "missing" in steps[0]
-    assert not re.search(r"[Rr]aise `|fp8", " ".join(steps))
-
-
 def read(folder, monkeypatch, text):
     """Return the steps of a runbook with this text."""
     monkeypatch.setattr(reader, "RUNBOOKS", folder)
