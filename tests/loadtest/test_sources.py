@@ -52,6 +52,19 @@ def files(tmp_path):
     return tmp_path
 
 
+def test_a_folder_has_what_is_in_its_folders(files):
+    """The sources in a folder's folders are read, too; a text that has no line of a vLLM server's is none."""
+    (files / "run1").mkdir()
+    (files / "result.json").rename(files / "run1" / "result.json")
+    (files / "run1" / "stderr.txt").write_text("WARNING: tokenizer\n")
+    (files / ".cache").mkdir()
+    (files / ".cache" / "other.json").write_text("{}")
+
+    (run,) = read_report([str(files)]).runs
+
+    assert [view.view for view in run.views] == ["client", "server"]
+
+
 def test_a_recording_has_both_views():
     """A recorded load test is one run, with the benchmark's result and the server's."""
     (run,) = read_report([str(DRAFT)]).runs

@@ -327,6 +327,8 @@ class Run(Struct, frozen=True, kw_only=True):
     name: str
     start: float | None = None
     end: float | None = None
+    may_be_shorter: bool = False
+    """Whether the server shows only between which of its points the work was, so that its rates are lower bounds."""
     observed: Period | None = None
     """From when to when the server was observed, as in the recording or log: the load is a part of it."""
     server: str | None = None

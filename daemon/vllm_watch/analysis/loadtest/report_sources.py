@@ -30,6 +30,8 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import is_client_result, what_is
@@ -86,7 +88,9 @@ def without_endings(name: str) -> str:
 
 def source_files(paths: Sequence[str]) -> tuple[str, ...]:
     """
-    Return files and recordings once each; in place of another folder the files in it whose names end as sources' do.
+    Return files and recordings once each; in place of another folder the sources in it and in its folders.
+
+    A folder's sources are the files whose names end as theirs do, but for texts without a line of vLLM's.
 
     Raises:
         FileError: A folder cannot be read, or has none.
@@ -99,16 +103,30 @@ def _in_folder(path: str) -> list[str]:
     if not os.path.isdir(path) or is_recording(folder):  # noqa: PTH112 - A name that is too long is no folder.
         return [path]
     try:
-        found = sorted(str(each) for each in folder.iterdir() if each.is_file() and _is_source(each.name))
+        list(folder.iterdir())  # `rglob` leaves out in silence what cannot be read.
+        named = sorted(file for file in folder.rglob("*") if _is_named_as_source(file.relative_to(folder)))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    if not found:
+    sources = [str(file) for file in named if not _is_foreign(file)]
+    if not sources:
         raise FileError(f"{path}: is no recording, and no log, recording or result is in this folder")
-    return found
+    return sources
 
 
-def _is_source(name: str) -> bool:
-    return not name.startswith(".") and _ENDINGS.search(name) is not None
+def _is_named_as_source(file: Path) -> bool:
+    is_hidden = any(part.startswith(".") for part in file.parts)
+    return not is_hidden and _ENDINGS.search(file.name) is not None
+
+
+def _is_foreign(file: Path) -> bool:
+    """Return whether a file is no regular one, or a text that has no line of vLLM's where one looks first."""
+    if not file.is_file():
+        return True
+    if source_kind(file) != "log":
+        return False
+    reader = LogReader()
+    reader.read(b"".join(_ends(file)).splitlines(keepends=True), ArrivalTimes(0))
+    return reader.is_foreign
 
 
 def find_logs(paths: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -49,6 +49,9 @@ WARM_UP_PAUSE = 60.0
 WARM_UP_SHARE = 0.25
 """Nor is one that ends less than a minute before one with four times its length and tokens: that one's warm-up."""
 
+_SURE_STEPS = 3
+"""A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
+
 _STORM = 10
 _STORM_PAUSE = 60.0
 """The preemptions that are an event, with less than a minute between them."""
@@ -112,6 +115,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         name=name,
         start=span.start,
         end=span.end,
+        may_be_shorter=_may_be_shorter(span),
         observed=Period(start=history.points[0].at, end=history.points[-1].at),
         server=history.server,
         model=history.model,
@@ -192,8 +196,14 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"
-        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
+        shorter = ": its work may have taken less time, at higher rates" if _may_be_shorter(span) else ""
+        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s{shorter}.")
     return warnings
+
+
+def _may_be_shorter(span: LoadSpan) -> bool:
+    """Return whether a load is too short for its first and last interval to show when its work began and ended."""
+    return span.end - span.start < _SURE_STEPS * typical_step(span.points)
 
 
 def _lost_requests(span: LoadSpan) -> float:
