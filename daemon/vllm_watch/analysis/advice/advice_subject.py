@@ -15,6 +15,7 @@ from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.loads import has_work, tokens_grown
 from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, added, typical_step
 from vllm_watch.daemon.catalog.event_texts import FAILURES
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -238,7 +239,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
     lacks = {FAILURES[kind] for kind in _OUT_OF_MEMORY}
     names = list(dict.fromkeys(each.name for each in histories))
     return Subject(
-        name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+        name=names[0] if len(names) == 1 else _("{name} and {count} more", name=names[0], count=len(names) - 1),
         source=tuple(dict.fromkeys(each.source for each in histories)),
         model=first.model,
         version=first.version,

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from vllm_watch.analysis.advice.advice_model import Cause, Statistic
 from vllm_watch.analysis.advice.advice_subject import Era, Subject, Window
+from vllm_watch.daemon.catalog.language import N_
 
 
 DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
@@ -54,7 +55,7 @@ class During(NamedTuple):
     window: Callable[[Subject], Window]
 
 
-ALWAYS = During("there is work", lambda subject: subject.work)
+ALWAYS = During(N_("there is work"), lambda subject: subject.work)
 
 
 class Rule(NamedTuple):
