@@ -23,7 +23,13 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     report_format_option,
 )
-from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
+from vllm_watch.cli.commands.output_formats import (
+    explain_option,
+    language_option,
+    rendered,
+    report_format,
+    write_answer,
+)
 from vllm_watch.cli.commands.source_options import given_sources, objective_option, sources_argument
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
@@ -40,6 +46,7 @@ _FILE_SHARE = 0.5
 @sources_argument
 @output_option
 @report_format_option
+@language_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")
 @objective_option
 @click.option(
