@@ -16,11 +16,11 @@ from vllm_watch.daemon.catalog.language import _, catalogue, language_tag, liste
 
 
 MODULES = sorted(Path(vllm_watch.__file__).parent.rglob("*.py"))
-MARKS = {"_", "N_"}
+MARKS = {"_", "N_", "NoAdviceError"}
 
 
 def keys():
-    """Return all texts that the code gives to `_` or marks with `N_`."""
+    """Return all texts that the code gives to `_`, or marks with `N_` or as why a rule is silent."""
     calls = (node for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
     marked = (call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in MARKS)
     return {text.value for text in marked if isinstance(text, ast.Constant)}

@@ -9,7 +9,7 @@ from vllm_watch.analysis.loadtest.load_test import Struct
 from vllm_watch.daemon.catalog.language import N_
 
 
-Cause = Literal["kv_cache_full", "batch_full", "prompts_in_steps", "drafts", "eager_steps", "prompts_computed_again"]
+Cause = Literal["kv_cache_full", "batch_full", "prompts_in_steps", "drafts", "eager_steps"]
 """What makes a server slower than it has to be. There is one piece of advice for each at most."""
 
 Statistic = Literal["mean", "highest", "increase", "share_of_time", "share", "p50", "p99", "difference"]
@@ -19,8 +19,7 @@ Direction = Literal["rises", "falls"]
 GENERATION = N_("the engine's generation")
 DEVICE = N_("the device")
 OBJECTIVE = N_("the objective")
-SHARED_PROMPT = N_("what the prompts have in common")
-"""What may not be known besides flags; the last two only the user knows."""
+"""What may not be known besides flags."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

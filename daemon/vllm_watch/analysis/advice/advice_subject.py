@@ -144,21 +144,13 @@ def _joined(pieces: Sequence[tuple[Point, ...]]) -> Iterator[tuple[Point, ...]]:
         yield tuple(whole)
 
 
-class Given(NamedTuple):
-    """What only the user knows: the objective, and how many tokens at their beginning the prompts have in common."""
-
-    objective: Objective | None = None
-    shared_prompt_tokens: int | None = None
-
-
 class Subject(NamedTuple):
     """
     A server with one configuration, or several alike.
 
     `flags` are by vLLM's names without dashes: one that is not there is not known, whatever its default is. `facts` are
     numbers by the names of the series without their prefix, those of all engines together. `is_given` is whether a flag
-    that is not there was not given. `work` is the time in which it worked. `shared_prompt` is what the prompts have in
-    common.
+    that is not there was not given. `work` is the time in which it worked.
     """
 
     name: str
@@ -172,7 +164,6 @@ class Subject(NamedTuple):
     work: Window
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None
-    shared_prompt: SharedPrompt | None = None
     is_given: bool = False
     has_run_out_of_memory: bool = False
     """Whether its log tells of a lack of memory; `False` also where there is no log."""
@@ -207,13 +198,6 @@ class Subject(NamedTuple):
     def _seats_of_each(self) -> float | None:
         limits = (self.number("max-num-seqs"), self.number(ACTIVE_SEQS))
         return min((limit for limit in limits if limit is not None), default=None)
-
-
-class SharedPrompt(NamedTuple):
-    """Which part of the prompts is the same in many of them, from 0 to 1, and how that is known."""
-
-    ratio: float
-    known_by: str
 
 
 def subjects(histories: Sequence[ServerHistory], objective: Objective | None = None) -> list[Subject]:

@@ -12,19 +12,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Observed, Silence
-from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
-from vllm_watch.analysis.advice.batch_rules import notes
+from vllm_watch.analysis.advice.advice_subject import Subject, subjects
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
+from vllm_watch.analysis.advice.notes import notes
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side
-from vllm_watch.analysis.loadtest.load_test import Report, Run
+from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
 from vllm_watch.analysis.loadtest.prometheus_source import SCHEME
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import signed, significant
-from vllm_watch_parsers.scrape import Histogram
 
 
 FLAGS = frozenset(rule.flag for rule in RULES)
@@ -32,12 +31,7 @@ FLAGS = frozenset(rule.flag for rule in RULES)
 
 _DRAFTS = "speculative-config"
 
-_PREFIX_CACHING = "enable-prefix-caching"
-_PROMPTS = "request_prompt_tokens"
-_LENGTHS = 0.2
-
-
-_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_SWITCH = "enforce-eager"
 _FIELDS = ("method", "model")
 
 _VERDICTS = {True: N_("better"), False: N_("worse"), None: N_("not decided")}
@@ -125,11 +119,9 @@ def _row_evidence(row: Row, change: str) -> Evidence:
     return Evidence(series=row.metric, statistic="difference", value=row.percent or 0.0, text=text)
 
 
-def advise(histories: Sequence[ServerHistory], report: Report, given: Given | None = None) -> Advised:
-    """Return the advice that histories and their load tests give."""
-    given = given or Given()
-    found = subjects(histories, given.objective)
-    tested = [_tested(subject._replace(shared_prompt=_shared(subject, found, given)), report) for subject in found]
+def advise(histories: Sequence[ServerHistory], report: Report, objective: Objective | None = None) -> Advised:
+    """Return the advice that histories and their load tests give; some rules hold latencies against an objective."""
+    tested = [_tested(subject, report) for subject in subjects(histories, objective)]
     each = [_advised(one, tested) for one in tested]
     return Advised(
         advice=tuple(advice for judged in each for advice in judged.advice),
@@ -146,27 +138,6 @@ def _tested(subject: Subject, report: Report) -> Configuration:
     runs = [run for run in report.runs if set(run.source) & set(subject.source)]
     measured = [run for run in runs if any(view.view == "client" for view in run.views)]
     return Configuration(subject, tuple(measured or runs))
-
-
-def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedPrompt | None:
-    """Return how much the prompts have in common: by the user, or by a server that caches it."""
-    prompts = subject.work.histogram(_PROMPTS)
-    if given.shared_prompt_tokens is not None and prompts is not None and prompts.mean:
-        ratio = min(given.shared_prompt_tokens / prompts.mean, 1.0)
-        return SharedPrompt(ratio, _("{tokens:,} tokens, as given", tokens=given.shared_prompt_tokens))
-    for other in every:
-        is_alike = (other.model, other.version) == (subject.model, subject.version) and _are_alike(prompts, other)
-        queries, hits = (other.work.increase(f"prefix_cache_{name}") for name in ("queries", "hits"))
-        if is_alike and other.flags.get(_PREFIX_CACHING) == "True" and queries and hits:
-            ratio = min(hits / queries, 1.0)
-            return SharedPrompt(ratio, _("they are hits in {server}", server=other.name))
-    return None
-
-
-def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
-    others = other.work.histogram(_PROMPTS)
-    means = [each.mean for each in (prompts, others) if each is not None and each.mean is not None]
-    return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
 
 
 def _advised(one: Configuration, every: Sequence[Configuration]) -> Judged:
@@ -246,9 +217,9 @@ def _observed(subject: Subject) -> Observed:
 def _argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
     """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
     outer = flag.partition(".")[0]
-    if value == OFF or (flag in _SWITCHES and value == "False"):
+    if value == OFF or (flag == _SWITCH and value == "False"):
         return _("without {argument}", argument=f"--{outer}")
-    if flag in _SWITCHES:
+    if flag == _SWITCH:
         return _("with {argument}", argument=f"--{flag}")
     if flag == DRAFT_TOKENS:
         known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}

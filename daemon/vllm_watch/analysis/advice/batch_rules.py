@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Mapping, Sequence
-
-from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
 from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT
 from vllm_watch.daemon.catalog.language import N_, _
-from vllm_watch.daemon.catalog.number_texts import count, milliseconds, moment, percent, significant
+from vllm_watch.daemon.catalog.number_texts import count, milliseconds, percent, significant
 
 
 _SHARE, _OVERRIDE, _BYTES = "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-memory-bytes"
@@ -25,8 +22,6 @@ _FEW_PREEMPTIONS = 10
 _MEMORY_STEP, _MOST_MEMORY = 0.02, 0.95
 _ROOM_IN_BATCH = 0.9
 _WIDE = frozenset({"auto", "float16", "bfloat16", "half", "float32", "float"})
-_HEAVY = 0.6
-"""Weights that take more than this of the memory that they and the KV cache have are worth a note."""
 
 _AT_LIMIT_SHARE = 0.8
 _ROOMY = 0.7
@@ -79,7 +74,7 @@ def _check_seats(subject: Subject) -> None:
     """Raise `NoAdviceError` if another flag than ``max-num-seqs`` says how many requests run at once."""
     if ACTIVE_SEQS in subject.flags:
         raise NoAdviceError(
-            _("{flag} limits the requests that run at once", flag=f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]}")
+            "{flag} limits the requests that run at once", flag=f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]}"
         )
 
 
@@ -87,14 +82,14 @@ def _is_full(subject: Subject) -> Holds:
     return _runs_between(AT_LIMIT * (subject.seats or 0.0))
 
 
-_CACHE_IS_SHORT = During(N_("the KV cache is full or requests wait"), lambda subject: subject.work.where(_is_short))
+CACHE_IS_SHORT = During(N_("the KV cache is full or requests wait"), lambda subject: subject.work.where(_is_short))
 
 
 def _judge_full_cache_with_memory(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The KV cache is what requests wait for, and memory is free for a larger one, as far as it is read."""
     used = subject.work.highest(GPU_MEMORY)
     if used is not None and used > 1 - _LITTLE_FREE:
-        raise NoAdviceError(_("{share} % of a GPU's memory is in use: a tenth has to be free", share=percent(used)))
+        raise NoAdviceError("{share} % of a GPU's memory is in use: a tenth has to be free", share=percent(used))
     return _judge_full_cache(subject, window)
 
 
@@ -102,15 +97,13 @@ def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The KV cache is what requests wait for."""
     highest = window.highest("kv_cache_usage_ratio")
     if highest is None:
-        raise NoAdviceError(_("how full the KV cache is is not known"))
+        raise NoAdviceError("how full the KV cache is is not known")
     full, preempted = window.share(_kv_is_full), window.increase("preemptions_total")
     if full < _FULL_SHARE and not (highest >= KV_AT_LIMIT and (preempted or 0.0) >= _FEW_PREEMPTIONS):
         raise NoAdviceError(
-            _(
-                "the KV cache is full only {share} % of this time (highest: {highest} %)",
-                share=percent(full),
-                highest=percent(highest),
-            )
+            "the KV cache is full only {share} % of this time (highest: {highest} %)",
+            share=percent(full),
+            highest=percent(highest),
         )
     text = _(
         "is {limit} % or more for {share} % of this time, {highest} % at most",
@@ -131,9 +124,9 @@ def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
 def _judge_share(subject: Subject, window: Window) -> tuple[Seen, ...]:
     fixed = next((flag for flag in (_OVERRIDE, _BYTES) if flag in subject.flags), None)
     if fixed is not None:
-        raise NoAdviceError(_("{flag} sets the size of the KV cache, whatever this flag is", flag=fixed))
+        raise NoAdviceError("{flag} sets the size of the KV cache, whatever this flag is", flag=fixed)
     if subject.device == "cpu":
-        raise NoAdviceError(_("on a CPU its memory is shared with everything else"))
+        raise NoAdviceError("on a CPU its memory is shared with everything else")
     return _judge_full_cache_with_memory(subject, window)
 
 
@@ -149,20 +142,18 @@ def _propose_share(subject: Subject, _window: Window) -> str:
 
 def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
     if subject.device == "cpu":
-        raise NoAdviceError(_("there is no such precision on a CPU"))
+        raise NoAdviceError("there is no such precision on a CPU")
     if subject.flags[_DTYPE] not in _WIDE:
-        raise NoAdviceError(_("it is {value} already", value=subject.flags[_DTYPE]))
+        raise NoAdviceError("it is {value} already", value=subject.flags[_DTYPE])
     seen = _judge_full_cache(subject, window)
     running, seats = window.mean("requests_running"), subject.seats
     if running is None or seats is None:
         return seen
     if running >= _ROOM_IN_BATCH * seats:
         raise NoAdviceError(
-            _(
-                "the batch is full, too ({running} of {seats:g} requests): a larger cache would not be used",
-                running=significant(running),
-                seats=seats,
-            )
+            "the batch is full, too ({running} of {seats:g} requests): a larger cache would not be used",
+            running=significant(running),
+            seats=seats,
         )
     text = _("is {value} on average, and its limit is {limit:g}", value=significant(running), limit=seats)
     return (*seen, Seen("requests_running", "mean", running, text, _ROOM_IN_BATCH * seats))
@@ -173,11 +164,13 @@ def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
     _check_seats(subject)
     seen = _judge_full_cache(subject, window)
     if not window.increase("preemptions_total"):
-        raise NoAdviceError(_("no request was preempted: waiting costs no computation"))
+        raise NoAdviceError("no request was preempted: waiting costs no computation")
     at_limit = window.share(_is_full(subject))
     if at_limit < LEAST_SHARE:
-        never = N_("the batch is never at its limit of {limit:g}: a lower one would have to be far lower")
-        raise NoAdviceError(_(never, limit=subject.seats or 0.0))
+        raise NoAdviceError(
+            "the batch is never at its limit of {limit:g}: a lower one would have to be far lower",
+            limit=subject.seats or 0.0,
+        )
     text = _(
         "reaches its limit of {limit:g} in {share} % of this time", limit=subject.seats or 0.0, share=percent(at_limit)
     )
@@ -189,7 +182,7 @@ def _propose_fewer(subject: Subject, window: Window) -> str:
     running = (window.mean("requests_running") or 0.0) / subject.engines
     proposed = min(math.floor(_LESS * now), math.ceil(running))
     if not 1 <= proposed < now:
-        raise NoAdviceError(_(_NO_FEWER))
+        raise NoAdviceError(_NO_FEWER)
     return str(proposed)
 
 
@@ -198,25 +191,26 @@ def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
     _check_seats(subject)
     limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
     if limit is None:
-        raise NoAdviceError(_("the objective has no limit of the time per output token"))
+        raise NoAdviceError("the objective has no limit of the time per output token")
     half = _half_full(subject)
     full_time, half_time = (latency(each.histogram(_PER_TOKEN)) for each in (window, half))
     full_rate, half_rate = _tokens_per_second(window), _tokens_per_second(half)
     is_known = full_time is not None and half_time is not None and half.seconds >= LEAST_SECONDS / 2
     if not is_known or full_rate is None or half_rate is None:
-        raise NoAdviceError(_("what half a batch gives is not known"))
+        raise NoAdviceError("what half a batch gives is not known")
     slow, quick = ((each and each.mean) or 0.0 for each in (full_time, half_time))
     if slow <= limit or quick > limit:
         raise NoAdviceError(
-            _(
-                "{full} per output token with a full batch, {half} with half of one",
-                full=milliseconds(slow),
-                half=milliseconds(quick),
-            )
+            "{full} per output token with a full batch, {half} with half of one",
+            full=milliseconds(slow),
+            half=milliseconds(quick),
         )
     if full_rate >= _GAIN * half_rate:
-        more = N_("a full batch gives more tokens a second, {full} against {half}")
-        raise NoAdviceError(_(more, full=significant(full_rate), half=significant(half_rate)))
+        raise NoAdviceError(
+            "a full batch gives more tokens a second, {full} against {half}",
+            full=significant(full_rate),
+            half=significant(half_rate),
+        )
     compared = N_("is {full} with a full batch, and {half} with half of one")
     text = _(compared, full=milliseconds(slow), half=milliseconds(quick))
     shown = _(compared, full=significant(full_rate), half=significant(half_rate))
@@ -229,7 +223,7 @@ def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
 def _propose_half(subject: Subject, _window: Window) -> str:
     proposed = math.floor(_HALF[1] * (subject.number(_SEATS) or 0.0))
     if proposed < 1:
-        raise NoAdviceError(_(_NO_FEWER))
+        raise NoAdviceError(_NO_FEWER)
     return str(proposed)
 
 
@@ -247,17 +241,20 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
     _check_seats(subject)
     full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
     if full < _AT_LIMIT_SHARE:
-        held = N_("while requests wait, the batch is full only {share} % of the time: something else holds them back")
-        raise NoAdviceError(_(held, share=percent(full)))
+        raise NoAdviceError(
+            "while requests wait, the batch is full only {share} % of the time: something else holds them back",
+            share=percent(full),
+        )
     if kv is None:
-        raise NoAdviceError(_("how full the KV cache is is not known"))
+        raise NoAdviceError("how full the KV cache is is not known")
     if kv >= _ROOMY:
-        filled = N_("the KV cache is up to {share} % full: more requests at once would fill it")
-        raise NoAdviceError(_(filled, share=percent(kv)))
+        raise NoAdviceError(
+            "the KV cache is up to {share} % full: more requests at once would fill it", share=percent(kv)
+        )
     preempted = window.increase("preemptions_total")
     if preempted:
         raise NoAdviceError(
-            _("{count:.0f} requests were preempted: the KV cache cannot hold more at once", count=preempted)
+            "{count:.0f} requests were preempted: the KV cache cannot hold more at once", count=preempted
         )
     gain = _gain(subject)
     waiting = window.mean("requests_waiting") or 0.0
@@ -282,10 +279,7 @@ def _gain(subject: Subject) -> Seen:
     running = part.mean("requests_running")
     if part.seconds < LEAST_SECONDS / 2 or not some or most is None or not running:
         raise NoAdviceError(
-            _(
-                "whether more requests at once give more tokens is not known: 60 to 90 % of the batch was not seen for "
-                "60 s"
-            )
+            "whether more requests at once give more tokens is not known: 60 to 90 % of the batch was not seen for 60 s"
         )
     rates = _(
         "{full} with a full batch, and {part} with {running} requests",
@@ -295,7 +289,7 @@ def _gain(subject: Subject) -> Seen:
     )
     least = 1 + _GROWTH * (seats / running - 1)
     if most < least * some:
-        raise NoAdviceError(_("more requests at once give hardly more tokens a second: {rates}", rates=rates))
+        raise NoAdviceError("more requests at once give hardly more tokens a second: {rates}", rates=rates)
     return Seen("generation_tokens_per_second", "mean", most, _("is {rates}", rates=rates), least * some)
 
 
@@ -309,7 +303,7 @@ def _propose_more(subject: Subject, window: Window) -> str:
     if budget is not None:
         room.append(budget // (1 + (subject.facts.get("num_speculative_tokens") or 0.0)))
     if min(room) < _WORTH_IT * now:
-        raise NoAdviceError(_("the KV cache or the tokens of a step have no room for many more"))
+        raise NoAdviceError("the KV cache or the tokens of a step have no room for many more")
     return f"{min(room):g}"
 
 
@@ -324,7 +318,7 @@ RULES = (
         flag=_OVERRIDE,
         cause="kv_cache_full",
         says=N_("The KV cache is full, and its size is fixed by a flag, whatever memory there is."),
-        during=_CACHE_IS_SHORT,
+        during=CACHE_IS_SHORT,
         judge=_judge_full_cache_with_memory,
         propose=lambda _subject, _window: OFF,
         expects=_LARGER_CACHE,
@@ -337,7 +331,7 @@ RULES = (
         flag=_SHARE,
         cause="kv_cache_full",
         says=N_("The KV cache is full: requests wait for it, or lose their place in it."),
-        during=_CACHE_IS_SHORT,
+        during=CACHE_IS_SHORT,
         judge=_judge_share,
         propose=_propose_share,
         expects=_LARGER_CACHE,
@@ -354,7 +348,7 @@ RULES = (
         cause="kv_cache_full",
         says=N_("The KV cache is full, and each of its values has 16 bits."),
         also=(_SEATS,),
-        during=_CACHE_IS_SHORT,
+        during=CACHE_IS_SHORT,
         judge=_judge_dtype,
         propose=lambda _subject, _window: "fp8",
         expects=_LARGER_CACHE,
@@ -369,7 +363,7 @@ RULES = (
         flag=_SEATS,
         cause="kv_cache_full",
         says=N_("The batch takes in more requests than the KV cache can hold: they are preempted and computed again."),
-        during=_CACHE_IS_SHORT,
+        during=CACHE_IS_SHORT,
         judge=_judge_too_many,
         propose=_propose_fewer,
         expects="preemptions_total falls, time_per_output_token_seconds falls, requests_waiting rises",
@@ -407,57 +401,3 @@ RULES = (
         takes_memory=True,
     ),
 )
-
-
-def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
-    """Yield what is worth knowing, with some advice or where there is none, and is no flag to change."""
-    if subject.has_run_out_of_memory:
-        yield Note(text=_crash(subject.ran_out_at), server=subject.name)
-    if any(each.cause == "kv_cache_full" for each in advice):
-        texts = (_lengths(subject), _weights(subject.hardware))
-        yield from (Note(text=text, server=subject.name) for text in texts if text is not None)
-
-
-def _crash(at: float | None) -> str:
-    if at is None:
-        return _(
-            "Its log tells of a lack of memory: nothing that takes more memory is advised. The runbook "
-            "VllmEngineCrashed says which flags free some."
-        )
-    return _(
-        "Its log tells of a lack of memory, last at {time} UTC: nothing that takes more memory is advised. The runbook "
-        "VllmEngineCrashed says which flags free some.",
-        time=moment(at),
-    )
-
-
-def _lengths(subject: Subject) -> str | None:
-    window, limit = _CACHE_IS_SHORT.window(subject), subject.number("max-model-len")
-    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
-    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
-    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
-        return None
-    each = ratio * kv_cache_tokens / running
-    if each > limit:
-        return None
-    return _(
-        "A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
-        "run, which hold {tokens} tokens each on average.",
-        limit=limit,
-        tokens=significant(each),
-    )
-
-
-def _weights(hardware: Mapping[str, str]) -> str | None:
-    try:
-        weights, cache = (float(hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
-    except (KeyError, ValueError):
-        return None
-    share = weights / (weights + cache) if weights + cache > 0 else 0.0
-    if share <= _HEAVY:
-        return None
-    return _(
-        "The weights take {share} % of the memory that they and the KV cache have: quantised weights, or a "
-        "larger tensor-parallel-size where the GPUs are linked, would leave more. Test that by itself: answers change.",
-        share=percent(share),
-    )

@@ -12,7 +12,6 @@ from vllm_watch.analysis.advice.advice_model import (
     DEVICE,
     GENERATION,
     OBJECTIVE,
-    SHARED_PROMPT,
     Advice,
     Cause,
     Direction,
@@ -53,7 +52,6 @@ SHOWN: Mapping[Cause, str] = {
     "prompts_in_steps": N_("prompts and steps do not fit each other"),
     "drafts": N_("draft tokens"),
     "eager_steps": N_("eager mode"),
-    "prompts_computed_again": N_("prompts are computed again"),
 }
 """The causes in words."""
 
@@ -104,10 +102,11 @@ def _check_others(rule: Rule, found: Sequence[Advice]) -> None:
     for each in found:
         if each.cause == rule.cause:
             cause = _(SHOWN[rule.cause])
-            raise NoAdviceError(_("there is advice for the same cause, {cause}: {rule}", cause=cause, rule=each.rule))
+            raise NoAdviceError("there is advice for the same cause, {cause}: {rule}", cause=cause, rule=each.rule)
         if rule.cause in EXPLAINS.get(each.cause, frozenset()):
-            first = N_("first {flag}, which changes how many requests run at once; then look again")
-            raise NoAdviceError(_(first, flag=each.flag))
+            raise NoAdviceError(
+                "first {flag}, which changes how many requests run at once; then look again", flag=each.flag
+            )
 
 
 def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
@@ -124,7 +123,7 @@ def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
     evidence = tuple(_evidence(each, window) for each in rule.judge(subject, window))
     proposed = rule.propose(subject, window)
     if len(found) == MOST:
-        raise NoAdviceError(_("there are {count} already, change these first", count=MOST))
+        raise NoAdviceError("there are {count} already, change these first", count=MOST)
     caveats = []
     if before is not None:
         caveats.append(_("Only since {time} UTC; before, {reason}.", time=moment(window.start), reason=before))
@@ -178,31 +177,40 @@ def _judge_halves(rule: Rule, subject: Subject, window: Window) -> None:
     rule.judge(subject, window)
     first, second = (_silence(partial(rule.judge, subject, half)) for half in window.split())
     if first is not None:
-        raise NoAdviceError(_("the two halves of the time do not agree; in the first one: {reason}", reason=first))
+        raise NoAdviceError("the two halves of the time do not agree; in the first one: {reason}", reason=first)
     if second is not None:
-        raise NoAdviceError(_("the two halves of the time do not agree; in the second one: {reason}", reason=second))
+        raise NoAdviceError("the two halves of the time do not agree; in the second one: {reason}", reason=second)
 
 
 def _check_subject(rule: Rule, subject: Subject) -> None:
     if rule.takes_memory and subject.has_run_out_of_memory:
-        raise NoAdviceError(_("the server ran out of memory, and this takes more"))
+        raise NoAdviceError("the server ran out of memory, and this takes more")
     if rule.era is not None and subject.era not in {None, rule.era}:
-        other = N_("it is for the engine {era} alone, and this one is {other}")
-        raise NoAdviceError(_(other, era=rule.era, other=subject.era))
+        raise NoAdviceError(
+            "it is for the engine {era} alone, and this one is {other}", era=rule.era, other=subject.era
+        )
     missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
     if missing and subject.is_given:
-        raise NoAdviceError(_("{flag} is not set", flag=missing[0]))
+        raise NoAdviceError("{flag} is not set", flag=missing[0])
 
 
 def _check_time(rule: Rule, subject: Subject, window: Window) -> None:
     when, seconds = _(rule.during.when), window.seconds
     if seconds < LEAST_SECONDS:
-        short = N_("{when} for {time} in all, and {least} are needed")
-        raise NoAdviceError(_(short, when=when, time=duration(seconds), least=duration(LEAST_SECONDS)))
+        raise NoAdviceError(
+            "{when} for {time} in all, and {least} are needed",
+            when=when,
+            time=duration(seconds),
+            least=duration(LEAST_SECONDS),
+        )
     share = seconds / subject.work.seconds
     if share < LEAST_SHARE:
-        seldom = N_("{when} in {share} % of the time with work, and {least} % are needed")
-        raise NoAdviceError(_(seldom, when=when, share=percent(share), least=percent(LEAST_SHARE)))
+        raise NoAdviceError(
+            "{when} in {share} % of the time with work, and {least} % are needed",
+            when=when,
+            share=percent(share),
+            least=percent(LEAST_SHARE),
+        )
 
 
 def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
@@ -216,9 +224,6 @@ def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
         yield OBJECTIVE, _("it needs an objective to hold the latencies against: --objective")
     if "device" in rule.needs and subject.device is None:
         yield DEVICE, _("it is not known whether the server runs on a GPU")
-    is_off = subject.flags.get(rule.flag) == "False"
-    if "shared prompt" in rule.needs and is_off and subject.shared_prompt is None:
-        yield SHARED_PROMPT, _("how much the prompts have in common is not known: --shared-prompt-tokens")
 
 
 def _evidence(seen: Seen, window: Window) -> Evidence:

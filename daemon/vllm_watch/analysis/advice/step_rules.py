@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Rules on what a step computes: ``max-num-batched-tokens``, draft tokens, eager mode, and prompts that begin alike.
+Rules on what a step computes: ``max-num-batched-tokens``, draft tokens, and eager mode.
 
 A larger budget is better for the time to the first token and worse for the time between tokens, so that only an
 objective says which of the two is too long.
@@ -26,7 +26,7 @@ from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
 
 _BUDGET, _CHUNKED = "max-num-batched-tokens", "enable-chunked-prefill"
-_STEPS, _PROMPTS = "iteration_tokens", "request_prompt_tokens"
+_STEPS = "iteration_tokens"
 _QUEUE, _PREFILL = "queue_time_seconds", "prefill_time_seconds"
 _QUEUE_SHARE, _PREFILL_SHARE = 0.2, 0.5
 """The queue may be at most a fifth of the time to the first token, and the prefill at least half of it."""
@@ -62,18 +62,17 @@ _OFTEN = ((4.0, 0.6), (8.0, 0.9))
 _MOST_DRAFTED = 4
 """More draft tokens than this were only ever found to help a single user at a time."""
 
-_EAGER, _PREFIX = "enforce-eager", "enable-prefix-caching"
+_EAGER = "enforce-eager"
 _SMALL_BATCH = 32.0
-_MUCH_SHARED = 0.2
 
 
 def _limits(subject: Subject) -> tuple[float, float]:
     """Return the objective's limits of TTFT and TPOT in milliseconds."""
     if subject.flags.get(_CHUNKED) == "False":
-        raise NoAdviceError(_("chunked prefill is off: a step holds whole prompts, whatever the objective is"))
+        raise NoAdviceError("chunked prefill is off: a step holds whole prompts, whatever the objective is")
     limits = {} if subject.objective is None else subject.objective.limits
     if not {"ttft_ms", "tpot_ms"} <= limits.keys():
-        raise NoAdviceError(_("the objective has no limit of both the time to the first token and that per token"))
+        raise NoAdviceError("the objective has no limit of both the time to the first token and that per token")
     return limits["ttft_ms"], limits["tpot_ms"]
 
 
@@ -98,19 +97,23 @@ def _judge_small_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
     ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
     queue, prefill, computed = _mean(window, _QUEUE), _mean(window, _PREFILL), _computed_of_a_prompt(window, ttft)
     if ttft is None or ttft.mean is None or gaps is None or queue is None or prefill is None or computed is None:
-        raise NoAdviceError(_("the latencies, or how many tokens of the prompts are computed, are not known"))
+        raise NoAdviceError("the latencies, or how many tokens of the prompts are computed, are not known")
     mean = milliseconds(ttft.mean)
     if ttft.mean <= most_ttft:
-        raise NoAdviceError(_("the time to the first token is {mean} on average, and the objective is met", mean=mean))
+        raise NoAdviceError("the time to the first token is {mean} on average, and the objective is met", mean=mean)
     if queue > _QUEUE_SHARE * ttft.mean or prefill < _PREFILL_SHARE * ttft.mean:
-        queued = N_("of {mean} to the first token, {queue} are spent waiting in the queue")
-        raise NoAdviceError(_(queued, mean=mean, queue=milliseconds(queue)))
+        raise NoAdviceError(
+            "of {mean} to the first token, {queue} are spent waiting in the queue", mean=mean, queue=milliseconds(queue)
+        )
     if computed < _STEPS_OF_A_PROMPT * budget:
-        short = N_("a prompt has {tokens:,.0f} tokens to compute on average, which need few steps of {budget:,.0f}")
-        raise NoAdviceError(_(short, tokens=computed, budget=budget))
+        raise NoAdviceError(
+            "a prompt has {tokens:,.0f} tokens to compute on average, which need few steps of {budget:,.0f}",
+            tokens=computed,
+            budget=budget,
+        )
     longest = gaps.bounds["p99"].high
     if longest is None or longest > most_gap:
-        raise NoAdviceError(_("the time between tokens has no room: its P99 is beyond the objective"))
+        raise NoAdviceError("the time between tokens has no room: its P99 is beyond the objective")
     text = _("is {mean} on average, and the objective {limit}", mean=mean, limit=milliseconds(most_ttft))
     steps = _(
         "grows by {tokens:,.0f} for each prompt, and a step has room for {budget:,.0f}: {steps} steps",
@@ -140,34 +143,42 @@ def _long_prompts(subject: Subject, window: Window) -> float | None:
     return 1 - at_most[0] / steps.observations if at_most else None
 
 
-def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
-    (most_ttft, most_gap), long_prompts, cached = (
-        _limits(subject),
-        _long_prompts(subject, window),
-        _cached_share(window),
-    )
-    ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
-    if ttft is None or gaps is None or long_prompts is None or cached is None:
-        raise NoAdviceError(_("the latencies, or how many tokens the steps have, are not known"))
+def _uneven(gaps: Latency, most: float) -> tuple[float, float, str]:
+    """Return what half of the gaps are at most, and their P99, also in words; raise `NoAdviceError` if it is low."""
     typical, long = gaps.bounds["p50"].high, gaps.bounds["p99"].low
     p99 = f"{bounded(gaps.bounds.get('p99', Bounds()))} ms"
-    if typical is None or long is None or long <= most_gap:
+    if typical is None or long is None or long <= most:
         raise NoAdviceError(
-            _("the P99 of the time between tokens, {p99}, is not shown to be beyond the objective", p99=p99)
+            "the P99 of the time between tokens, {p99}, is not shown to be beyond the objective", p99=p99
         )
     if long < _UNEVEN * typical:
-        even = N_("the gaps between tokens are even: P99 {p99}, half of them up to {typical}")
-        raise NoAdviceError(_(even, p99=p99, typical=milliseconds(typical)))
+        raise NoAdviceError(
+            "the gaps between tokens are even: P99 {p99}, half of them up to {typical}",
+            p99=p99,
+            typical=milliseconds(typical),
+        )
+    return typical, long, p99
+
+
+def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
+    """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
+    most_ttft, most_gap = _limits(subject)
+    long_prompts, cached = _long_prompts(subject, window), _cached_share(window)
+    ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
+    if ttft is None or gaps is None or long_prompts is None or cached is None:
+        raise NoAdviceError("the latencies, or how many tokens the steps have, are not known")
+    typical, long, p99 = _uneven(gaps, most_gap)
     if cached > _CACHED:
-        known = N_("{share} % of the prompts' tokens are cached: how large the steps are is not known")
-        raise NoAdviceError(_(known, share=percent(cached)))
+        raise NoAdviceError(
+            "{share} % of the prompts' tokens are cached: how large the steps are is not known", share=percent(cached)
+        )
     if long_prompts < _SOMETIMES:
-        few = N_("only {share} % of the steps end long prompts: they are not the cause")
-        raise NoAdviceError(_(few, share=percent(long_prompts)))
+        raise NoAdviceError(
+            "only {share} % of the steps end long prompts: they are not the cause", share=percent(long_prompts)
+        )
     latest = ttft.bounds["p99"].high
     if latest is None or latest > _ROOM * most_ttft:
-        raise NoAdviceError(_("the time to the first token has no room: its P99 is beyond half the objective"))
+        raise NoAdviceError("the time to the first token has no room: its P99 is beyond half the objective")
     text = _("has a P99 of {p99}, and half of the gaps are up to {typical}", p99=p99, typical=milliseconds(typical))
     steps = _(
         "is more than half the budget in {share} % of the steps, which end long prompts", share=percent(long_prompts)
@@ -187,7 +198,7 @@ def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
 def _propose_larger(subject: Subject, _window: Window) -> str:
     now = int(subject.number(_BUDGET) or 0)
     if now >= _MOST_BUDGET:
-        raise NoAdviceError(_("it is {value} already", value=f"{now:,}"))
+        raise NoAdviceError("it is {value} already", value=f"{now:,}")
     return str(min(2 * now, _MOST_BUDGET))
 
 
@@ -196,7 +207,7 @@ def _propose_smaller(subject: Subject, _window: Window) -> str:
     least = max(_LEAST_BUDGET, (subject.number("max-num-seqs") or 0.0) * each)
     proposed = int(subject.number(_BUDGET) or 0) // 2
     if proposed < least:
-        raise NoAdviceError(_("less than {tokens:,.0f} is too little for a batch", tokens=least))
+        raise NoAdviceError("less than {tokens:,.0f} is too little for a batch", tokens=least)
     return str(proposed)
 
 
@@ -212,7 +223,7 @@ _DRAFTING = During(N_("drafts are made"), lambda subject: subject.work.where(_is
 def _check_drafts(subject: Subject) -> None:
     """Raise `NoAdviceError` if drafts have different lengths: vLLM counts by position over all of them."""
     if DRAFT_SCHEDULE in subject.flags:
-        raise NoAdviceError(_("the number of draft tokens varies with the batch"))
+        raise NoAdviceError("the number of draft tokens varies with the batch")
 
 
 def _accepted(window: Window) -> tuple[float, ...]:
@@ -222,7 +233,7 @@ def _accepted(window: Window) -> tuple[float, ...]:
     # Only /metrics counts by position; a log and a Prometheus have the shares of each moment.
     shares = counted or window.mean_positions()
     if not shares:
-        raise NoAdviceError(_("how often the draft tokens are accepted at each position is not known"))
+        raise NoAdviceError("how often the draft tokens are accepted at each position is not known")
     return shares
 
 
@@ -251,8 +262,10 @@ def _judge_many_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
     shares, batch = _accepted(window), _batch(subject, window)
     is_crowded = batch >= _CROWD and 1 + sum(shares) < _SHORT
     if shares[-1] >= _RARE and not is_crowded:
-        often = N_("the last draft token is accepted in {share} % of the drafts, which is often enough")
-        raise NoAdviceError(_(often, share=percent(shares[-1])))
+        raise NoAdviceError(
+            "the last draft token is accepted in {share} % of the drafts, which is often enough",
+            share=percent(shares[-1]),
+        )
     return _seen_of_drafts(shares, batch, _RARE)
 
 
@@ -268,60 +281,49 @@ def _judge_few_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
     shares, batch = _accepted(window), _batch(subject, window)
     limit = next((share for most, share in _OFTEN if batch <= most), None)
     if limit is None:
-        crowd = N_("{running} requests run at once: then more draft tokens cost more than they give")
-        raise NoAdviceError(_(crowd, running=significant(batch)))
+        raise NoAdviceError(
+            "{running} requests run at once: then more draft tokens cost more than they give",
+            running=significant(batch),
+        )
     if shares[-1] < limit:
-        needed = N_("the last draft token is accepted in {share} % of the drafts, and {limit} % are needed")
-        raise NoAdviceError(_(needed, share=percent(shares[-1]), limit=percent(limit)))
+        raise NoAdviceError(
+            "the last draft token is accepted in {share} % of the drafts, and {limit} % are needed",
+            share=percent(shares[-1]),
+            limit=percent(limit),
+        )
     return _seen_of_drafts(shares, batch, limit)
 
 
 def _propose_more_drafts(subject: Subject, _window: Window) -> str:
     now = int(subject.number(DRAFT_TOKENS) or 0)
     if now >= _MOST_DRAFTED:
-        more = N_("there are {now} already, and more than {most} help a single user at a time at best")
-        raise NoAdviceError(_(more, now=now, most=_MOST_DRAFTED))
+        raise NoAdviceError(
+            "there are {now} already, and more than {most} help a single user at a time at best",
+            now=now,
+            most=_MOST_DRAFTED,
+        )
     return str(min(2 * now, _MOST_DRAFTED))
 
 
 def _judge_eager(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """Small batches in eager mode: each step starts every kernel anew, which takes longer than the kernels."""
     if subject.flags[_EAGER] != "True":
-        raise NoAdviceError(_("it is off already"))
+        raise NoAdviceError("it is off already")
     if subject.device == "cpu":
-        raise NoAdviceError(_("a CPU has no graphs"))
+        raise NoAdviceError("a CPU has no graphs")
     running, each = window.mean("requests_running"), _mean(window, HISTOGRAMS["tpot_ms"])
     if running is None or each is None:
-        raise NoAdviceError(_("how many requests run at once, or the time per output token, is not known"))
+        raise NoAdviceError("how many requests run at once, or the time per output token, is not known")
     batch = running / subject.engines
     if batch > _SMALL_BATCH:
-        raise NoAdviceError(_("{running} requests run at once: graphs help small batches", running=significant(batch)))
+        raise NoAdviceError("{running} requests run at once: graphs help small batches", running=significant(batch))
     if (window.highest("kv_cache_usage_ratio") or 0.0) >= KV_AT_LIMIT:
-        raise NoAdviceError(_("the KV cache becomes full, and graphs would take memory from it"))
+        raise NoAdviceError("the KV cache becomes full, and graphs would take memory from it")
     text = _("is {value} for each engine: graphs help most with so few", value=significant(batch))
     return (
         Seen("requests_running", "mean", batch, text, _SMALL_BATCH),
         Seen(HISTOGRAMS["tpot_ms"], "mean", each / 1000, _("is {value} on average", value=milliseconds(each))),
     )
-
-
-def _judge_prefix(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Prompts have a beginning in common that is computed for each of them."""
-    if subject.flags[_PREFIX] != "False":
-        raise NoAdviceError(_("it is on already"))
-    shared, prompts = subject.shared_prompt, window.histogram(_PROMPTS)
-    each = None if prompts is None else prompts.mean
-    if each is None:
-        raise NoAdviceError(_("how long the prompts are is not known"))
-    if shared is None or shared.ratio < _MUCH_SHARED:
-        raise NoAdviceError(_("too little of the prompts is the same in many of them"))
-    text = _(
-        "is {tokens} on average, and {share} % of that are the same in many prompts ({known_by})",
-        tokens=significant(each),
-        share=percent(shared.ratio),
-        known_by=shared.known_by,
-    )
-    return (Seen(_PROMPTS, "mean", each, text),)
 
 
 RULES = (
@@ -417,21 +419,5 @@ RULES = (
         ),
         guard="tpot_ms.mean > +5%",
         takes_memory=True,
-    ),
-    Rule(
-        name="enable-prefix-caching-on",
-        flag=_PREFIX,
-        cause="prompts_computed_again",
-        says=N_("Prompts begin alike, and what they have in common is computed for each of them."),
-        needs=("shared prompt",),
-        during=ALWAYS,
-        judge=_judge_prefix,
-        propose=lambda _subject, _window: "True",
-        expects="prefix_cache_hit_ratio rises, time_to_first_token_seconds falls",
-        risk=N_(
-            "Models with Mamba or sliding-window layers may hit nothing below a large block. A user who measures "
-            "times can find out what others asked; requests can have a cache_salt against that."
-        ),
-        guard="tpot_ms.mean > +5%",
     ),
 )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from vllm_watch.analysis.advice.advice_model import (
     OBJECTIVE,
-    SHARED_PROMPT,
     Advice,
     Advised,
     Evidence,
@@ -31,10 +30,6 @@ from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
 _NOTHING = N_("Nothing that was observed is a clear reason to change a flag.")
-_BY_THE_USER = {
-    OBJECTIVE: N_("--objective says within which latencies requests have to be answered"),
-    SHARED_PROMPT: N_("--shared-prompt-tokens how long the beginning is that the prompts have in common"),
-}
 _BY_SOURCES = N_(
     "the log from the server's start has what it was started with; record and the daemon also read the command line of "
     "a server on their machine"
@@ -94,9 +89,9 @@ def _unable(unable: Sequence[Silence], count: int) -> list[str]:
     if not unable:
         return []
     names = dict.fromkeys(name for each in unable for name in each.unknown)
-    unknown = sorted(names, key=_BY_THE_USER.__contains__)
-    ways = [_(_BY_SOURCES)] if set(unknown) - _BY_THE_USER.keys() else []
-    ways += [_(way) for name, way in _BY_THE_USER.items() if name in unknown]
+    unknown = sorted(names, key=OBJECTIVE.__eq__)
+    ways = [_(_BY_SOURCES)] if set(unknown) - {OBJECTIVE} else []
+    ways += [_("--objective says within which latencies requests have to be answered")] * (OBJECTIVE in unknown)
     known = {"unable": len(unable), "count": count, "names": listed(map(_, unknown)), "ways": _("; ").join(ways)}
     if len(unknown) == 1:
         first = _("{unable} of {count} rules could not judge, since {names} is not known: {ways}.", **known)
