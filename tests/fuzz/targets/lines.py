@@ -54,8 +54,8 @@ from vllm_watch_parsers.kv_transfer import (
     KV_SKIPS,
     KV_TIERS,
 )
-from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.prefix import parse_head
+from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
+from vllm_watch_parsers.prefix import LogLine, Record, parse_head
 
 
 TOKENS = sources.LOG_TOKENS
