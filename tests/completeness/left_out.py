@@ -51,6 +51,7 @@ FAMILIES: dict[str, str] = {
     "vllm:mooncake_store_operation_*keys_total": _DETAIL,
     "vllm:nixl_num_descriptors": _DETAIL,
     "vllm:nixl_post_time_seconds": _DETAIL,
+    "vllm:umbp_transfer_submitted_total": "those that ended are shown",
 }
 """Families of /metrics, by name or pattern."""
 
