@@ -301,23 +301,6 @@ class TestFirstMoments:
 class TestFiles:
     """The files that a process may have open are shared among its logs, its clients and itself."""
 
-    def test_more_logs_than_files_that_may_be_open(self, tmp_path):
-        """F1: with 100 logs and 64 descriptors it answers, and the logs without one say so."""
-        for number in range(100):
-            (tmp_path / f"{number}.log").touch()
-        config = configured(tmp_path, *(f"{{name: s{n}, log: {tmp_path}/{n}.log}}" for n in range(100)))
-        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
-        with daemon([*COMMAND, "--config", config], preexec_fn=limit) as running:
-            running.until("service.started")
-            (started,) = [entry for entry in running.entries if entry["event"] == "service.started"]
-            port = int(started["address"].rpartition(":")[2])
-            until(lambda: b'reason="read_error"' in _asked(port, "/metrics"), SECONDS)
-            _, files = running.resources()
-            status = running.ended()
-
-        assert files < 48
-        assert (0, 0) == (status, sum("Traceback" in str(entry) for entry in running.entries))
-
     def test_the_limit_is_raised(self, tmp_path):
         """F1: the usual soft limit of 1024 files is not what the daemon keeps to, if the system allows more."""
         (tmp_path / "vllm.log").touch()

@@ -709,9 +709,9 @@ class TestCheckpoint:
         watch.log("a")
         service.tick()
 
-        written = json.loads((watch.folder / "state.json").read_text())["written"]
+        saved = json.loads((watch.folder / "state.json").read_text())["files"][0]["read_until"]
         service.fleet.servers[0].close()
-        assert written < (watch.folder / "a.log").stat().st_mtime
+        assert saved < (watch.folder / "a.log").stat().st_mtime
 
     def test_a_damaged_checkpoint_is_named_and_the_log_is_read_as_on_a_first_start(self, watch):
         """Half a file is refused with its reason; the server's state is known all the same."""

@@ -160,7 +160,7 @@ def test_t25_a_full_disk_leaves_the_old_checkpoint(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert (False, 1, os.strerror(errno.EFBIG)) == (is_saved, checkpoint.failures, checkpoint.last_error)
-    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
+    assert Loaded(POSITIONS, "ok") == loaded(path)
     assert [path] == list(path.parent.iterdir())
     assert checkpoint.save(many, NOW + 20)
     assert "" == checkpoint.last_error
@@ -249,10 +249,10 @@ def test_t26_a_folder_that_may_not_be_written(locked_folder):
     """T26: a folder without the right to write is a failure and no crash, and what is there is still loaded."""
     checkpoint = CheckpointFile(str(locked_folder / "checkpoint.json"))
 
-    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+    assert Loaded(POSITIONS, "ok") == checkpoint.load(NOW)
     assert not checkpoint.save(OTHERS, NOW)
     assert (1, os.strerror(errno.EACCES)) == (checkpoint.failures, checkpoint.last_error)
-    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+    assert Loaded(POSITIONS, "ok") == checkpoint.load(NOW)
 
 
 # Fills a file system of 16 KiB, then saves; says what came of it and what is loaded afterwards.
@@ -523,7 +523,7 @@ def test_a_gpu_whose_name_could_not_be_loaded_is_not_saved(path):
     known = [KnownUse("a", (1, 2), frozenset({"GPU-1"})), KnownUse("b", (3, 4), frozenset({"a GPU"}))]
     assert CheckpointFile(str(path)).save(Positions(gpus=tuple(known)), NOW)
 
-    assert Loaded(Positions(gpus=(known[0],)), "ok", NOW) == loaded(path)
+    assert Loaded(Positions(gpus=(known[0],)), "ok") == loaded(path)
 
 
 @given(positions_of_any_kind)
@@ -533,7 +533,7 @@ def test_any_positions_come_back(positions):
         path = os.path.join(folder, "checkpoint.json")
 
         assert CheckpointFile(path).save(positions, NOW)
-        assert Loaded(positions, "ok", NOW) == loaded(path)
+        assert Loaded(positions, "ok") == loaded(path)
 
 
 values = st.recursive(

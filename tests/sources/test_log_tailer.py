@@ -23,7 +23,7 @@ from tests.support.waiting import until
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.threads import ScrapeThread
-from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
+from vllm_watch.daemon.sources import file_follower, log_file
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -121,34 +121,6 @@ def test_a_backlog_is_read_in_pieces(followed):
 
     assert has_more
     assert first < 5_000 == first + rest
-
-
-def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
-    """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
-    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1000)
-    monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
-    followed.grow(1)
-    with followed.away():
-        followed.write(*range(2, 100))
-        size = len(b"".join(stats_line(number) for number in range(2, 100)))
-    found = followed.poll()
-    read = sum(len(stats_line(number)) for number in found)
-
-    assert list(range(100 - len(found), 100)) == found
-    assert 1000 <= read < 1000 + len(stats_line(99))  # With the whole line that the limit is in.
-    assert size - read == followed.counts.skipped_bytes
-
-
-def test_a_log_that_outruns_its_reader(followed, monkeypatch):
-    """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
-    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1_000_000)
-    followed.append((b"x" * 999 + b"\n") * 16_000)
-    followed.poll()
-    behind = followed.counts.lag
-    followed.poll()
-
-    assert behind > 1_000_000
-    assert -1000 < followed.counts.skipped_bytes - (behind - 1_000_000) <= 0  # To the beginning of a line.
 
 
 def test_sigterm_is_honoured_during_a_backlog(tmp_path):

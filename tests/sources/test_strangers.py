@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.framing import MAX_LINE, MAX_WRAPPED
-from vllm_watch.daemon.sources import file_follower, startup_scan
+from vllm_watch.daemon.sources import startup_scan
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
@@ -304,24 +304,6 @@ def said_without_start():
 def page_of(state, now=0.0):
     """Return what a state says: all of the page, as numbers by name and labels."""
     return {(s.name, *s.labels): getattr(s, "value", None) for s in server_samples(state.snapshot(now))}
-
-
-def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch):
-    """I1, I2: wherever a backlog is gone into, no rest of a line or record is believed."""
-    text = wrap(hostile_log())
-    server = Server(tmp_path, wrap(BEFORE))
-    positions = server.tail.positions()
-    server.tail.close()
-    server.path.write_bytes(text)
-    for at in beginnings(text)[:-4]:
-        monkeypatch.setattr(file_follower, "MAX_BACKLOG", len(text) - at)
-        server.restart(positions)
-        found = {
-            key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}
-        }
-
-        assert {("server_info", "s", "", "0.12.0", "", ""): 1} == found, at
-        server.tail.close()
 
 
 def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
