@@ -188,8 +188,8 @@ class LogFile:
         return (self._last + data[max(end - CHECKED_SIZE, 0) : end])[-CHECKED_SIZE:]
 
     def _before(self, offset: int) -> bytes:
-        start = max(offset - CHECKED_SIZE, 0)
-        return self.read_at(start, offset - start)
+        size = min(offset, CHECKED_SIZE)
+        return self.read_at(offset - size, size) if size else b""  # At the start nothing can fail.
 
     def _move_to(self, offset: int, line_ends: tuple[bytes, ...] = (b"\n",)) -> None:
         last = self._before(offset)  # First: if that fails nothing has moved.
