@@ -185,17 +185,6 @@ def test_the_driver_s_files_tell_where_a_gpu_is_that_nobody_reads():
     assert (places.asked, thread.events()) == (2, [(1, [("xid", "79", PCI)]), (None, [])])
 
 
-def test_a_failure_of_our_own_is_counted_and_survived():
-    """The next poll reads on."""
-    thread = Thread(("a", [UUID]))
-    thread.poll(ValueError("boom"))
-    assert ("internal_error", False) == (thread.thread._status.reason, thread.thread._status.is_up)
-    assert 1 == thread.errors.counts()["kernel_log"]
-
-    thread.poll()
-    assert "ok" == thread.thread._status.reason
-
-
 def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
     """The series are there, the cursor is saved at the end, and the next daemon resumes there."""
     log = Log()

@@ -95,32 +95,6 @@ def test_a_cursor_of_another_boot_is_not_waited_for(journals):
     assert [(-50, True), (20, False)] == journal.found
 
 
-def test_a_journalctl_that_ends_is_started_again_where_it_was(journals):
-    """The next run continues after the last entry; nothing is read twice. If its place is gone, it begins anew."""
-    journal = journals()
-    journal.prints(kernel_entry(1, START + 1))
-    journal.poll_until(lambda: journal.found)
-    journal.ends()
-    journal.poll_until(lambda: journal.log.reason == "journal_failed")
-    journal.now += 60
-    journal.poll_until(lambda: journal.has_started(1))
-    assert "--after-cursor=c1" in journal.called_with(1)[0]
-
-    journal.prints(kernel_entry(2, START + 30), run=1)
-    journal.poll_until(lambda: journal.log.cursor == "c2")
-    journal.ends(run=1)
-    journal.poll_until(lambda: journal.log.reason == "journal_failed")
-    journal.ends("Failed to seek to cursor: Invalid argument", run=2)
-    journal.now += 60
-    journal.poll_until(lambda: journal.log.cursor is None)
-    journal.now += 60
-    journal.poll_until(lambda: journal.has_started(3))
-    assert not any(argument.startswith("--after-cursor") for argument in journal.called_with(3)[0])
-    journal.prints(kernel_entry(1, START + 1), kernel_entry(2, START + 30), run=3)
-    journal.poll_until(lambda: len(journal.found) == 4)
-    assert [(1, False), (30, False), (1, True), (30, True)] == journal.found
-
-
 def test_others_messages_are_not_the_kernel_s(journals):
     """A program that logs the text of an Xid, or root that writes it to /dev/kmsg, makes no message of the kernel."""
     journal = journals()

@@ -68,24 +68,6 @@ def test_a_file_that_was_renamed_while_down(followed):
     assert ([4], []) == (followed.poll(), followed.poll())
 
 
-def test_another_file_at_the_path_of_a_position(followed):
-    """Where a path names a file that was read under another name, that goes before what the path named itself."""
-    followed.grow(1)
-    positions = followed.stop()
-    followed.rotate()
-    followed.write(2)
-    followed.start(positions)
-    assert [2] == followed.poll()
-    newer = followed.stop()
-    followed.named(".1").unlink()
-    followed.path.rename(followed.named(".1"))
-    followed.write(3, path=followed.named(".1"))
-    stale = [replace(each, path=str(followed.named(".1"))) for each in positions]
-    followed.tail = LogTailer(str(followed.named(".1")), (*stale, *newer), followed.wall)
-
-    assert [3] == followed.poll()
-
-
 def test_another_file_of_a_server_that_was_started_anew(followed):
     """In another file what came before the last start is history, and from it on everything is new."""
     followed.grow(1)

@@ -322,45 +322,6 @@ def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
     server.tail.close()
 
 
-def test_a_rest_that_comes_late_is_no_line(tmp_path, monkeypatch):
-    """I2, T2: the end of a line whose beginning was skipped may come long after the skip."""
-    monkeypatch.setattr(startup_scan, "TAIL", 0)
-    monkeypatch.setattr(startup_scan, "READ_BACK", 0)
-    server = Server(tmp_path, BEFORE + LATER + b"x" * 100)
-    server.write(REAL.replace(b"Running: 7", b"Running: 666"))
-
-    assert 666.0 not in server.page().values()
-    server.tail.close()
-
-
-def test_a_stop_inside_a_long_line_is_a_stop_before_it(tmp_path):
-    """T2, T19: a daemon stopped while it drops a long line does not take the line's rest for a line."""
-    server = Server(tmp_path, BEFORE)
-    server.write(b"x" * 10 * MAX_LINE)
-    positions = server.tail.positions()
-    server.tail.close()
-    server.restart(positions)
-    server.write(record(STATS_MESSAGE.replace("Running: 7", "Running: 666")) + b"\n")
-
-    assert 666.0 not in server.page().values()
-    assert 1 == server.count("log_long_lines_total")
-    server.tail.close()
-
-
-def test_an_unfinished_line_with_nuls_is_completed_after_a_restart(tmp_path):
-    """T2, T10: NUL bytes in an unfinished line do not move the place where it begins."""
-    server = Server(tmp_path, BEFORE)
-    line = REAL.replace(b"Running: 7", b"Running: 5")
-    server.write(b"\0" * 300 + line[:40] + b"\0" * 300)
-    positions = server.tail.positions()
-    server.tail.close()
-    server.restart(positions)
-    server.write(line[40:])
-
-    assert 5.0 == next(value for key, value in server.page().items() if key[0] == "requests_running")
-    server.tail.close()
-
-
 @pytest.mark.parametrize("mark", ["vLLM API server version 9.9.9", "\u2588  version 9.9.9"])
 def test_a_stranger_s_mark_does_not_hide_the_start(tmp_path, wrap, mark):
     """I2: what only looks like a server's start, in prompts and request ids, is not taken for the last one."""

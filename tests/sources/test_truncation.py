@@ -40,31 +40,6 @@ def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
     assert [5] == followed.poll()
 
 
-def test_copies_of_two_truncations_between_two_polls(followed):
-    """T7: two rounds of copy and truncate between two polls lose nothing either."""
-    followed.grow(1)
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-    followed.named(".1").rename(followed.named(".2"))
-    followed.copytruncate()
-    followed.write(4)
-
-    assert [2, 3, 4] == followed.poll()
-
-
-def test_what_follows_a_lost_copy_is_after_a_gap(followed):
-    """T7: where the copy that was read into is gone, what was said before is not the present any more."""
-    followed.grow(1)
-    followed.copytruncate()
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-
-    assert [2, 3] == followed.poll()
-    assert ([False, True, True], 1) == (followed.gaps, followed.counts.files_lost)
-
-
 def test_copies_of_a_log_that_was_not_read_yet(followed):
     """T7: what was written to a new log and copied away before the first poll at it is read from the copy."""
     line = stats_line(3, second=30)
