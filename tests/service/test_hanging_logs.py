@@ -11,7 +11,6 @@ import time
 import pytest
 import structlog
 
-from tests.service.fuse import HangingFolder, can_mount
 from tests.service.test_supervisor import Told
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
@@ -39,7 +38,7 @@ STATS = (
 
 
 class StandIn:
-    """Stands for such a file system where none can be mounted: whoever looks at its files waits."""
+    """Stands for such a file system: whoever looks at its files waits."""
 
     def __init__(self, source, place, monkeypatch):
         self.source, self.place = source, place
@@ -55,12 +54,6 @@ class StandIn:
 
         monkeypatch.setattr(LogTailer, "poll", wait)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
     def hang(self):
         """Let whoever looks wait."""
         self._answers.clear()
@@ -72,12 +65,12 @@ class StandIn:
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
-    """A folder of a file system that can hang, or its stand-in where none can be mounted: `source` is behind it."""
+    """A folder of a file system that can hang: `source` is behind it."""
     real, place = tmp_path / "real", tmp_path / "remote"
     real.mkdir()
-    with HangingFolder(real, place) if can_mount() else StandIn(real, place, monkeypatch) as found:
-        yield found
-        found.answer()
+    found = StandIn(real, place, monkeypatch)
+    yield found
+    found.answer()
 
 
 class Daemon:

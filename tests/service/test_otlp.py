@@ -24,7 +24,7 @@ from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
 from vllm_watch.daemon.config.model import Config, OtlpConfig
 from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.service import otlp
-from vllm_watch.daemon.service.otlp import MAX_WAIT, OtlpPush, OtlpThread, Sent
+from vllm_watch.daemon.service.otlp import OtlpPush, OtlpThread, Sent
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
@@ -169,15 +169,6 @@ class TestInVirtualTime:
         assert [at for at, _ in push.sent] == [1000.0, 1030.0]
         assert shown(thread)["export_duration_seconds",] == 0.0
 
-    def test_an_endpoint_that_asks_to_wait(self, clock):
-        """Until then nothing is sent, and what would have been is counted as missed; the rhythm stays."""
-        thread, push = thread_of(clock, lambda now: Sent("overloaded", wait=35.0) if now < 1005 else "ok")
-        with structlog.testing.capture_logs():
-            run_until(thread, clock, 1045.0)
-
-        assert [at for at, _ in push.sent] == [1000.0, 1040.0]
-        assert outcomes(thread) == {"ok": 1, "overloaded": 1, "missed": 3}
-
     def test_what_an_endpoint_remarks(self, clock):
         """A remark is in the log, once for as long as it is the same, also where everything was accepted."""
         thread, _ = thread_of(clock, lambda now: Sent("ok" if now < 1015 else "partial", remark="too old"))
@@ -252,16 +243,6 @@ class TestSending:
             found.status, found.headers = status, {"Location": "/elsewhere"}
             assert push.send(b"").outcome == outcome
         assert len(found.received) == 1
-
-    @pytest.mark.parametrize(
-        ("status", "header", "wait"),
-        [(429, "300", 300), (503, "7", 7), (429, "99999", MAX_WAIT), (429, "soon", 0), (200, "300", 0), (401, "9", 0)],
-    )
-    def test_how_long_to_wait(self, status, header, wait):
-        """An endpoint that is overloaded may ask for a pause; any other one, or another text, may not."""
-        with endpoint() as (found, config), pushing(config) as push:
-            found.status, found.headers = status, {"Retry-After": header}
-            assert push.send(b"").wait == wait
 
     @pytest.mark.parametrize(("points", "outcome"), [(1, "partial"), (0, "ok")])
     def test_values_that_are_rejected(self, points, outcome):

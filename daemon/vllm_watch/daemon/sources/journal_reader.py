@@ -71,7 +71,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
         """
         Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`.
 
-        Programs that may write to /dev/kmsg have another facility, all others another transport.
+        Programs that write to the kernel's log have another facility, all others another transport.
         """
         return (self.transport, self.facility) == ("kernel", "0")
 
