@@ -3,39 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.load_test import (
-    Bounds,
     Capacity,
-    Phase,
+    Demand,
+    Memory,
+    Plan,
     Report,
     Run,
     ServerUse,
     bounded,
 )
-from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
+from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, run_gpus, shared_capacity, why_unknown
 from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import run_start
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, percent, significant, spread
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant, spread
 from vllm_watch.daemon.support.printable import printable
 
 
 MAX_PHASES = 60
 """How many phases a table has; of more, the longest are shown."""
-
-PLANNED = (0.70, 0.85)
-"""Which part of the sustained maximum to plan with."""
-
-_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-"""The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
-
-_WITHOUT_SERVER = ("throughput", "latency")
-"""The kinds of benchmark that have no server, and so no log or recording of one."""
 
 _BASES = {
     "saturated": "the server was saturated",
@@ -64,6 +55,18 @@ _FIELDS = (
     "drafted_tokens",
     "wasted_draft_tokens",
 )
+_PHASE_COLUMNS: Mapping[str, Column] = {
+    "prompt_tokens_per_second": Column("Prompts"),
+    "generation_tokens_per_second": Column("Output"),
+    "running": Column("Running"),
+    "waiting": Column("Waiting"),
+    "kv_cache_usage_ratio": Column("KV", "%"),
+    "preemptions": Column("Preempted"),
+    "acceptance_length": Column("Accepted", "tokens"),
+}
+_ALWAYS_SHOWN = 8
+"""The columns of a phase that are there in any case; the others if they say anything."""
+
 _BATCH_QUANTILES = {"P50": 0.5, "P95": 0.95, "P99": 0.99}
 
 
@@ -82,18 +85,26 @@ def use_block(run: Run) -> Table:
     return plain_table("", columns, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
-def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:
-    """Return the phases with their numbers: the load of all, then caches, drafts and batches where they are known."""
-    shown = _longest(run.phases, most)
+def phase_table(run: Run, most: int = MAX_PHASES) -> Table:
+    """Return the longest phases with their numbers, in order of time; of caches and drafts what there is."""
+    shown = sorted(sorted(enumerate(run.phases, start=1), key=lambda each: each[1].start - each[1].end)[:most])
+    start = run_start(run)
+    texts = [
+        (
+            f"{number} {phase.phase}",
+            f"{phase.start - start:,.1f}",
+            f"{phase.end - phase.start:,.1f}",
+            *(_field(phase.result, name) for name in _PHASE_COLUMNS),
+        )
+        for number, phase in shown
+    ]
+    columns = (Column("Phase", is_text=True), Column("From", "s"), Column("For", "s"), *_PHASE_COLUMNS.values())
+    kept = [at for at in range(len(columns)) if at < _ALWAYS_SHOWN or {row[at] for row in texts} - {MISSING, "0"}]
     left_out = len(run.phases) - len(shown)
-    notes: tuple[str, ...] = ("From: since the start of the load. Prompts and output: tokens/s.",)
+    notes: tuple[str, ...] = ("From: since the load's start. Prompts and output: tokens/s.",)
     notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
-    load = _phase_table("The load of each phase", shown, _load_columns(run))._replace(notes=notes)
-    known = [(column, show) for column, show in _MORE_COLUMNS if any(show(each) != MISSING for _, each in shown)]
-    more = _phase_table("Caches, drafts and batches of each phase", shown, known)
-    rows = tuple(row for row in more.groups[0].rows if set(row[1:]) - {MISSING})
-    more = plain_table(more.caption, more.columns, rows)._replace(notes=(_BATCHES,) if _BATCH_COLUMN in known else ())
-    return tuple(table for table in (load, more) if not table.is_empty)
+    rows = tuple(tuple(row[at] for at in kept) for row in texts)
+    return plain_table("The load of each phase", tuple(columns[at] for at in kept), rows)._replace(notes=notes)
 
 
 def positions(use: ServerUse) -> str:
@@ -119,60 +130,6 @@ def _batch(use: ServerUse, quantile: float) -> str:
     return MISSING if use.batch_size is None else bounded(quantile_bounds(use.batch_size, quantile))
 
 
-def _batch_limits(phase: Phase) -> str:
-    """Return the upper bounds of the batch sizes' percentiles: ``64 / 512 / 2,048``."""
-    if phase.result.batch_size is None:
-        return MISSING
-    found = [quantile_bounds(phase.result.batch_size, at) for at in _BATCH_QUANTILES.values()]
-    texts = [f">{limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
-    return MISSING if found[0] == Bounds() else " / ".join(texts)
-
-
-_Numbered = tuple[int, Phase]
-_PhaseColumn = tuple[Column, Callable[[Phase], str]]
-
-
-def _shown(name: str) -> Callable[[Phase], str]:
-    return lambda phase: _field(phase.result, name)
-
-
-def _load_columns(run: Run) -> tuple[_PhaseColumn, ...]:
-    start = run_start(run)
-    return (
-        (Column("From"), lambda phase: duration(phase.start - start)),
-        (Column("For"), lambda phase: duration(phase.end - phase.start)),
-        (Column("Prompts"), _shown("prompt_tokens_per_second")),
-        (Column("Output"), _shown("generation_tokens_per_second")),
-        (Column("Running"), _shown("running")),
-        (Column("Waiting"), _shown("waiting")),
-        (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
-    )
-
-
-_BATCH_COLUMN: _PhaseColumn = (Column("Batch size", ", ".join(_BATCH_QUANTILES), is_text=True), _batch_limits)
-_BATCHES = "Batch sizes: at most so many tokens, by the bounds of the buckets."
-_MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
-    (Column("Preempted"), _shown("preemptions")),
-    (Column("Prefix", "hits, %"), _shown("prefix_cache_hit_ratio")),
-    (Column("Multimodal", "hits, %"), _shown("mm_cache_hit_ratio")),
-    (Column("Acceptance", "tokens"), _shown("acceptance_length")),
-    (Column("Wasted", "%"), lambda phase: wasted(phase.result)),
-    (Column("By position", "accepted, %", is_text=True), lambda phase: positions(phase.result)),
-    _BATCH_COLUMN,
-)
-
-
-def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
-    heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
-    rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
-    return plain_table(caption, heads, rows)
-
-
-def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
-    longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
-    return tuple(sorted(longest, key=lambda each: each[0]))
-
-
 def common_capacity(runs: Sequence[Run]) -> str:
     """Return what is said of the maximum of several runs if it is the same of all, as of loads of one server."""
     texts = {capacity_text(run) for run in runs} if len(runs) > 1 else set[str]()
@@ -185,6 +142,7 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
         *(() if run.capacity is None else _maximum(run.capacity, run_gpus(run))),
+        *(() if run.memory is None else _memory(run.memory, is_cpu=run.hardware.get("device") == "cpu")),
         (f"Requests offered{when} (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
         (f"Requests served{when} (1/s)", significant(use.requests_per_second)),
     ]
@@ -197,29 +155,8 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
 def capacity_text(run: Run) -> str:
     """Return how the maximum was determined, or why it is not known."""
     if run.capacity is None:
-        return _why_unknown(run)
+        return why_unknown(run)
     return f"Determined by: {_BASES[run.capacity.basis]}. {sentence(run.capacity.explanation)}"
-
-
-def _why_unknown(run: Run) -> str:
-    """Return why there is no maximum: as its server's history says it, or that there is none."""
-    reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
-    if reason is not None or run.phases:
-        return reason or f"{UNKNOWN}."
-    told = f"{UNKNOWN}: one result of a benchmark does not show it."
-    if run.load.endpoint in _WITHOUT_SERVER:
-        return told
-    if run.result is not None and run.result.output_throughput:
-        told += f" At least {significant(run.result.output_throughput)} output tokens/s were carried."
-    return f"{told} Add the server's log or a recording."
-
-
-def run_gpus(run: Run) -> int | None:
-    """Return how many GPUs the run's server has by its flags; `None` if these are not known or are no numbers."""
-    try:
-        return prod(int(run.config.get(flag, "1")) for flag in _PARALLEL) if run.config else None
-    except ValueError:
-        return None
 
 
 def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
@@ -238,13 +175,61 @@ def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
         yield f"the same for each of {gpus} GPUs (output tokens/s)", spread(*(each / gpus for each in planned))
 
 
+def _memory(memory: Memory, *, is_cpu: bool) -> Iterator[tuple[str, str]]:
+    """Yield the memory sum: what is on each GPU, and the requests for which the KV cache of all engines has room."""
+    part = "worker" if is_cpu else "GPU"
+    yield f"Weights on each {part} (GiB)", significant(memory.weights_gib)
+    yield f"KV cache on each {part} (GiB)", significant(memory.kv_cache_gib)
+    by_token = memory.kv_bytes_per_token
+    yield f"a token's KV cache on each {part} (KiB)", significant(None if by_token is None else by_token / 1024)
+    yield "KV cache of all engines (tokens)", count(memory.kv_cache_tokens)
+    for room in memory.room:
+        yield f"room for requests of {count(room.tokens)} tokens without a common prefix", count(room.requests)
+
+
+def plan_blocks(plan: Plan | None) -> tuple[Paragraph, ...]:
+    """Return how many servers what was asked for needs, or why that is not known, and what one server carries."""
+    if plan is None:
+        return ()
+    texts = [] if plan.demand is None else [f"{_asked(plan.demand)}: {_needed(plan)}"]
+    if plan.low is not None and plan.high is not None:
+        texts.append(_carried(plan, plan.low, plan.high))
+    return tuple(map(Paragraph, texts))
+
+
+def _asked(demand: Demand) -> str:
+    if demand.users is not None:
+        return f"{limit(demand.users)} user{'s' * (demand.users != 1)}"
+    return f"{limit(demand.tokens_per_second or 0.0)} output tokens/s"
+
+
+def _needed(plan: Plan) -> str:
+    least, most, gpus = plan.servers_low, plan.servers_high, plan.gpus
+    if plan.problem is not None or least is None or most is None:
+        return plan.problem or ""
+    servers = f"{spread(least, most)} server{'s' * (most != 1)}"
+    if gpus is None:
+        return f"plan {servers}."
+    return f"plan {servers}, {spread(least * gpus, most * gpus)} GPU{'s' * (most * gpus != 1)}."
+
+
+def _carried(plan: Plan, low: float, high: float) -> str:
+    gpus = "" if plan.gpus is None else f" ({plan.gpus} GPU{'s' * (plan.gpus != 1)})"
+    within = "" if plan.objective is None else f" within {objective_text(plan.objective)}"
+    text = f"Plan a server{gpus} with {spread(low, high)} output tokens/s{within}"
+    if plan.users_low is None:
+        return f"{text}."
+    queue = f", {significant(plan.waiting)} requests waiting on average" if plan.waiting else ""
+    return (
+        f"{text}: {spread(plan.users_low, plan.users_high)} users at once who have "
+        f"{significant(plan.user_tokens_per_second)} tokens/s each, queue included, as in {plan.run}{queue}. How long "
+        "users think between two requests is not known: with pauses there may be more."
+    )
+
+
 def sentence(text: str) -> str:
     """Return a clause as a sentence."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text.strip() else ""
-
-
-class NoCapacityError(Exception):
-    """The load test has measured no capacity; the message is a sentence without its full stop, and says why."""
 
 
 def capacity_yaml(report: Report) -> str:
@@ -254,7 +239,10 @@ def capacity_yaml(report: Report) -> str:
     Raises:
         NoCapacityError: The runs show none, or several, or one that is only estimated.
     """
-    run, capacity = _measured(report)
+    capacity = shared_capacity(report.runs)
+    if capacity.basis == "curve":
+        raise NoCapacityError("the maximum is only estimated by a curve, which the daemon does itself")
+    run = next(run for run in report.runs if run.capacity == capacity)
     lines = [
         f"# How many tokens per second {run.name} sustains: {capacity.explanation}.",
         f"# Written by vllm-watch {__version__}. Give a server the path of this file as its `capacity`.",
@@ -266,18 +254,6 @@ def capacity_yaml(report: Report) -> str:
         lines.append(f"prompt_tokens_per_second: {_decimal(capacity.prompt_tokens_per_second)}")
     lines.append(f"benchmark: {_quoted(', '.join(run.source))}")
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _measured(report: Report) -> tuple[Run, Capacity]:
-    known = [(run, run.capacity) for run in report.runs if run.capacity is not None]
-    if not known:
-        raise NoCapacityError(capacity_text(report.runs[0]).rstrip(".") if report.runs else "there is no run")
-    if len({capacity for _, capacity in known}) > 1:
-        raise NoCapacityError("the runs show several maxima; give the sources of one server, with one configuration")
-    run, capacity = known[0]
-    if capacity.basis == "curve":
-        raise NoCapacityError("the maximum is only estimated by a curve, which the daemon does itself")
-    return run, capacity
 
 
 def _decimal(value: float) -> str:
