@@ -9,6 +9,7 @@ import first_steps as reader
 import msgspec
 import pytest
 
+from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.catalog.states import CAUSES, STATES, FirstSteps, first_steps
 
@@ -75,6 +76,15 @@ def test_steps_are_whole(state, cause):
             assert "a restart" in step
         if "costs the same" in step:
             assert COST[0] in steps[number - 1]
+
+
+@pytest.mark.parametrize("cause", ["kv_cache_full", "batch_full"])
+def test_the_first_steps_and_advise_agree(cause):
+    """They name the flags that `advise` proposes for what is full, in its order, and none that it says is of no use."""
+    said = re.findall(r"`--([a-z-]+)", " ".join(first_steps()["saturated"].about(cause)[2:]))
+    advised = [rule.flag for rule in RULES if rule.cause == cause and not rule.name.startswith("max-num-seqs-down")]
+
+    assert [flag for flag in dict.fromkeys(said) if flag != "max-model-len"] == advised
 
 
 def read(folder, monkeypatch, text):

@@ -9,7 +9,8 @@ import pytest
 from tests.loadtest.histories import START, MadeUpServer
 
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run, ServerUse
+from vllm_watch.analysis.loadtest.run_capacity import requests_in_flight
 
 
 def client(start, seconds, tokens, name="result.json", ttft=500.0):
@@ -196,6 +197,15 @@ def test_latency_turns_where_power_is_highest():
     assert turn.output_throughput == pytest.approx(390, rel=0.02)
 
 
+def test_what_others_send_does_not_move_the_turn():
+    """Requests at once are those of the client, as its latency is; the server's gauges count those of others, too."""
+    (run,) = of_loads((4, 390)).runs
+    busy = msgspec.structs.replace(run, use=ServerUse(running=100.0))
+
+    assert requests_in_flight(busy) == pytest.approx(4, rel=0.02)
+    assert requests_in_flight(msgspec.structs.replace(busy, result=None)) == 100.0
+
+
 def test_a_single_run_has_no_curve():
     """One load shows neither where latency turns nor a plateau."""
     report = of_loads((4, 390))
@@ -210,4 +220,4 @@ def test_what_is_left_out_has_few_tokens():
     report = join([], [made.history()])
 
     assert len(report.runs) == 1
-    assert "2 loads found, 1 left out for few tokens beside the largest: " in report.left_out
+    assert "2 loads found, 1 left out for few tokens beside the next or the largest: " in report.left_out

@@ -38,6 +38,15 @@ def test_nine_tests_with_short_pauses_are_nine():
     assert [round(load.end - load.start) for load in find_loads(server.points)] == [30 + 2 * each for each in range(9)]
 
 
+def test_a_warm_up_is_no_test():
+    """A load that ends shortly before one of four times its length and tokens is no run; a step of a sweep is one."""
+    warmed_up = MadeUpServer().idle(10).work(20, 8).idle(26).work(100, 8).idle(20).work(30, 8).idle(10)
+    sweep = MadeUpServer().idle(10).work(60, 1, tokens_per_second=20).idle(20).work(60, 8).idle(10)
+
+    assert [round(run.end - run.start) for run in server_runs(warmed_up.history())] == [100, 30]
+    assert [round(run.end - run.start) for run in server_runs(sweep.history())] == [60, 60]
+
+
 def test_a_burst_of_seconds_is_a_test(tmp_path):
     """Sixteen tests of 20 to 212 requests, of one to four seconds each, are told apart, twelve of them by the log."""
     bursts = Recording(FOLDER / "bursts.jsonl.xz")

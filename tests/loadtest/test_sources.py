@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import lzma
+import math
 import time
 
 import pytest
@@ -14,10 +15,12 @@ import pytest
 from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
+from tests.support.recordings import recording_path
 
-from vllm_watch.analysis.loadtest.report_sources import distinct_names, read_report
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.support.errors import FileError
 
 
@@ -187,6 +190,17 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
 
     with pytest.raises(FileError, match=r"no load is in it: .*; the recording breaks off after 0 s: it was not ended"):
         read_report([str(path)])
+
+
+@pytest.mark.parametrize("name", ["queue", "pause", "longshort"])
+def test_printed_times_are_good_times(name):
+    """From the second in which a load is said to begin to the one in which it ends there is that load, whole."""
+    path = str(recording_path(name))
+    for run in read_report([path]).runs:
+        times = TimeRange(math.floor(run.start), math.floor(run.end))
+        (cut,) = read_report([path], ReadOptions(times=times)).runs
+
+        assert cut.result == run.result
 
 
 def test_a_folder_is_the_sources_in_it(files):

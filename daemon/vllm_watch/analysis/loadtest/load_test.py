@@ -110,6 +110,7 @@ class Result(Struct, frozen=True, kw_only=True):
     request_throughput: float | None = None
     output_throughput: float | None = None
     total_token_throughput: float | None = None
+    queue_ms: Latency | None = None
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
     itl_ms: Latency | None = None

@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -153,6 +154,8 @@ _LACKS: Mapping[View, str] = {
     "server": "a log has no latencies, /metrics or a recording has them.",
 }
 
+_PRINTED_SECOND = 1.0
+
 _QUERY_SIZE = 4 * 1024 * 1024
 """How many bytes of a file take as long to read as a time range from a Prometheus, roughly."""
 
@@ -231,14 +234,19 @@ def _within(sources: Sources, times: TimeRange | None) -> Sources:
         for run in sources.clients
         if run.start is None or run.end is None or (run.start < times.end and times.start < run.end)
     ]
-    histories = [
-        history._replace(
-            points=tuple(point for point in history.points if times.start <= point.at <= times.end),
-            events=tuple(event for event in history.events if times.start <= event.at <= times.end),
-        )
-        for history in sources.histories
-    ]
+    histories = [_during(history, times) for history in sources.histories]
     return sources._replace(clients=tuple(clients), histories=tuple(histories))
+
+
+def _during(history: ServerHistory, times: TimeRange) -> ServerHistory:
+    """Return a history from the last point before a time to the first after it; printed times are cut to seconds."""
+    last = times.end + _PRINTED_SECOND
+    first = bisect_right(history.points, times.start, key=lambda point: point.at)
+    end = bisect_left(history.points, last, key=lambda point: point.at)
+    return history._replace(
+        points=history.points[max(first - 1, 0) : end + 1],
+        events=tuple(event for event in history.events if times.start <= event.at <= last),
+    )
 
 
 def read_sources(

@@ -38,12 +38,16 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_result,
     server_use,
 )
-from vllm_watch.daemon.catalog.metric_titles import LatencyName
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
 
 
 MAX_RUNS = 50
 LEAST_SHARE = 0.05
 """A load with fewer of the tokens of the largest one is a warm-up or a test of the connection, and no run."""
+
+WARM_UP_PAUSE = 60.0
+WARM_UP_SHARE = 0.25
+"""Nor is one that ends less than a minute before one with four times its length and tokens: that one's warm-up."""
 
 _SURE_STEPS = 3
 """A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
@@ -67,9 +71,22 @@ def server_runs(
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
+    """Return the loads that are runs: the largest, without the warm-up of the one that follows shortly."""
     tokens = [_tokens(load) for load in loads]
     order = sorted(range(len(loads)), key=lambda place: -tokens[place])[:MAX_RUNS]
-    return [loads[place] for place in sorted(order) if tokens[place] >= LEAST_SHARE * max(tokens)]
+    return [
+        loads[place]
+        for place in sorted(order)
+        if tokens[place] >= LEAST_SHARE * max(tokens) and not _is_warm_up(loads, tokens, place)
+    ]
+
+
+def _is_warm_up(loads: Sequence[LoadSpan], tokens: Sequence[float], place: int) -> bool:
+    if place + 1 == len(loads):
+        return False
+    load, test = loads[place], loads[place + 1]
+    is_short = load.end - load.start < WARM_UP_SHARE * (test.end - test.start)
+    return test.start - load.end < WARM_UP_PAUSE and is_short and tokens[place] < WARM_UP_SHARE * tokens[place + 1]
 
 
 def _tokens(load: LoadSpan) -> float:
@@ -160,7 +177,7 @@ def _storm(start: float, end: float, total: float) -> Iterator[Event]:
 
 def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:
     growth = Growth(points)
-    spread = {name: distribution(growth.histogram(series), MILLISECONDS) for name, series in HISTOGRAMS.items()}
+    spread = {name: distribution(growth.histogram(HISTOGRAMS[name]), MILLISECONDS) for name in LATENCIES}
     return {name: counts for name, counts in spread.items() if counts is not None}
 
 

@@ -25,6 +25,8 @@ HTTP_REQUESTS = "http_requests_total"
 DRAFTS = "spec_decode_drafts_total"
 DRAFTED = "spec_decode_draft_tokens_total"
 ACCEPTED = "spec_decode_accepted_tokens_total"
+GPU_MEMORY = "gpu_memory_used_ratio"
+"""How much of the memory of the server's fullest GPU is in use, by all processes: a gauge that is no series."""
 
 
 class EnergyReading(NamedTuple):
@@ -80,6 +82,8 @@ class ServerHistory(NamedTuple):
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
     memory: Memory | None = None
+    failures: frozenset[str] = frozenset()
+    """The kinds of failures in its log, also of those from before the first reading, which are no events."""
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""
 

@@ -20,18 +20,18 @@ from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, s
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
-from vllm_watch.daemon.catalog.findings import alert_subject, alert_text
 from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS, GpuState, xid_text
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.discovery.pods import with_pods
+from vllm_watch.daemon.exposition.findings import alert_subject, alert_text
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of
 from vllm_watch.daemon.service.otlp import OtlpPush, is_installed
-from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelJournal
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
@@ -276,7 +276,7 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
     if place == NEVER:
         return None
     clock, xids = SystemClock(), XidEvents()
-    log = kernel_log(place, None, clock.wall)
+    log = KernelJournal(wall=clock.wall)
     try:
         _poll_to_end(log, clock, xids)
         reason: KernelLogReason = "no_entries" if log.reason == "starting" else log.reason
@@ -285,7 +285,7 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
         log.close()
 
 
-def _poll_to_end(log: KernelLog, clock: SystemClock, xids: XidEvents) -> None:
+def _poll_to_end(log: KernelJournal, clock: SystemClock, xids: XidEvents) -> None:
     end = time.monotonic() + KERNEL_LOG_SECONDS
     silent = 0
     while silent < _SILENT_POLLS and time.monotonic() < end:

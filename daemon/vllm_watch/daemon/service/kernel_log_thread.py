@@ -17,7 +17,7 @@ from vllm_watch.daemon.exposition.samples import PlainSample, kernel_log_samples
 from vllm_watch.daemon.gpu.places import GpuPlaces
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.service_thread import ServiceThread
-from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, has_gpu_driver, kernel_log
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelJournal, has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import GpuReading
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvent, XidEvents
 from vllm_watch.daemon.support.clock import Clock
@@ -64,7 +64,7 @@ class KernelLogThread(ServiceThread):
         """Where a later run of the daemon resumes."""
         self._place = self._opened = NEVER
         """Where the log is to be read, and where it is."""
-        self._source: KernelLog | None = None
+        self._source: KernelJournal | None = None
         self._xids = XidEvents()
         self._status: KernelLogStatus | None = None
 
@@ -85,26 +85,22 @@ class KernelLogThread(ServiceThread):
 
     def _turn(self) -> float:
         if self._opened != self._place:
-            self._close_source()
+            self._close()
             self._opened = self._place
             if self._opened != NEVER:
-                self._source = kernel_log(self._opened, self.cursor, self._clock.wall)
+                self._source = KernelJournal(cursor=self.cursor, wall=self._clock.wall)
         if self._source is None:
             self._status = None
             return POLL_SECONDS
         self._poll(self._opened, self._source)
         return 0.0 if self._source.has_more else POLL_SECONDS
 
-    def _close_source(self) -> None:
+    def _close(self) -> None:
         if self._source is not None:
             self._source.close()
             self._source = None
 
-    def _close(self) -> None:
-        self._close_source()
-        self._places.close()
-
-    def _poll(self, place: str, source: KernelLog) -> None:
+    def _poll(self, place: str, source: KernelJournal) -> None:
         """Read what is new; whatever it is, the next poll is made."""
         try:
             self._learn_names()
@@ -133,7 +129,7 @@ class KernelLogThread(ServiceThread):
             gpus = server.gpus()
             are_all = self._xids.know(gpus)
             if gpus and not are_all:
-                self._places.ask(self._clock.now)
+                self._places.ask()
             server.note_xids([event for event in events if self._xids.concern(event, gpus)], are_all=are_all)
 
     def _log_event(self, event: XidEvent) -> None:
