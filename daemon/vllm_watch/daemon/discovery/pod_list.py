@@ -137,7 +137,6 @@ def _cluster(kubeconfig: str | None, service_account: str) -> SingleConfig:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Turn what goes wrong into a `PodsError`."""
     try:
         yield
     except ConfigError as error:
@@ -170,8 +169,6 @@ class _BoundedTransport(httpx2.HTTPTransport):
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """A body that is bounded in time and in bytes."""
-
     def __init__(self, stream: httpx2.SyncByteStream, end: float) -> None:
         self._stream = stream
         self._end = end
