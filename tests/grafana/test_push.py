@@ -106,7 +106,7 @@ class TestWhoseItIs:
         refused = command("push", grafana.url)
 
         assert 1 == refused.status
-        assert "it lacks the tag vllm-watch; --force takes it for ours" in refused.lines("refused")[0]
+        assert "it lacks the tag vllm-watch; push --force takes it for ours" in refused.lines("refused")[0]
         assert 1 == grafana.dashboards[FLEET].version
         assert 0 == command("push", grafana.url, "--force").status
         assert ("team", 2) == (grafana.dashboards[FLEET].folder, len(grafana.dashboards[FLEET].model["panels"]))

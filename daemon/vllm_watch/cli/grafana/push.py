@@ -94,12 +94,13 @@ def delete(grafana: Grafana, dashboards: Sequence[Model]) -> Iterator[ReportLine
     """
     yield _about_grafana(grafana)
     folder = grafana.folder()
+    present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
 
     def act(wanted: Model) -> ReportLine:
-        present = grafana.dashboard(wanted["uid"])
-        if present is None:
+        before = present[wanted["uid"]]
+        if before is None:
             return _about("absent", wanted, grafana)
-        if why := _why_not(present):
+        if why := _why_not(before):
             return _about("refused", wanted, grafana, why)
         grafana.delete(wanted["uid"])
         return _about("deleted", wanted, grafana)
