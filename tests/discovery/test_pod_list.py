@@ -101,11 +101,6 @@ def test_kubernetes_is_given_the_selector_as_it_is_written(api, listed, selector
     assert api.requests[0].startswith("/api/v1/namespaces/vllm/pods?")
 
 
-def test_all_pods_can_be_asked_for(listed):
-    """For `check`, which explains a selector that matches none."""
-    assert ["a", "b", "db"] == [each.name for each in listed(selected=False)]
-
-
 def test_a_long_list_comes_in_pages(api, listed, monkeypatch):
     """Two hundred and fifty pods are three pages, and a list beyond the limit is refused."""
     api.pods = [pod(f"p{number:03}") for number in range(250)]

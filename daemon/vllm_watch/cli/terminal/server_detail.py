@@ -58,7 +58,7 @@ def server_detail(server: Server, pane: Pane) -> list[Line]:
             *_capacity(server, width),
             *finding_lines(server, width, "note"),
             *_titled(_HOUR, hour_lines(server, pane), width),
-            *_titled(_EVENTS, events, width),
+            *_titled("Earlier in the last hour", events[_FEW_EVENTS:], width),
         ]
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
