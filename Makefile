@@ -33,7 +33,7 @@ demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.
 run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
 	$(BIN)/vllm-watch run $(ARGS)
 
-# What it takes besides ARGS: RECORDING and SPEED, or LOG and METRICS, CONFIG, or HERE=1 for this machine's servers.
+# What it takes: RECORDING and SPEED, or LOG and METRICS, or HERE=1 for this machine's servers.
 stack: .venv/installed  ## A replay or a real server with Prometheus and Alertmanager: make stack LOG=vllm.log
 	$(BIN)/python -m deploy.stack $(ARGS)
 
@@ -69,7 +69,6 @@ release-check: .venv/developing  ## What must hold for a release only: no Englis
 
 generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
 	$(BIN)/python -m vllm_watch.daemon.exposition.metrics_reference > daemon/METRICS.md
-	$(BIN)/python -m vllm_watch.daemon.config.reference > daemon/CONFIGURATION.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from vllm_watch.analysis.comparison.comparability import side_settings
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
 from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Objective, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Load, Objective
+from vllm_watch.analysis.loadtest.planning import is_within
 from vllm_watch.daemon.catalog.number_texts import significant
 
 
@@ -17,13 +18,6 @@ FEWEST_LOADS = 3
 
 _PLATEAU = 0.95
 """Throughput has stopped growing at the first load with this share of the highest."""
-
-_WITHIN = 0.95
-"""An objective holds if at least this share of the requests is within it."""
-
-_TAIL = 0.99
-_SHARES = {"median": 0.50, "p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": _TAIL}
-"""An objective fails if a percentile is beyond its limit that 95 % need; it holds for sure if P99 is within."""
 
 
 class _Point(NamedTuple):
@@ -55,39 +49,6 @@ def find_sweeps(sides: Sequence[Side], objective: Objective | None = None) -> tu
     if ordered is not None:
         return tuple(_sweep("", ordered, objective))
     return tuple(found for side in sides for found in _sweep(side.name, _by_load(side), objective))
-
-
-def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
-    """
-    Return whether at least 95 % of the requests of a run were within an objective; `None` if that is not known.
-
-    Latencies are those of the requests with an answer: one that failed is not within the objective.
-    """
-    answered = _answered(run, result)
-    if answered < _WITHIN:
-        return False
-    if result.goodput is not None and result.goodput.ratio is not None:
-        return result.goodput.ratio >= _WITHIN
-    limits = [(_percentiles(getattr(result, name)), most) for name, most in objective.limits.items()]
-    if any(value > most and answered * share <= _WITHIN for known, most in limits for share, value in known.items()):
-        return False
-    # Each limit may leave out other requests.
-    least = answered * (1 - len(limits) * (1 - _TAIL))
-    are_tails_within = all(_TAIL in known and known[_TAIL] <= most for known, most in limits)
-    return True if limits and are_tails_within and least >= _WITHIN else None
-
-
-def _answered(run: Run, result: Result) -> float:
-    """Return the share of the requests with an answer; all, where it is not known how many there were."""
-    if result.successful is None:
-        return 1.0
-    asked = run.load.num_prompts if result.failed is None else result.successful + result.failed
-    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
-
-
-def _percentiles(latency: Latency | None) -> dict[float, float]:
-    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
-    return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 
 def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:

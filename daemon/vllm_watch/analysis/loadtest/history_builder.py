@@ -99,6 +99,7 @@ class HistoryBuilder:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._starts: int | None = None
         self._failures: Mapping[str, int] | None = None
+        self._kinds: set[str] = set()
         self._added = 0
         self._lives: dict[int, _Life] = {}
 
@@ -145,6 +146,7 @@ class HistoryBuilder:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
         if self._starts is not None and starts > self._starts:
             self._tell(at, STARTED)
+        self._kinds.update(kind for kind, count in (failures or {}).items() if count)
         if failures is not None and self._failures is not None:
             for kind, count in failures.items():
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
@@ -195,6 +197,7 @@ class HistoryBuilder:
             warnings=(*warnings, thinned) if self._added > MAX_POINTS else tuple(warnings),
             engine_generation=facts.engine_generation,
             are_all_flags_known=facts.are_all_flags_known,
+            failures=frozenset(self._kinds),
             config_since=self._config_since(),
             memory=facts.memory,
         )

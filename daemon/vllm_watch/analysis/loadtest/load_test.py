@@ -110,6 +110,7 @@ class Result(Struct, frozen=True, kw_only=True):
     request_throughput: float | None = None
     output_throughput: float | None = None
     total_token_throughput: float | None = None
+    queue_ms: Latency | None = None
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
     itl_ms: Latency | None = None
@@ -326,6 +327,8 @@ class Run(Struct, frozen=True, kw_only=True):
     name: str
     start: float | None = None
     end: float | None = None
+    may_be_shorter: bool = False
+    """Whether the server shows only between which of its points the work was, so that its rates are lower bounds."""
     observed: Period | None = None
     """From when to when the server was observed, as in the recording or log: the load is a part of it."""
     server: str | None = None

@@ -15,7 +15,7 @@ from math import ceil, floor, inf, prod
 
 import msgspec
 
-from vllm_watch.analysis.loadtest.load_test import Capacity, Demand, Objective, Plan, Result, Room, Run
+from vllm_watch.analysis.loadtest.load_test import Capacity, Demand, Latency, Objective, Plan, Result, Room, Run
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, requests_in_flight
 from vllm_watch.daemon.catalog.number_texts import significant
 from vllm_watch.daemon.config.texts import quote
@@ -24,8 +24,12 @@ from vllm_watch.daemon.config.texts import quote
 PLANNED = (0.70, 0.85)
 """Between which parts of what is sustained at least a server is planned."""
 
-KEPT = 0.99
-"""A load is within an objective if this share of its requests is."""
+_WITHIN = 0.95
+"""An objective holds if at least this share of the requests is within it."""
+
+_TAIL = 0.99
+_SHARES = {"median": 0.50, "p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": _TAIL}
+"""An objective fails if a percentile is beyond its limit that 95 % need; it holds for sure if P99 is within."""
 
 _DEMAND = re.compile(r"(\d[\d,]{0,15}(?:\.\d{1,6})?)\s*(tokens/s|users?)", re.ASCII)
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
@@ -114,12 +118,13 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
 
 def _within(runs: Sequence[Run]) -> Sequence[Run]:
     """Return the runs that were within the objective, all without one; raise `NoCapacityError` if none was."""
-    if all(run_objective(run) is None for run in runs):
+    objective = next(filter(None, map(run_objective, runs)), None)
+    if objective is None:
         return runs
-    kept = [run for run in runs if run.result is not None and _is_kept(run.result) and _output(run)]
+    kept = [run for run in runs if run.result is not None and _output(run) and is_within(run, run.result, objective)]
     if not kept:
         raise NoCapacityError(
-            "no load is known that was within the objective with 99 % of its requests; test a lighter one"
+            "no load is known that was within the objective with 95 % of its requests; test a lighter one"
         )
     return kept
 
@@ -128,12 +133,37 @@ def _output(run: Run) -> float:
     return (None if run.result is None else run.result.output_throughput) or 0.0
 
 
-def _is_kept(result: Result) -> bool:
-    goodput = result.goodput
-    if goodput is None:
+def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
+    """
+    Return whether at least 95 % of the requests of a run were within an objective; `None` if that is not known.
+
+    Latencies are those of the requests with an answer: one that failed is not within the objective.
+    """
+    answered = _answered(run, result)
+    if answered < _WITHIN:
         return False
-    least = goodput.ratio if goodput.bounds is None else goodput.bounds.low
-    return least is not None and least >= KEPT
+    if result.goodput is not None and result.goodput.ratio is not None:
+        return result.goodput.ratio >= _WITHIN
+    limits = [(_percentiles(getattr(result, name)), most) for name, most in objective.limits.items()]
+    if any(value > most and answered * share <= _WITHIN for known, most in limits for share, value in known.items()):
+        return False
+    # Each limit may leave out other requests.
+    least = answered * (1 - len(limits) * (1 - _TAIL))
+    are_tails_within = all(_TAIL in known and known[_TAIL] <= most for known, most in limits)
+    return True if limits and are_tails_within and least >= _WITHIN else None
+
+
+def _answered(run: Run, result: Result) -> float:
+    """Return the share of the requests with an answer; all, where it is not known how many there were."""
+    if result.successful is None:
+        return 1.0
+    asked = run.load.num_prompts if result.failed is None else result.successful + result.failed
+    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
+
+
+def _percentiles(latency: Latency | None) -> dict[float, float]:
+    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
+    return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 
 def _user(runs: Sequence[Run], planned: float) -> tuple[Run, float] | None:
