@@ -31,7 +31,7 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of
 from vllm_watch.daemon.service.otlp import OtlpPush, is_installed
-from vllm_watch.daemon.sources.kernel_log import NEVER, kernel_log
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelJournal
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
@@ -249,7 +249,7 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
     if place == NEVER:
         return None
     clock, xids = SystemClock(), XidEvents()
-    with closing(kernel_log(place, None, clock.wall)) as log:
+    with closing(KernelJournal(wall=clock.wall)) as log:
         end = time.monotonic() + KERNEL_LOG_SECONDS
         silent = 0
         while silent < _SILENT_POLLS and time.monotonic() < end and log.reason in {"ok", "starting"}:
