@@ -337,6 +337,14 @@ def seconds(run: Run) -> float:
     return 0.0 if run.start is None or run.end is None else run.end - run.start
 
 
+def memory_gib(hardware: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return what the weights and the KV cache take on each GPU, in GiB, `None` if the log does not tell both."""
+    try:
+        return float(hardware["model_memory_gib"]), float(hardware["kv_cache_memory_gib"])
+    except (KeyError, ValueError):
+        return None
+
+
 def overlap(one: Run, other: Run) -> bool:
     """Return whether two runs have any time in common, as far as is known."""
     if one.start is None or one.end is None or other.start is None or other.end is None:
