@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.comparison.comparison_model import COSTS, GOODPUT, METRICS, THROUGHPUTS, ConfigDifference, Side
 from vllm_watch.analysis.comparison.pair import (
-    Measured,
     Pair,
     differs_in_chunks,
     load_name,
     mean_known,
     relative_difference,
-    result_in,
 )
 from vllm_watch.analysis.comparison.sound_runs import (
     RUN_CHECKS,
@@ -22,8 +20,8 @@ from vllm_watch.analysis.comparison.sound_runs import (
     check_repetition,
     of_sides,
 )
-from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, slow_client
-from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS
+from vllm_watch.analysis.loadtest.load_test import Load, Run
 from vllm_watch.analysis.loadtest.offered_load import SERVED, load_kind, served_share
 from vllm_watch.daemon.catalog.number_texts import count, limit, percent, significant
 
@@ -33,9 +31,6 @@ LENGTH_LIMIT = 0.20
 RATE_TOLERANCE = 0.02
 PROMPTS_TOLERANCE = 0.10
 HIT_TOLERANCE = 0.05
-
-_CLIENT_SHARE = 0.25
-"""A client that adds more than this share of its TTFT to the server's was itself slow."""
 
 
 def findings(pair: Pair) -> tuple[Finding, ...]:
@@ -94,7 +89,8 @@ def check_load(pair: Pair) -> Iterator[Finding]:
 def check_lengths(pair: Pair) -> Iterator[Finding]:
     """Prompts and answers are equally long; what is answered may follow from the configuration, what is asked not."""
     for name in ("input", "output"):
-        a, b = (_mean_length(side, name) for side in pair.sides)
+        lengths = [[getattr(run.load, f"mean_{name}_tokens") for run in side.runs] for side in pair.sides]
+        a, b = (mean_known(of_side) for of_side in lengths)
         difference = 0.0 if a is None or b is None else relative_difference(a, b)
         if difference > LENGTH_TOLERANCE:
             text = f"The lengths differ: {a:.0f} and {b:.0f} {name} tokens for each request."
@@ -163,16 +159,6 @@ def traps(pair: Pair) -> Mapping[str, str]:
     return notes if objectives is None else notes | {GOODPUT: objectives}
 
 
-def trap_warnings(pair: Pair) -> Iterator[str]:
-    """Yield what a reader must know of values that are compared: how much of TTFT is the client's own slowness."""
-    for side in pair.sides:
-        both = [(_mean_ttft(result_in(run, "client")), _mean_ttft(result_in(run, "server"))) for run in side.runs]
-        known = [(seen, had) for seen, had in both if seen is not None and had is not None]
-        seen, had = mean_known([seen for seen, _ in known]), mean_known([had for _, had in known])
-        if seen is not None and had is not None and seen - had > _CLIENT_SHARE * seen:
-            yield slow_client(seen, had, side.name)
-
-
 def _model(name: str) -> str:
     """Return the last part of a model's name: one model is in other folders on other machines, or without its owner."""
     return name.rstrip("/").rpartition("/")[2]
@@ -192,17 +178,6 @@ def _arrivals(pair: Pair) -> str:
     rates = [side.mean(lambda run: run.load.offered_request_rate) for side in pair.sides]
     texts = [f"{significant(rate)} in {side.name}" for rate, side in zip(rates, pair.sides, strict=True) if rate]
     return f"; requests that arrived each second: {', '.join(texts)}" if texts else ""
-
-
-def _mean_length(side: Measured, name: str) -> float | None:
-    """Return the mean length of the ``input`` or of the ``output``: as it was asked for, else as it was counted."""
-    lengths: list[float | None] = []
-    for run, result in side.measured_runs:
-        asked: float | None = getattr(run.load, f"mean_{name}_tokens")
-        total: int | None = getattr(result, f"total_{name}_tokens")
-        is_counted = asked is None and total is not None and result.successful
-        lengths.append((total or 0) / (result.successful or 1) if is_counted else asked)
-    return mean_known(lengths)
 
 
 def _settings(run: Run) -> dict[str, str]:
@@ -245,14 +220,7 @@ def _repeated_rate(pair: Pair) -> str | None:
     if all(share is None or share >= SERVED for share in served.values()):
         return f"At {given} throughput only repeats the rate."
     shares = " and ".join(f"{percent(share)} % in {name}" for name, share in served.items() if share is not None)
-    return (
-        f"At {given} throughput repeats the rate, of which {shares} was served. Whether a server was too slow, or "
-        "fewer requests came by chance, is not known."
-    )
-
-
-def _mean_ttft(result: Result | None) -> float | None:
-    return None if result is None or result.ttft_ms is None else result.ttft_ms.mean
+    return f"At {given} throughput repeats the rate, of which {shares} was served: that may be chance."
 
 
 def _other_objectives(pair: Pair) -> str | None:

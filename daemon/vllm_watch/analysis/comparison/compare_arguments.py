@@ -148,7 +148,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     if row is None:
         return Outcome(UNKNOWN, f"cannot be told: {where}: Not both sides have this metric.")
     if row.low is None and row.high is None:
-        return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason}")
+        return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason or row.note}")
     measured = f"{row.percent:+.1f} % ({_bound(row.low)} to {_bound(row.high)} %)"
     if _is_beyond(rule, row):
         return Outcome(BROKEN, f"failed: {where}: {measured}")

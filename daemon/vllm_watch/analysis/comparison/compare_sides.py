@@ -12,13 +12,12 @@ from vllm_watch.analysis.comparison.comparability import (
     common_settings,
     config_differences,
     findings,
-    trap_warnings,
 )
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Row, Side
 from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
-from vllm_watch.analysis.comparison.verdicts import graded_rows, method
+from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import significant
@@ -84,10 +83,8 @@ def compare_pair(a: Side, b: Side) -> Comparison:
         warnings=(
             *(finding.text for finding in check_configuration(a, b)),
             *(finding.text for finding in said if not finding.prevents),
-            *trap_warnings(pair),
         ),
         metrics=rows,
-        method=method(pair) if not preventing else "",
     )
     return replace(compared, sentence=_sentence(compared))
 
@@ -116,17 +113,15 @@ def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
 
 
 def _no_view(a: Side, b: Side) -> str:
-    empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
+    runs = [(side, run) for side in (a, b) for run in side.runs]
+    empty = [run.name for _, run in runs if run.result is None and not run.views]
     if empty:
         return f"No result is known of {', '.join(empty)}."
-    unseen = {
-        view: " and ".join(side.name for side in (a, b) if any(result_in(run, view) is None for run in side.runs))
-        for view in VIEWS
-    }
+    unseen = [dict.fromkeys(side.name for side, run in runs if result_in(run, view) is None) for view in VIEWS]
+    client, server = (" and ".join(names) for names in unseen)
     return (
-        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
-        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
-        f"of a Prometheus with each run of {unseen['server']}."
+        f"No result is common to all runs: give the benchmark's result with each run of {client}, or the server's log, "
+        f"a recording or a time range of a Prometheus with each run of {server}."
     )
 
 

@@ -39,8 +39,6 @@ _APART = "The sides are not comparable."
 _OUTSIDE = "It is not one of the metrics that are tested together, so it is no more than likely."
 _ORDER = "All runs of one side came first, so a drift may look like this."
 _HOPELESS = f"Not even {MOST_RUNS:,} runs of each would show so small a difference."
-_SERVER_VIEW = " The server's view: a percentile is only known to be in a bucket, and its value is an estimate there."
-_EXPLAINED = " To read more: vllm-watch compare --explain."
 
 
 class _Test(NamedTuple):
@@ -72,19 +70,6 @@ def others_confidence(headline: str, *, is_passed: bool) -> float:
     """Return the confidence at which each other metric of the family is judged, if the headline is shown or not."""
     left = FALSE if is_passed else FALSE - (1 - HEADLINE)
     return 1 - left / len([name for name in FAMILY if name != headline])
-
-
-def method(pair: Pair) -> str:
-    """Return how the grades came about, in one sentence or two."""
-    seen = ("" if pair.view == "client" else _SERVER_VIEW) + _EXPLAINED
-    if pair.is_single:
-        return f"One run of each side: what another run would show is not known.{seen}"
-    counts = " and ".join(str(len(side.runs)) for side in pair.sides)
-    return (
-        f"The run is the unit ({counts} runs): Student's t on the logarithm of each run's value. The headline is "
-        f"tested first, with a {_per_cent(HEADLINE)} % interval, then {len(FAMILY) - 1} others fixed beforehand, with "
-        f"wider ones.{seen}"
-    )
 
 
 def _is_shown(metric: Metric, pair: Pair) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import io
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -26,6 +25,13 @@ _RATES = ("request_throughput", "output_throughput", "total_token_throughput")
 _STATISTICS = ("mean", "p50", "p99")
 _FEW = "†"
 _FEW_NOTE = f"{_FEW} Few requests stand behind this percentile: it may be below the true one."
+
+
+class _Lines(list[str]):
+    """What `csv` writes to."""
+
+    def write(self, line: str) -> None:
+        self.append(line)
 
 
 def comparison_table(comparisons: Comparisons, name: TableName) -> Table:
@@ -84,13 +90,13 @@ def gains_table(comparisons: Comparisons) -> Table:
 
 def table_csv(table: Table) -> str:
     """Return a table as CSV with a head: numbers have no commas and no marks, what is not known is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([f"{column.head} ({column.unit})" if column.unit else column.head for column in table.columns])
     for group in table.groups:
         for row in group.rows:
             writer.writerow([_plain(cell, column) for cell, column in zip(row, table.columns, strict=True)])
-    return text.getvalue()
+    return "".join(lines)
 
 
 def _plain(cell: str, column: Column) -> str:
