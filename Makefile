@@ -33,7 +33,7 @@ demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.
 run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
 	$(BIN)/vllm-watch run $(ARGS)
 
-# What it takes besides ARGS: RECORDING and SPEED, or LOG and METRICS, CONFIG, or HERE=1 for this machine's servers.
+# What it takes: RECORDING and SPEED, or LOG and METRICS, or HERE=1 for this machine's servers.
 stack: .venv/installed  ## A replay or a real server with Prometheus and Alertmanager: make stack LOG=vllm.log
 	$(BIN)/python -m deploy.stack $(ARGS)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Makes a file of recording rules for each exporter of `gpu_exporters` (``make generate``, by ``render.py``).
+Makes a file of recording rules for each exporter of ``gpu_exporters.yml`` (``make generate``, by ``render.py``).
 
 A recorded series has the name and the labels that the daemon would give it, with `instance` and `job` of the daemon
 whose server uses the GPU. So what is made for the daemon's own series is as good for these. Where the daemon reads the
@@ -9,8 +9,13 @@ GPUs of a server itself nothing is recorded of them: there would be two values o
 
 from __future__ import annotations
 
-from gpu_exporters import EXPORTERS, Exporter, Identity, Label, Reading, Value, Xids
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+import msgspec
+import yaml
+
+from vllm_watch.daemon.gpu.device import ACTIONS
 from vllm_watch_parsers.kernel_messages import BY_CODE, OTHER, XID_CLASSES
 
 
@@ -24,8 +29,8 @@ INFO_LABELS = ("index", "name", "pci_bus_id", "driver_version", "vendor", "mig")
 
 _HEAD = """\
 # SPDX-License-Identifier: Apache-2.0
-# Made by `make generate` from gpu_exporters.py: change that.
-# What {name} ({known}) has of the GPUs of watched
+# Made by `make generate` from gpu_exporters.yml: change that.
+# What {name} ({releases}) has of the GPUs of watched
 # servers, under the names of vllm-watch's own series.
 # Load one of the files of this folder, or none: see "GPUs that another exporter reads" in alerts/README.md.
 groups:
@@ -76,42 +81,110 @@ timestamp(
 or vllm_watch_gpu_xid_last_timestamp_seconds{{gpu!="",pci_bus_id=""}} and on (gpu) {wanted}"""
 
 
+class Value(msgspec.Struct, forbid_unknown_fields=True):
+    """A quantity as an exporter has it; ``gpu_exporters.yml`` says what each field is, here as in the other classes."""
+
+    names: list[str]
+    unit: str = ""
+    kept: str = ""
+    added: list[str] = []
+    beside: str = ""
+    matchers: str = ""
+    of_several: str = "max"
+
+
+class Label(msgspec.Struct, forbid_unknown_fields=True):
+    """A label that is made with `label_replace`."""
+
+    name: str
+    value: str
+    source: str = ""
+    pattern: str = ""
+
+
+class Identity(msgspec.Struct, forbid_unknown_fields=True):
+    """Samples that say which GPUs there are, all divided (MIG) or none."""
+
+    selector: str
+    mig: str
+
+
+class Xids(msgspec.Struct, forbid_unknown_fields=True):
+    """Xid errors as an exporter has them."""
+
+    events: str
+    last: str = ""
+    shown: list[str] = []
+
+
+class Exporter(msgspec.Struct, forbid_unknown_fields=True):
+    """An exporter; the keys of `readings` are a series and its labels, with spaces between."""
+
+    name: str
+    file: str
+    releases: str
+    prefixes: list[str]
+    keys: list[Label]
+    labels: list[Label]
+    identities: list[Identity]
+    readings: dict[str, list[Value]]
+    matchers: str = ""
+    xids: Xids | None = None
+
+
 def rendered_gpu_rules() -> dict[str, str]:
     """Return each file's text by its name."""
-    return {f"{exporter.file}.yml": _file(exporter) for exporter in EXPORTERS}
+    text = Path(__file__).with_name("gpu_exporters.yml").read_text(encoding="utf-8")
+    exporters = msgspec.convert(yaml.safe_load(text), list[Exporter])
+    return {f"{exporter.file}.yml": _file(exporter) for exporter in exporters}
 
 
 def _file(exporter: Exporter) -> str:
-    head = _HEAD.format(name=exporter.name, known=exporter.known, file=exporter.file, wanted=WANTED)
+    head = _HEAD.format(name=exporter.name, releases=exporter.releases, file=exporter.file, wanted=WANTED)
     identity = (_shown_by(exporter), _rule("gpu_info", _info(exporter)))
-    rules = [*identity, *(_reading(exporter, each) for each in exporter.readings)]
     xids = "" if exporter.xids is None else _xids(exporter, exporter.xids)
-    return head + "".join(rules) + xids
+    return head + "".join([*identity, *_readings(exporter)]) + xids
 
 
-def _reading(exporter: Exporter, reading: Reading) -> str:
-    values = "\nor\n".join(_value(exporter, value) for value in reading.values)
-    joined = f"(\n{_indented(values)}\n)\n* on (gpu) group_right () {WANTED}"
-    return _rule(reading.series, joined, ", ".join(f"{name}: {value}" for name, value in reading.labels.items()))
+def _readings(exporter: Exporter) -> Iterator[str]:
+    for key, values in exporter.readings.items():
+        series, *pairs = key.split()
+        labels = dict(pair.split("=") for pair in pairs)
+        if series == "gpu_recovery_action":  # A state set, of NVIDIA's numbers.
+            for number, action in ACTIONS.items():
+                yield _reading(exporter, series, values, {"action": action}, f"== bool {number}")
+            yield _reading(exporter, series, values, {"action": "other"}, f"> bool {max(ACTIONS)}")
+        else:
+            yield _reading(exporter, series, values, labels)
 
 
-def _value(exporter: Exporter, value: Value) -> str:
+def _reading(
+    exporter: Exporter, series: str, values: Sequence[Value], labels: Mapping[str, str], compared: str = ""
+) -> str:
+    found = "\nor\n".join(_value(exporter, value, compared or value.unit) for value in values)
+    joined = f"(\n{_indented(found)}\n)\n* on (gpu) group_right () {WANTED}"
+    return _rule(series, joined, ", ".join(f"{name}: {value}" for name, value in labels.items()))
+
+
+def _value(exporter: Exporter, value: Value, unit: str) -> str:
     """Return the value of each GPU, in its base unit, by the label `gpu` alone."""
-    names = [value.names, *((name,) for name in value.added)]
+    names = [value.names, *([name] for name in value.added)]
     parts = [_by_gpu(exporter, each, value) for each in names]
     whole = parts[0] if len(parts) == 1 else "(" + "\n+ ".join(parts) + ")"
-    known = f"\nand {_by_gpu(exporter, (value.beside,), value)}" if value.beside else ""
-    return whole + value.unit + known
+    beside = f"\nand {_by_gpu(exporter, [value.beside], value)}" if value.beside else ""
+    return " ".join(filter(None, (whole, unit))) + beside
 
 
-def _by_gpu(exporter: Exporter, names: tuple[str, ...], value: Value) -> str:
+def _by_gpu(exporter: Exporter, quantities: Sequence[str], value: Value) -> str:
+    names = [prefix + name for name in quantities for prefix in exporter.prefixes]
     matchers = f"{exporter.matchers}{value.matchers}".removeprefix(", ")
     if len(names) > 1:
         any_name = f'__name__=~"{"|".join(names)}"'
         selector = f"{{{any_name}, {matchers}}}" if matchers else f"{{{any_name}}}"
     else:
         selector = f"{names[0]}{{{matchers}}}" if matchers else names[0]
-    return f"{value.of_several} by (gpu) (\n{_indented(_labelled(selector + value.kept, exporter.keys))}\n)"
+    samples = " ".join(filter(None, (selector, value.kept)))
+    return f"{value.of_several} by (gpu) (\n{_indented(_labelled(samples, exporter.keys))}\n)"
 
 
 def _info(exporter: Exporter) -> str:
@@ -123,7 +196,7 @@ def _info(exporter: Exporter) -> str:
 
 def _shown_by(exporter: Exporter) -> str:
     """Return the rule of which exporter shows a GPU, by the address that it is scraped at."""
-    labels = (Label("exporter", "$1", "instance", "(.+)"), *exporter.keys)
+    labels = [Label("exporter", "$1", "instance", "(.+)"), *exporter.keys]
     found = "\nor\n".join(_labelled(each.selector, labels) for each in exporter.identities)
     shown = f"group by (gpu, exporter) (\n{_indented(found)}\n)\nand on (gpu) {WANTED}"
     return f"      - record: {SHOWN_BY}\n        expr: |-\n{_indented(shown, 10)}\n"
@@ -131,7 +204,8 @@ def _shown_by(exporter: Exporter) -> str:
 
 def _identity(exporter: Exporter, identity: Identity) -> str:
     # The index is made of a label `gpu` before that gets its own value.
-    labelled = _labelled(identity.selector, (*identity.labels, *exporter.keys))
+    labels = [*exporter.labels, Label("mig", identity.mig), *exporter.keys]
+    labelled = _labelled(identity.selector, labels)
     return f"topk by (gpu) (1, group by (gpu, {', '.join(INFO_LABELS)}) (\n{_indented(labelled)}\n))"
 
 
@@ -148,7 +222,7 @@ def _xids(exporter: Exporter, xids: Xids) -> str:
     if xids.last:
         last = f"max by (gpu, xid, class) (\n{_indented(_classified(exporter, xids.last))}\n){wanted}"
     else:
-        shown = _by_gpu(exporter, xids.shown, Value(xids.shown, kept=" offset 30s"))
+        shown = _by_gpu(exporter, xids.shown, Value(xids.shown, kept="offset 30s"))
         last = _XID_GREW.format(shown=_indented(shown, 4).lstrip(), wanted=UNCOUNTED)
     rules = (_rule("gpu_xid_events_total", events), _rule("gpu_xid_last_timestamp_seconds", last))
     return _XID_HEAD.format(wanted=UNCOUNTED) + "".join(rules)
@@ -164,10 +238,10 @@ def _classified(exporter: Exporter, name: str) -> str:
             labels.append(Label("class", group, "xid", "|".join(numbers)))
     labels.append(Label("xid", OTHER, "class", unknown))
     selector = f"{name}{{{exporter.matchers}}}" if exporter.matchers else name
-    return _labelled(selector, (*labels, *exporter.keys))
+    return _labelled(selector, [*labels, *exporter.keys])
 
 
-def _labelled(samples: str, labels: tuple[Label, ...]) -> str:
+def _labelled(samples: str, labels: Sequence[Label]) -> str:
     """Return samples with more labels; what makes a label is written below the samples, the first one first."""
     made = (f'  "{label.name}", "{label.value}", "{label.source}", "{label.pattern}")' for label in labels)
     return "label_replace(" * len(labels) + f"\n  {samples},\n" + ",\n".join(made)

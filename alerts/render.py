@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, ``gpu-exporters/`` from ``gpu_exporters.py``, and what the
-daemon takes from them: which series each alert needs, for `vllm-watch check`, what the runbooks say to do first, and
-the thresholds at which the status page and `top` change a colour (``make generate``). The tables of the runbook of
-`GpuXid` are made of the parsers' table of the kernel's codes.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, ``gpu-exporters/`` from ``gpu_exporters.yml``, and what the
+daemon takes from them: which series each alert needs, for `vllm-watch check`, and what the runbooks say to do first
+(``make generate``). The tables of the runbook of `GpuXid` are made of the parsers' table of the kernel's codes.
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so are two lists of reasons: ``%{probe_not_judged}``, for which a probe's failure
@@ -30,10 +29,7 @@ from vllm_watch_parsers.kernel_messages import XID_ACTIONS, XID_CODES, KernelCod
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "alert_needs.json"
 FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "catalog" / "first_steps.json"
-STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "daemon" / "web" / "static" / "thresholds.js"
-TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "cli" / "terminal" / "thresholds.py"
 RUNBOOK = HERE / "runbooks" / "GpuXid.md"
-IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 _BEGIN, _END = "<!-- codes -->\n", "<!-- end of codes -->\n"
@@ -76,30 +72,6 @@ def rendered_first_steps() -> str:
     return json.dumps(first_steps(shipped_thresholds()["runbooks"]), indent=1, ensure_ascii=False) + "\n"
 
 
-def rendered_status_page() -> str:
-    """Return the thresholds that the status page uses, as a module of JavaScript."""
-    values = shipped_thresholds()
-    lines = [
-        "// SPDX-License-Identifier: Apache-2.0",
-        "// Made by `make generate` from alerts/thresholds.yml: change that.",
-        "",
-        *(f"export const {name.upper()} = {float(values[name])};" for name in IN_VIEWS),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def rendered_terminal() -> str:
-    """Return the Python module with the thresholds that the terminal view shows, too."""
-    values = shipped_thresholds()
-    lines = [
-        "# SPDX-License-Identifier: Apache-2.0",
-        '"""Made by `make generate` from alerts/thresholds.yml: change that."""',
-        "",
-        *(f"{name.upper()} = {float(values[name])}" for name in IN_VIEWS),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def with_tables(text: str) -> str:
     """Return the runbook's text with the tables as they are now."""
     before, _, rest = text.partition(_BEGIN)
@@ -128,9 +100,8 @@ def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
     written |= {HERE / "gpu-exporters" / name: text for name, text in rendered_gpu_rules().items()}
-    views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
     written[RUNBOOK] = with_tables(RUNBOOK.read_text(encoding="utf-8"))
-    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), **views}
+    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps()}
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
         print(path, file=sys.stderr)

@@ -17,10 +17,11 @@ block_signals()
 import io
 import sys
 
+from typing import Any
+
 import click
 
-from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH
-from deploy.stack.stack import USUAL_PORTS, run
+from deploy.stack.stack import run
 from deploy.stack.watched import Options
 
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED
@@ -29,13 +30,8 @@ from vllm_watch.daemon.support.printable import printable
 from vllm_watch.daemon.support.standard_streams import ReaderGoneError, guard_standard_streams
 
 
-_PORT = click.IntRange(1, 65535)
 _SPEED = click.FloatRange(0.1, 20)
 """At the highest, vllm-watch is scraped every 250 ms, and has 6 s to start before it counts as gone."""
-
-
-def _usual(program: str) -> str:
-    return f"[default: {USUAL_PORTS[program]} if it is free]"
 
 
 @click.command("stack", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -50,36 +46,14 @@ def _usual(program: str) -> str:
 )
 @click.option("--log", envvar="LOG", show_envvar=True, metavar="PATH", help="Watch a real server by its log, …")
 @click.option("--metrics", envvar="METRICS", show_envvar=True, metavar="URL", help="… its /metrics, or both.")
-@click.option(
-    "--config", envvar="CONFIG", show_envvar=True, metavar="FILE", help="Watch the servers of a configuration."
-)
 @click.option("--here", envvar="HERE", show_envvar=True, is_flag=True, help="Watch the vLLM servers of this machine.")
-@click.option("--port", type=_PORT, help=f"Of vllm-watch.  {_usual(VLLM_WATCH)}")
-@click.option("--prometheus-port", type=_PORT, help=_usual(PROMETHEUS))
-@click.option("--alertmanager-port", type=_PORT, help=_usual(ALERTMANAGER))
-@click.option("--grafana-port", type=_PORT, help=_usual(GRAFANA))
-def command(  # noqa: PLR0913 - Each option is a parameter.
-    *,
-    recording: str | None,
-    server: str | None,
-    speed: float | None,
-    log: str | None,
-    metrics: str | None,
-    config: str | None,
-    here: bool,
-    port: int | None,
-    prometheus_port: int | None,
-    alertmanager_port: int | None,
-    grafana_port: int | None,
-) -> None:
+def command(**options: Any) -> None:  # noqa: ANN401 - Each as click has parsed it.
     """
     See everything with one command, on this machine's loopback.
 
     Without options it replays the recorded server of the package. Nothing is kept: Ctrl-C ends everything.
     """
-    ports = (port, prometheus_port, alertmanager_port, grafana_port)
-    options = Options(recording, server, speed, log, metrics, config, here)
-    run(options, dict(zip(USUAL_PORTS, ports, strict=True)))
+    run(Options(**options))
 
 
 def main() -> int:

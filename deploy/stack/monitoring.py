@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from deploy.stack import configuration
 from deploy.stack.configuration import ALERTS, DASHBOARDS
-from deploy.stack.loopback import HOST, get
-from deploy.stack.processes import Program
+from deploy.stack.processes import HOST, Program, get
 from deploy.stack.programs import Found
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
@@ -164,8 +163,7 @@ def _grafana(command: Sequence[str], setting: Setting) -> Program:
     config = _written(setting.folder / "grafana.ini", settings)
     home = grafana_home(Path(command[0]))
     options = [f"--config={config}", *([f"--homepath={home}"] if home is not None else [])]
-    # Its variables, such as GF_SERVER_HTTP_PORT, come before the file.
-    return Program(GRAFANA, [*command, *options], setting.ports[GRAFANA], "/api/health", hidden="GF_")
+    return Program(GRAFANA, [*command, *options], setting.ports[GRAFANA], "/api/health")
 
 
 def grafana_home(program: Path) -> Path | None:

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from http import HTTPStatus
@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.stack.loopback import HOST
+from deploy.stack.processes import HOST
 
 from vllm_watch.daemon.catalog.number_texts import duration
 from vllm_watch.daemon.support.printable import printable
@@ -30,8 +30,7 @@ WORDS: Mapping[str, str] = {"page": PAGE, "channel": WARNING, "digest": "info"}
 HEARTBEAT = "deadman"
 """The receiver that only hears that alerts are delivered."""
 
-_AGAIN = " again"
-_WIDTH = len(WARNING + _AGAIN)
+_WIDTH = len(RESOLVED)
 _TREE = Path(__file__).parents[2]
 _RUNBOOKS = "alerts/runbooks"
 _FRACTION = re.compile(r"\.\d+")
@@ -47,7 +46,6 @@ class Line(NamedTuple):
         subject: The server and engine, or what else it is about.
         text: The summary, or how long it has lasted.
         runbook: Where the runbook is; empty if there is none.
-        is_repeated: Whether the same was said before.
     """
 
     word: str
@@ -55,12 +53,10 @@ class Line(NamedTuple):
     subject: str
     text: str
     runbook: str = ""
-    is_repeated: bool = False
 
     def __str__(self) -> str:
         """Return it on one line, without the time."""
-        word = f"{self.word}{_AGAIN}" if self.is_repeated else self.word
-        parts = (f"{word:{_WIDTH}}", f"{self.alert:21}", self.subject, self.text, self.runbook)
+        parts = (f"{self.word:{_WIDTH}}", f"{self.alert:21}", self.subject, self.text, self.runbook)
         return "  ".join(part for part in parts if part)
 
 
@@ -68,8 +64,8 @@ class Notifications:
     """
     Turns messages into lines, and knows what has been said.
 
-    Alertmanager sends all alerts of a group whenever one of them is new or over: only that one is a line. A message
-    without anything new is a repetition, whose alerts are lines with a mark.
+    Alertmanager sends all alerts of a group whenever one of them is new or over, and again after a time: only what is
+    new or over is a line.
 
     Args:
         speed: Seconds of a recording per second.
@@ -87,15 +83,10 @@ class Notifications:
         Args:
             receiver: Who it is for.
             message: Its JSON, as Alertmanager documents it for webhooks.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: It is no such message.
         """
         if receiver == HEARTBEAT:
             return self._heartbeat()
-        alerts: Sequence[Mapping[str, Any]] = message["alerts"]
-        new = [line for alert in alerts for line in self._new(receiver, alert)]
-        return new or [self._firing_line(receiver, each, is_repeated=True) for each in alerts if _is_firing(each)]
+        return [line for alert in message["alerts"] for line in self._new(receiver, alert)]
 
     def _heartbeat(self) -> list[Line]:
         if self._has_heartbeat:
@@ -113,11 +104,11 @@ class Notifications:
             self._firing.remove(key)
             yield self._resolved_line(alert)
 
-    def _firing_line(self, receiver: str, alert: Mapping[str, Any], *, is_repeated: bool = False) -> Line:
+    def _firing_line(self, receiver: str, alert: Mapping[str, Any]) -> Line:
         texts = alert["annotations"]
         word = printable(WORDS.get(receiver, receiver))
         summary, runbook = printable(texts.get("summary", "")), _runbook(texts.get("runbook_url", ""))
-        return Line(word, _name(alert), _subject(alert["labels"]), summary, runbook, is_repeated)
+        return Line(word, _name(alert), _subject(alert["labels"]), summary, runbook)
 
     def _resolved_line(self, alert: Mapping[str, Any]) -> Line:
         lasted = (_moment(alert["endsAt"]) - _moment(alert["startsAt"])).total_seconds()
@@ -154,9 +145,6 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(_FRACTION.sub("", text).replace("Z", "+00:00"))
 
 
-MAX_BYTES = 8_000_000
-"""A longer message is not read."""
-
 _REQUEST_SECONDS = 10
 _STOP_SECONDS = 0.05
 
@@ -172,23 +160,14 @@ def receiver(take: Take) -> Iterator[str]:
         timeout = _REQUEST_SECONDS
 
         def do_POST(self) -> None:
-            self.send_response(self._taken())
+            status = HTTPStatus.OK
+            try:
+                take(self.path.strip("/"), json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            except (TypeError, ValueError):  # Not Alertmanager's.
+                status = HTTPStatus.BAD_REQUEST
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def _taken(self) -> HTTPStatus:
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > MAX_BYTES:
-                self.close_connection = True
-                return HTTPStatus.REQUEST_ENTITY_TOO_LARGE if length.isdecimal() else HTTPStatus.LENGTH_REQUIRED
-            try:
-                message = json.loads(self.rfile.read(int(length)))
-            except (ValueError, RecursionError):
-                message = None
-            if not isinstance(message, dict):
-                return HTTPStatus.BAD_REQUEST
-            take(self.path.strip("/"), message)
-            return HTTPStatus.OK
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class names it so.
             pass

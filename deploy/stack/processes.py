@@ -4,33 +4,39 @@ Processes that are started together and end together.
 
 Each is in a session of its own, so that Ctrl-C reaches only the process that started them, which ends them in order. If
 that is killed, the kernel ends them. The signals that end everything are blocked, and looked for where nothing is half
-done: a handler would interrupt a start or a clean-up anywhere.
+done: a handler would interrupt a start or a clean-up anywhere. All of them listen on loopback.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import http
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import time
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-from deploy.stack.loopback import HOST, get
 
 from vllm_watch.daemon.support.errors import ToolError
 from vllm_watch.daemon.support.printable import printable
 
+
+HOST = "127.0.0.1"
 
 END_SECONDS = 10.0
 """How long processes have to end in order."""
 
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _LAST_LINES = 5
+_NEAR = 100
+"""How many ports after the usual one are tried before any other."""
+
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
@@ -55,6 +61,34 @@ def pause(seconds: float) -> None:
         raise EndedError
 
 
+def free_ports(usual: Mapping[str, int]) -> dict[str, int]:
+    """Return for each program, by its name, its usual port or the next one that is free; no two are the same."""
+    with contextlib.ExitStack() as held:
+        listeners = {name: held.enter_context(_listener(port)) for name, port in usual.items()}
+        return {name: listener.getsockname()[1] for name, listener in listeners.items()}
+
+
+def _listener(usual: int) -> socket.socket:
+    for port in range(usual, usual + _NEAR):
+        with contextlib.suppress(OSError):
+            return socket.create_server((HOST, port))
+    return socket.create_server((HOST, 0))
+
+
+def get(port: int, path: str) -> bytes | None:
+    """Return the body of what loopback answers to a GET with status 200, or `None`; proxies are not asked."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=1)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if answer.status == http.HTTPStatus.OK else None
+
+
 class Program(NamedTuple):
     """
     A program to start.
@@ -64,14 +98,12 @@ class Program(NamedTuple):
         command: Its path and arguments.
         port: Where it listens on loopback.
         ready: The path of the URL that answers with 200 once it is ready.
-        hidden: How the variables of our environment begin that it does not get; empty if it gets all.
     """
 
     name: str
     command: Sequence[str]
     port: int
     ready: str
-    hidden: str = ""
 
     @property
     def url(self) -> str:
@@ -102,8 +134,8 @@ class Processes:
         Raises:
             ToolError: It cannot be run.
         """
-        hidden = program.hidden
-        environment = {name: value for name, value in os.environ.items() if not (hidden and name.startswith(hidden))}
+        # Grafana's variables, such as GF_SERVER_HTTP_PORT, come before its file.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GF_")}
         try:
             with self._log(program).open("ab") as output:
                 process = subprocess.Popen(  # noqa: S603 - A program that was looked for, with paths of ours.

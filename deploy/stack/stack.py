@@ -16,10 +16,9 @@ from typing import Any
 
 import click
 
-from deploy.stack.loopback import chosen_ports
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
 from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications, receiver
-from deploy.stack.processes import EndedError, Processes, Program, pause
+from deploy.stack.processes import EndedError, Processes, Program, free_ports, pause
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
 from deploy.stack.watched import Options, watched
 
@@ -43,13 +42,12 @@ _LINKS = {
 Queue = queue.SimpleQueue[tuple[str, dict[str, Any]]]
 
 
-def run(options: Options, given: Mapping[str, int | None]) -> None:
+def run(options: Options) -> None:
     """
     Run everything until a signal to end comes, which the caller has blocked (`block_signals`).
 
     Args:
         options: What is watched.
-        given: The port that was asked for, or `None`, by the names of `USUAL_PORTS`.
 
     Raises:
         VllmWatchError: It cannot start, or one of the programs has ended.
@@ -57,15 +55,16 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
     found = found_programs()
     if found.missing:
         raise ToolError(f"missing: {' and '.join(found.missing)}: {how_to_install(*found.missing)}")
-    started = [name for name in USUAL_PORTS if name != GRAFANA or found.grafana is not None]
-    ports = chosen_ports({name: (given[name], USUAL_PORTS[name]) for name in started})
+    ports = free_ports(
+        {name: port for name, port in USUAL_PORTS.items() if name != GRAFANA or found.grafana is not None}
+    )
     messages: Queue = queue.SimpleQueue()
     with (
         tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
         receiver(lambda to, message: messages.put((to, message))) as url,
         _processes(Path(folder)) as processes,
     ):
-        what = watched(options, Path(folder))
+        what = watched(options)
         click.echo(f"Watching {what.text}.")
         setting = Setting(Path(folder), ports, what.speed, url)
         command = what.command(ports[VLLM_WATCH], f"http://{setting.address(PROMETHEUS)}")
@@ -100,8 +99,8 @@ def _follow(processes: Processes, messages: Queue, speed: float) -> None:
     while True:
         processes.check()
         while not messages.empty():
-            for line in _lines(notifications, *messages.get()):
-                click.echo(line)
+            for line in notifications.lines(*messages.get()):
+                click.echo(f"{time.strftime('%H:%M:%S')}  {_colored(line)}")
         pause(_LOOK_SECONDS)
 
 
@@ -159,14 +158,6 @@ def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
     yield ""
     yield "What Alertmanager sends is printed here. Ctrl-C ends everything."
     yield ""
-
-
-def _lines(notifications: Notifications, to: str, message: dict[str, Any]) -> list[str]:
-    try:
-        lines = notifications.lines(to, message)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return ["A message that is not Alertmanager's has come, and is left out."]
-    return [f"{time.strftime('%H:%M:%S')}  {_colored(line)}" for line in lines]
 
 
 def _colored(line: Line) -> str:

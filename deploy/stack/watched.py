@@ -6,27 +6,16 @@ from __future__ import annotations
 import sys
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
-from deploy.stack.loopback import HOST
+from deploy.stack.processes import HOST
 
 from vllm_watch.analysis.replay.recording import BUNDLED, server_name
 from vllm_watch.cli.commands.options import PLAYBACK_SPEED, opened
 from vllm_watch.daemon.catalog.number_texts import duration
-from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.from_options import config_from_options
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
-
-
-_OF_THE_SERVICE = ("checkpoint",)
-"""Keys of a configuration that are left out: a service may run with the same file."""
-
-_SHOWN = 5
-"""How many servers of a configuration are named."""
 
 
 class Options(NamedTuple):
@@ -37,13 +26,12 @@ class Options(NamedTuple):
     speed: float | None = None
     log: str | None = None
     metrics: str | None = None
-    config: str | None = None
     here: bool = False
 
     @property
     def is_real(self) -> bool:
         """Whether real servers are watched."""
-        return self.here or any(each is not None for each in (self.log, self.metrics, self.config))
+        return self.here or self.log is not None or self.metrics is not None
 
 
 class Watched(NamedTuple):
@@ -66,29 +54,22 @@ class Watched(NamedTuple):
         return [sys.executable, "-m", "vllm_watch", *self.arguments, *where]
 
 
-def watched(options: Options, folder: Path) -> Watched:
+def watched(options: Options) -> Watched:
     """
     Return what the options ask for.
 
-    Args:
-        options: The options.
-        folder: Where a file can be put.
-
     Raises:
-        UsageError, ConfigError, FileError: They contradict each other, or what they name cannot be read.
+        UsageError, FileError: They contradict each other, or what they name cannot be read.
     """
     if not options.is_real:
         return _replayed(options)
     if options.recording is not None or options.server is not None or options.speed is not None:
         raise UsageError("RECORDING, SERVER and SPEED are for a replay: not together with a real server")
-    of_options = options.log is not None or options.metrics is not None
-    if [options.here, options.config is not None, of_options].count(True) > 1:
-        raise UsageError("give one of HERE, CONFIG, or LOG and METRICS")
-    if options.config is not None:
-        return _configured(options.config, folder)
-    if options.here:
-        return Watched(["run"], 1, "the vLLM servers of this machine, as they come and go")
-    return _of_sources(options.log, options.metrics)
+    if not options.here:
+        return _of_sources(options.log, options.metrics)
+    if options.log is not None or options.metrics is not None:
+        raise UsageError("give HERE, or LOG and METRICS")
+    return Watched(["run"], 1, "the vLLM servers of this machine, as they come and go")
 
 
 def _replayed(options: Options) -> Watched:
@@ -109,21 +90,3 @@ def _of_sources(log: str | None, metrics: str | None) -> Watched:
     config_from_options([log] if log else [], [metrics] if metrics else [], None)  # Raises what is wrong with them.
     arguments = ["run", *(word for pair in given.items() for word in pair)]
     return Watched(arguments, 1, printable(" and ".join(given.values())))
-
-
-def _configured(path: str, folder: Path) -> Watched:
-    """Return what watches the servers of a file by a copy of it, without what is another daemon's."""
-    config = load_config(path)
-    if config.web_config_file is not None:
-        raise UsageError(
-            f"{path} has a web_config_file, for whose passwords and certificates this Prometheus is not configured: "
-            "give a configuration without it"
-        )
-    document = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
-    if isinstance(document, yaml.MappingNode):  # As every configuration is.
-        document.value = [(key, value) for key, value in document.value if key.value not in _OF_THE_SERVICE]
-    copy = folder / "vllm-watch.yml"
-    copy.write_text(yaml.serialize(document, allow_unicode=True), encoding="utf-8")
-    names = [server.name for server in config.servers]
-    shown = [*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])]
-    return Watched(["run", "--config", str(copy)], 1, printable(f"the servers of {path}: {', '.join(shown)}"))

@@ -22,6 +22,7 @@ from vllm_watch_parsers.benchmark_printed import (
     read_printed_serve,
     split_block,
 )
+from vllm_watch_parsers.benchmark_printed import read_part as serve_part
 from vllm_watch_parsers.benchmark_result import BenchmarkError, BenchmarkKind, BenchmarkResult
 from vllm_watch_parsers.benchmark_throughput import (
     is_latency,
@@ -33,6 +34,7 @@ from vllm_watch_parsers.benchmark_throughput import (
     read_printed_throughput,
     read_throughput,
 )
+from vllm_watch_parsers.benchmark_throughput import read_part as throughput_part
 from vllm_watch_parsers.json_fields import decode_objects, top_level_keys
 from vllm_watch_parsers.other_clients import client_of, read_client
 from vllm_watch_parsers.request_list import csv_head, is_request_list, read_csv, read_request_list
@@ -167,6 +169,17 @@ def _read_printed(text: str) -> Iterator[BenchmarkResult]:
         elif kind == "latency":
             yield read_printed_latency(lines, index)
         index += 1
+
+
+def read_lines(text: str) -> str:
+    """Return what is read of a terminal's text: lines of results and of the client's arguments, nothing before them."""
+    parts = (serve_part(line) or throughput_part(line) or _sglang_part(line) for line in _lines(text))
+    return "".join(part + "\n" for part in parts if part)
+
+
+def _sglang_part(line: str) -> str:
+    found = _OF_SGLANG.search(line)
+    return "" if found is None else found[0]
 
 
 def _printed_kind(line: str) -> BenchmarkKind | None:

@@ -92,6 +92,26 @@ _BREAKS = re.compile(
 """The blanks that stand for the end of a line where a block was pasted as one line."""
 
 
+_READ = (_TITLE, _END, _STATISTIC, _COUNT, _POSITION, _RATE, _BURSTINESS, _LIMIT)
+
+READ_ARGUMENTS = frozenset(
+    {
+        *("backend", "burstiness", "dataset_name", "endpoint_type", "goodput", "label", "max_concurrency", "model"),
+        *("num_prompts", "num_warmups", "ramp_up_end_rps", "ramp_up_start_rps", "ramp_up_strategy", "request_rate"),
+        *("seed", "temperature", "tokenizer"),
+    }
+)
+"""The client's arguments that are read."""
+
+
+def read_part(line: str) -> str:
+    """Return what is read of a line of a terminal, nothing of most; of the client's arguments those that are read."""
+    if ARGUMENTS in line:
+        items = top_level_items(line[line.index(ARGUMENTS) :])
+        return ARGUMENTS + ", ".join(f"{name}={value}" for name, value in items if name in READ_ARGUMENTS) + ")"
+    return next((found[0] for form in _READ if (found := form.search(line))), "")
+
+
 def pasted_as_one(line: str) -> bool:
     """Return whether a line has the title of a block and its first values too."""
     title = line.find("Serving Benchmark Result")

@@ -31,6 +31,14 @@ _AVERAGE = re.compile(rf"Avg latency: {_NUMBER} seconds\s*\Z")
 _PERCENTILE = re.compile(rf"(\d{{1,2}})% percentile latency: {_NUMBER} seconds\s*\Z", re.ASCII)
 
 
+_READ = (_RATES, _PROMPT_TOKENS, _OUTPUT_TOKENS, _AVERAGE, _PERCENTILE)
+
+
+def read_part(line: str) -> str:
+    """Return what is read of a line of a terminal, nothing of most."""
+    return next((found[0] for form in _READ if (found := form.search(line))), "")
+
+
 def is_throughput(keys: set[str]) -> bool:
     """Return whether an object with these keys is a result of ``vllm bench throughput``."""
     return len(keys & _THROUGHPUT) >= 3

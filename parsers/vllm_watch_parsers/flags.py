@@ -224,6 +224,26 @@ def printed_flags(text: str) -> Flags:
     return tuple(sorted(found.items()))
 
 
+_READ_ARGUMENTS = frozenset(
+    {*_PLAIN, *_NESTED, *_SHORTCUTS, *_RENAMED, "model", "model_tag", "served_model_name", "disable_log_stats"}
+)
+
+
+def read_arguments(text: str) -> str:
+    """Return printed arguments as ``a=1, …`` without those that no parser reads; the others may hold secrets."""
+    return ", ".join(
+        f"{name}={_read_part(name, value)}" for name, value in top_level_items(text) if name in _READ_ARGUMENTS
+    )
+
+
+def _read_part(name: str, value: str) -> str:
+    wanted = _NESTED.get(_RENAMED.get(name, name))
+    if wanted is None:
+        return value
+    named = ((_RENAMED.get(key, key), printed) for key, printed in _inner_items(value))
+    return "{" + ", ".join(f"'{key}': {printed}" for key, printed in named if key in wanted) + "}"
+
+
 def cache_flags(labels: Mapping[str, str]) -> Flags:
     """Return the flags among the labels of `vllm:cache_config_info`."""
     items = ((_RENAMED.get(name, name), value) for name, value in labels.items() if name in CACHE_LABELS)
@@ -261,8 +281,11 @@ def flag_name(argument: str) -> str:
 
 
 def _nested(outer: str, text: str) -> Iterator[tuple[str, str]]:
-    body = re.sub(r"^\w{1,60}\(", "", text) if not text.startswith("{") else text
-    return _among(outer, top_level_items(body))
+    return _among(outer, _inner_items(text))
+
+
+def _inner_items(text: str) -> Iterator[tuple[str, str]]:
+    return top_level_items(text if text.startswith("{") else re.sub(r"^\w{1,60}\(", "", text))
 
 
 def _among(outer: str, items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

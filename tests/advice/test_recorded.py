@@ -35,11 +35,12 @@ RULES = {
 """The recordings that were made for one rule each: the objective, and what is advised."""
 
 EXPECTED = {
+    "acceptance": [(DRAFTS, "4", "off")],
     "busy": [(DRAFTS, "4", "off")],
     "day": [("num-gpu-blocks-override", "96", "off")],
     "fullstall": [("num-gpu-blocks-override", "96", "off")],
-    "queue": [("max-num-seqs", "4", "8")],
-    "sustained": [("max-num-seqs", "4", "8")],
+    "queue": [(DRAFTS, "4", "off")],
+    "sustained": [(DRAFTS, "4", "off")],
     "throttled": [(DRAFTS, "2", "off")],
 }
 """What is advised of a recording; nothing of the others."""
@@ -67,7 +68,7 @@ def changes(advised):
 
 @pytest.mark.parametrize("name", ["day", *NAMES])
 def test_recordings(name):
-    """Small batches, a full KV cache and rejected drafts have their line; all healthy and broken servers have none."""
+    """A full KV cache and rejected drafts have their line; healthy and broken servers have none."""
     history = recorded(name)
 
     assert changes(advise([history], join((), [history]), Given(shared_prompt_tokens=100))) == EXPECTED.get(name, [])

@@ -24,6 +24,7 @@ DRAFTS = "speculative-config.num_speculative_tokens"
 PER_TOKEN = {"time_per_output_token_seconds": {0.03: 5.0}}
 PROMPTS = {"request_prompt_tokens": {900.0: 2.0}}
 TOKENS = {"generation_tokens_total": 500.0, "preemptions_total": 0.0}
+FEWER_TOKENS = {"generation_tokens_total": 400.0, "preemptions_total": 0.0}
 PREEMPTING = {"generation_tokens_total": 500.0, "preemptions_total": 1.0}
 
 
@@ -43,9 +44,19 @@ def full(seconds=700, running=12.0, rates=PREEMPTING, kv=0.99):
     return Part(seconds, load(running, waiting=5.0, kv=kv), rates, state="saturated")
 
 
+def crowded_gpu():
+    """Return a time with a full KV cache on a GPU that has little memory left."""
+    return full()._replace(gauges={**full().gauges, "gpu_memory_used_ratio": 0.92})
+
+
 def waiting(seconds=700, running=16.0, kv=0.2, rates=TOKENS, often=5.0):
     """Return a time in which requests wait."""
     return Part(seconds, load(running, waiting=often, kv=kv), rates, state="saturated")
+
+
+def nearly_full(running=12.0, rates=FEWER_TOKENS):
+    """Return a time in which three quarters of the seats are taken, and fewer tokens come a second."""
+    return Part(100, load(running), rates)
 
 
 def unmeasured():
@@ -126,7 +137,7 @@ def fewer(shared):
 
 OVERRIDE = {**SHARE, "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
 FIXED = {"num-gpu-blocks-override": "96"}
-OUT_OF_MEMORY = (Event(at=1.0, text="failure: out of memory"),)
+OUT_OF_MEMORY = {"failures": frozenset({"out_of_memory"}), "events": (Event(at=1.0, text="out of memory"),)}
 AT_MOST = {"gpu-memory-utilization": "0.95"}
 TWO_ENGINES = {"config": {"data-parallel-size": "2"}, "facts": {"max_running_requests": 32.0}}
 ONE_SEAT = {"config": {"max-num-seqs": "1"}, "facts": {"max_running_requests": 1.0}}
@@ -135,10 +146,11 @@ VARYING = {DRAFT_SCHEDULE: "1-8:4/9-16:1"}
 MANY_DRAFTS = {"config": {"max-num-batched-tokens": "128"}, "facts": {"num_speculative_tokens": 4.0}}
 
 SPEAKS = [
-    ("max-num-seqs-up", server(waiting()), "16", "32"),
-    ("max-num-seqs-up", server(waiting(kv=0.5)), "16", "22"),  # As the KV cache has room for.
-    ("max-num-seqs-up", server(waiting(), **MANY_DRAFTS), "16", "25"),  # As a step has, with a token for each draft.
-    ("max-num-seqs-up", server(waiting(running=32.0), **TWO_ENGINES), "16", "32"),
+    ("max-num-seqs-up", server(nearly_full(), waiting()), "16", "32"),
+    ("max-num-seqs-up", server(nearly_full(), waiting(kv=0.5)), "16", "22"),  # As the KV cache has room for.
+    # As a step has, with a token for each draft.
+    ("max-num-seqs-up", server(nearly_full(), waiting(), **MANY_DRAFTS), "16", "25"),
+    ("max-num-seqs-up", server(nearly_full(24.0), waiting(running=32.0), **TWO_ENGINES), "16", "32"),
     ("max-num-seqs-down", server(full(running=16.0)), "16", "14"),
     ("max-num-seqs-down-for-latency", server(*too_slow()), "16", "9"),
     ("gpu-memory-utilization-up", server(full(running=16.0), config=SHARE), "0.9", "0.92"),
@@ -164,16 +176,18 @@ SILENT = [
     ("max-num-seqs-up", server(waiting(kv=0.75)), "75.0 % full"),
     ("max-num-seqs-up", server(waiting(rates=PREEMPTING)), "were preempted"),
     ("max-num-seqs-up", server(unmeasured()), "how full the KV cache is is not known"),
-    ("max-num-seqs-up", server(waiting(kv=0.6)), "no room for many more"),
+    ("max-num-seqs-up", server(nearly_full(), waiting(kv=0.6)), "no room for many more"),
     ("max-num-seqs-up", server(waiting(100)), "requests wait for 1 min 40 s in all, and 2 min are needed"),
     ("max-num-seqs-up", server(waiting(often=0.0)), "requests wait for 0 s in all"),
     ("max-num-seqs-up", server(Part(7200, load(4.0), TOKENS), waiting(180)), "5.00 % are needed"),
     (
         "max-num-seqs-up",
-        server(waiting(300), waiting(70, running=12.0), waiting(230)),
+        server(waiting(300), waiting(70, running=12.0, rates=FEWER_TOKENS), waiting(230)),
         "the two halves of the time do not agree; in the second one: while requests wait",
     ),
-    ("max-num-seqs-up", server(Part(300, load(8.0), TOKENS), waiting()), "half a batch gives as many tokens"),
+    ("max-num-seqs-up", server(nearly_full(rates=TOKENS), waiting()), "give hardly more tokens a second: 500 with a"),
+    ("max-num-seqs-up", server(waiting()), "whether more requests at once give more tokens is not known"),
+    ("max-num-seqs-up", server(nearly_full(), waiting(), **OUT_OF_MEMORY), "the server ran out of memory"),
     ("max-num-seqs-up", server(waiting(running=8.0), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
     ("max-num-seqs-down", server(full(running=8.0), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
     ("max-num-seqs-down-for-latency", server(*too_slow(), **EIGHT_ACTIVE), "max-num-active-seqs 8 limits"),
@@ -185,8 +199,12 @@ SILENT = [
     ("max-num-seqs-down-for-latency", server(*too_slow(rate=900.0)), "gives more tokens a second, 900 against 500"),
     ("max-num-seqs-down-for-latency", server(*too_slow()[1:]), "what half a batch gives is not known"),
     ("gpu-memory-utilization-up", server(full(), config=AT_MOST), "it is 0.95 already"),
-    ("gpu-memory-utilization-up", server(full(), config=SHARE, events=OUT_OF_MEMORY), "tells of a lack of memory"),
-    ("num-gpu-blocks-override-off", server(full(), config=FIXED, events=OUT_OF_MEMORY), "tells of a lack of memory"),
+    ("gpu-memory-utilization-up", server(full(), config=SHARE, **OUT_OF_MEMORY), "the server ran out of memory"),
+    ("gpu-memory-utilization-up", server(crowded_gpu(), config=SHARE), "92.0 % of a GPU's memory is in use"),
+    ("num-gpu-blocks-override-off", server(full(), config=FIXED, **OUT_OF_MEMORY), "the server ran out of memory"),
+    ("num-gpu-blocks-override-off", server(crowded_gpu(), config=FIXED), "92.0 % of a GPU's memory is in use"),
+    ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, LONG)._replace(**OUT_OF_MEMORY), "the server ran out of memory"),
+    ("enforce-eager-off", eager(**OUT_OF_MEMORY), "the server ran out of memory"),
     ("gpu-memory-utilization-up", server(unmeasured(), config=SHARE), "how full the KV cache is is not known"),
     (
         "gpu-memory-utilization-up",
@@ -323,10 +341,38 @@ def test_a_log_has_the_shares_of_each_moment():
 
 def test_the_batch_comes_first():
     """While the batch is full, drafts are not judged: what they are worth changes with it."""
-    history = server(drafting((0.2, 0.1), 16.0, waiting=5.0)._replace(state="saturated"), config={DRAFTS: "2"})
+    busy = drafting((0.2, 0.1), 16.0, waiting=5.0)._replace(state="saturated")
+    history = server(nearly_full(), busy, config={DRAFTS: "2"})
 
     assert changes(history) == [("max-num-seqs-up", "16", "32")]
     assert "first max-num-seqs" in silence(history, "draft-tokens-down").reason
+
+
+def test_parts_that_differ_are_judged_apart():
+    """Where drafts are no longer accepted the advice is of the time since then, with its start and what was before."""
+    history = server(drafting((0.9, 0.75)), drafting((0.3, 0.2)), config={DRAFTS: "2"})
+    (advice,) = advise([history], NOTHING).advice
+
+    assert (advice.rule, advice.proposed) == ("draft-tokens-down", "1")
+    assert advice.evidence[0].start == history.points[0].at + 700
+    before = "before, the last draft token is accepted in 75.0 % of the drafts, which is often enough."
+    assert advice.caveats[0] == f"Only since 2023-11-14 22:25:00 UTC; {before}"
+    assert changes(server(drafting((0.3, 0.2)), drafting((0.9, 0.5)), config={DRAFTS: "2"})) == []
+
+
+@pytest.mark.parametrize("batch", [4.0, 12.0])
+def test_no_drafts_are_not_said_to_be_faster(batch):
+    """That draft tokens are thrown away says nothing of the time per token without them."""
+    (advice,) = advise([drafted(4, (0.2, 0.1, 0.1, 0.0), batch)], NOTHING).advice
+
+    assert [each.series for each in advice.expects] == [f"{PREFIX}spec_decode_drafted_tokens_per_second"]
+
+
+def test_a_crash_is_told():
+    """Why nothing takes more memory is said once, with the time; it is no note of a healthy server."""
+    (note,) = advise([server(full(), config=SHARE, **OUT_OF_MEMORY)], NOTHING).notes
+
+    assert note.text.startswith("Its log tells of a lack of memory, last at 1970-01-01 00:00:01 UTC: nothing")
 
 
 def test_notes():
@@ -340,7 +386,7 @@ def test_notes():
     assert "max-model-len (now 32,768) would not make room" in lengths
     assert "8,250 tokens each" in lengths
     assert weights.startswith("The weights take 85.7 % of the memory")
-    assert advise([server(waiting())], NOTHING).notes == ()
+    assert advise([server(nearly_full(), waiting())], NOTHING).notes == ()
 
 
 def test_nothing_is_said_of_a_healthy_server():

@@ -53,14 +53,15 @@ def test_a_log_adds_its_flags_to_the_numbers():
     """A log and a Prometheus of one time are one server; of two servers it is not guessed which one a log is of."""
     part = Part(60, load(), TOKENS)
     crash = (Event(at=1.0, text="out of memory"),)
-    log = server(part, name="log", config={"enforce-eager": "True"}, has_metrics=False, events=crash)
+    crashed = {"events": crash, "failures": frozenset({"out_of_memory"})}
+    log = server(part, name="log", config={"enforce-eager": "True"}, has_metrics=False, **crashed)
     numbers = server(part, name="numbers", config={"dtype": "half"})
     (found,) = subjects([log, numbers])
 
     assert found.name == "numbers"
     assert found.flags["enforce-eager"] == "True"
     assert found.flags["dtype"] == "half"
-    assert found.has_run_out_of_memory
+    assert (found.has_run_out_of_memory, found.ran_out_at) == (True, 1.0)
     assert len(subjects([log, numbers, server(part, name="more", config={"dtype": "float"})])) == 3
 
 

@@ -34,7 +34,6 @@ from tests.support.monitoring import (
     process,
     prometheus,
 )
-from tests.support.processes import run_command
 from tests.support.recordings import recording
 from tests.support.waiting import SECONDS, until
 
@@ -277,15 +276,3 @@ def test_a_backtest_finds_what_prometheus_has_fired(incident):
         assert found[labels][0]["start"] == pytest.approx(live[labels][0], abs=APART)
     short = [each for labels in set(found) - set(live) for each in found[labels]]
     assert [each for each in short if each.get("end", each["start"]) - each["start"] > APART] == []
-
-
-def test_what_arrives_reads_well(incident, tmp_path):
-    """The shipped texts, made of the page that arrived."""
-    for message, beginning in ((incident.page, "FIRING qwen: The engine has"), (incident.resolved, "RESOLVED qwen: ")):
-        data = tmp_path / "data.json"
-        data.write_text(json.dumps(message.body))
-        files = (f"--template.data={data}", f"--template.glob={ALERTS / 'alertmanager' / 'templates' / '*.tmpl'}")
-        text = '--template.text={{ template "vllm_watch.title" . }}\n{{ template "vllm_watch.text" . }}\n'
-        shown = run_command("amtool", "template", "render", *files, text, check=True).stdout
-        assert shown.startswith(beginning)
-        assert "VllmEngineStalled, server qwen, engine 0, seen by 127.0.0.1:" in shown

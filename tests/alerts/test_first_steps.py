@@ -9,6 +9,7 @@ import first_steps as reader
 import msgspec
 import pytest
 
+from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.catalog.states import CAUSES, STATES, FirstSteps, first_steps
 
@@ -77,22 +78,13 @@ def test_steps_are_whole(state, cause):
             assert COST[0] in steps[number - 1]
 
 
-def test_a_full_batch_beside_an_empty_cache_is_treated_as_that():
-    """The first step is about the batch, and none is about the size of the cache."""
-    steps = first_steps()["saturated"].about("batch_full")
+@pytest.mark.parametrize("cause", ["kv_cache_full", "batch_full"])
+def test_the_first_steps_and_advise_agree(cause):
+    """They name the flags that `advise` proposes for what is full, in its order, and none that it says is of no use."""
+    said = re.findall(r"`--([a-z-]+)", " ".join(first_steps()["saturated"].about(cause)[2:]))
+    advised = [rule.flag for rule in RULES if rule.cause == cause and not rule.name.startswith("max-num-seqs-down")]
 
-    assert "--max-num-seqs" in steps[0]
-    assert not re.search("fp8|gpu-memory-utilization|max-model-len", " ".join(steps))
-    assert "fp8" in " ".join(first_steps()["saturated"].about("kv_cache_full"))
-
-
-def test_a_limit_that_is_not_known_is_said_to_be():
-    """Where nobody knows what requests wait for, the first step finds it, and no flag is changed."""
-    steps = first_steps()["saturated"].about(None)
-
-    assert "`--max-num-seqs`" in steps[0]
-    assert "missing" in steps[0]
-    assert not re.search(r"[Rr]aise `|fp8", " ".join(steps))
+    assert [flag for flag in dict.fromkeys(said) if flag != "max-model-len"] == advised
 
 
 def read(folder, monkeypatch, text):

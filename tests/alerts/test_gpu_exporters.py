@@ -376,46 +376,7 @@ def test_a_counter_stays_a_counter(exporter, tmp_path):
     )
 
 
-@pytest.mark.needs_tool("promtool")
-@pytest.mark.parametrize("exporter", RULES)
-def test_energy_of_a_token_is_made_of_it(exporter, tmp_path):
-    """The rules for energy find the recorded counter: 4 W at 8 tokens a second are half a joule for each."""
-    name, gpu, step = ENERGY[exporter]
-    engine = '{instance="a:9468",job="vllm-watch",server="chat",model_name="m",engine="0"}'
-    server = '{__name__="%s",instance="a:9468",job="vllm-watch",server="chat"}'
-    watts, joules = "server:vllm_watch_gpu_power_watts:avg5m", "server:vllm_watch_joules_per_output_token:rate5m"
-    assert_true(
-        tmp_path,
-        exporter,
-        [
-            {"series": name, "values": f"{step}+{step}x100"},
-            {"series": f"vllm_watch_generation_tokens_total{engine}", "values": "0+120x100"},
-            used("chat", gpu, how="config", shared="false"),
-        ],
-        asked(watts, "15m", (server % watts, 4)),
-        asked(joules, "15m", (server % joules, 0.5)),
-        beside="recording.yml",
-    )
-
-
-BROKEN = {
-    "dcgm-exporter": ('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="0",UUID="GPU-0a"}', "GPU-0a"),
-    "nvidia_gpu_exporter": ('nvidia_smi_ecc_errors_uncorrected_volatile_total{uuid="0a"}', "GPU-0a"),
-    "amd-device-metrics-exporter": ('gpu_ecc_uncorrect_total{gpu_id="0",serial_number="69225"}', "AMD-69225"),
-}
-"""Errors of memory as each exporter has them, and what `gpus` of a server calls the GPU."""
 FIRING = 'max by (alertname, server, gpu) (ALERTS{alertname=~"Gpu.*",alertstate="firing"})'
-
-
-@pytest.mark.needs_tool("promtool")
-@pytest.mark.parametrize("exporter", RULES)
-def test_the_alerts_find_what_is_recorded(exporter, tmp_path):
-    """An error of a GPU's memory is told for the server that uses it, and not for another."""
-    name, gpu = BROKEN[exporter]
-    series = [{"series": name, "values": "0x9 1x20"}, used("chat", gpu), used("code", "GPU-other")]
-    firing = (f'{{alertname="GpuMemoryFailing",server="chat",gpu="{gpu}"}}', 1)
-
-    assert_true(tmp_path, exporter, series, asked(FIRING, "2m"), asked(FIRING, "3m", firing), beside="alerts.yml")
 
 
 @pytest.mark.needs_tool("promtool")
@@ -502,21 +463,6 @@ def test_an_xid_is_told_for_ten_minutes(exporter, errors, tmp_path):
     queries = [asked(FIRING, "4m"), asked(FIRING, "6m", firing), asked(FIRING, "12m", firing), asked(FIRING, "14m")]
 
     assert_true(tmp_path, exporter, series, *queries, beside="alerts.yml")
-
-
-@pytest.mark.needs_tool("promtool")
-def test_what_the_daemon_has_counted_is_not_new_when_it_stops(tmp_path):
-    """When the daemon cannot read the kernel's log any more, the exporter's counts are there, without a time."""
-    series = [
-        {"series": 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0a"}', "values": "50x100"},
-        {"series": XID % ("79", ""), "values": "2x100"},
-        {"series": "vllm_watch_kernel_log_up" + OWN % "", "values": "1x20 0x80"},
-        {"series": COUNTED % "GPU-0a", "values": "2x100"},
-        used("chat", "GPU-0a"),
-    ]
-    counted = asked('sum(vllm_watch_gpu_xid_events_total{pci_bus_id=""})', "6m", ("{}", 2))
-
-    assert_true(tmp_path, "dcgm-exporter", series, counted, asked(LAST, "6m"), asked(LAST, "10m"))
 
 
 @pytest.mark.needs_tool("promtool")

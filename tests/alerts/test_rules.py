@@ -13,10 +13,9 @@ import promql_parser as promql
 import pytest
 import render
 
-from tests.alerts.lint import KNOWN, recorded
 from tests.alerts.needed import alert_query, needed
 from tests.alerts.replay import groups_at_worst
-from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
+from tests.alerts.shapes import selectors
 from tests.support.exposition import exported
 from tests.support.monitoring import promtool
 from tests.support.recordings import RECORDINGS, snapshots
@@ -217,23 +216,6 @@ def test_every_alert_says_of_whom(alert):
         else:
             assert notes["description"].startswith("{{ $labels.server }}")
             assert "var-server={{ $labels.server }}" in notes["dashboard_url"]
-
-
-def test_labels_of_servers_and_engines_survive():
-    """What is recorded and what fires has the labels of its server, configured ones too, and of its engine."""
-    shapes = shown_series()
-    quiet = Judge(shapes, lambda _: None)
-    assert not [fault for fault in recorded(GROUPS, shapes) if tuple(fault) not in KNOWN]
-    for name in {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}:
-        if name.startswith(("model:", "pair:")):  # Of all servers of a model.
-            continue
-        level = {"engine"} if name.startswith("engine:") else set()
-        assert shapes[name].labels >= {"server", "instance", CONFIGURED} | level, name
-    for rule in EVERY_RULE:
-        alert, shape = rule["alert"], quiet.whole(rule["expr"])
-        assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert
-        if "engine {{ $labels.engine }}" in rule["annotations"]["description"]:
-            assert "engine" in shape.labels, alert
 
 
 def test_a_probe_that_could_not_judge_pages_nobody():

@@ -104,6 +104,16 @@ def test_the_seconds_of_a_stall_are_no_part_of_the_saturation_after_it():
     assert measured([*stalled, *after]).generated == pytest.approx(2400.0, rel=0.001)
 
 
+def test_the_interval_in_which_a_stall_begins_is_no_part_of_the_saturation_before_it():
+    """The last tokens before a stall came in some part of their interval: how fast is not known."""
+    before = work(24.0, 100, queued=9.0)
+    last = before[-1]
+    begins = last._replace(at=last.at + 10, generated=last.generated + 2400.0)
+    stalled = [begins._replace(at=begins.at + 10 * number) for number in range(1, 7)]
+
+    assert measured([*before, begins, *stalled]).generated == pytest.approx(2400.0, rel=0.001)
+
+
 def test_the_last_long_saturation_counts():
     """Five minutes are enough: later ones replace them, as lengths of requests change; a shorter one does not."""
     first = work(24.0, 300, queued=5.0)

@@ -20,6 +20,7 @@ from vllm_watch.daemon.state.kept_facts import CommandLine
 ROOT = Path(__file__).parents[2]
 QUEUE = recording_path("queue")
 HEALTHY = recording_path("stop")
+DRAFTS = "speculative-config.num_speculative_tokens"
 DESIGNED = {"flag", "now", "proposed", "expected", "risk", "evidence"}
 """Keys of a piece of advice that programs may rely on."""
 
@@ -38,11 +39,11 @@ def test_the_json_is_as_promised():
     assert (done.returncode, done.stderr) == (0, "")
     assert set(found) == {"advice", "notes", "silent", "servers"}
     assert set(advice) >= DESIGNED
-    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert (advice["flag"], advice["now"], advice["proposed"]) == (DRAFTS, "4", "off")
     assert all(each["series"].startswith("vllm_watch_") for each in advice["evidence"])
     assert all(each["start"] < each["end"] and each["value"] >= 0 for each in advice["evidence"])
     assert advice["check"][-1].startswith("vllm-watch compare now=")
-    assert {each["rule"] for each in found["silent"]} > {"draft-tokens-down", "enforce-eager-off"}
+    assert {each["rule"] for each in found["silent"]} > {"max-num-seqs-up", "enforce-eager-off"}
 
 
 def test_no_advice_is_an_empty_list():
@@ -60,24 +61,24 @@ def test_the_text_says_all():
 
     assert (plain.returncode, verbose.returncode) == (0, 0)
     for said in (
-        "max-num-seqs: 4 → 8",
-        "vllm_watch_requests_waiting",
+        f"{DRAFTS}: 4 → off",
+        "vllm_watch_requests_running",
         "Expected: ",
         "Risk: ",
         "    vllm-watch compare ",
     ):
         assert said in plain.stdout
     assert "Why there is no other advice" not in plain.stdout
-    assert "first max-num-seqs, which changes how many requests" in " ".join(verbose.stdout.split())
+    assert "there is advice for the same cause, draft tokens" in " ".join(verbose.stdout.split())
 
 
 @pytest.mark.parametrize(
     ("name", "start", "said"),
     [
-        ("a.json", "{", '"flag": "max-num-seqs"'),
+        ("a.json", "{", f'"flag": "{DRAFTS}"'),
         ("a.md", "## Advice", "    vllm-watch compare "),
         ("a.html", "<!DOCTYPE html>", "<pre "),
-        ("a.txt", "Advice: 1 flag", "max-num-seqs: 4"),
+        ("a.txt", "Advice: 1 flag", f"{DRAFTS}: 4"),
     ],
 )
 def test_the_format_is_that_of_the_file_s_ending(tmp_path, name, start, said):
@@ -94,7 +95,7 @@ def test_a_log_alone_is_enough():
     """The log has the flags and what ran and waited."""
     (advice,) = json.loads(advise(log_file("queue"), "--format", "json").stdout)["advice"]
 
-    assert (advice["flag"], advice["proposed"]) == ("max-num-seqs", "8")
+    assert (advice["flag"], advice["proposed"]) == (DRAFTS, "off")
 
 
 @pytest.mark.slow
@@ -106,7 +107,7 @@ def test_a_prometheus_is_enough(tmp_path):
         done = advise(f"prom:{url}/queue@{time}", "--format", "json")
     (advice,) = json.loads(done.stdout)["advice"]
 
-    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert (advice["flag"], advice["now"], advice["proposed"]) == (DRAFTS, "4", "off")
     assert f"now=prom:{url}/queue@2026-" in advice["check"][-1]
     assert f"changed=prom:{url}/queue@FROM/TO" in advice["check"][-1]
 
@@ -145,13 +146,20 @@ def recorded(tmp_path_factory):
 def test_a_recorded_command_line_is_known(recorded):
     """What record knew of the flags is what advise, report, compare, backfill and top know."""
     known, unknown = recorded
-    (advice,) = json.loads(advise(known, "--format", "json").stdout)["advice"]
+    unjudged = [
+        {
+            name
+            for each in json.loads(advise(file, "--format", "json").stdout)["silent"]
+            for name in each.get("unknown", ())
+        }
+        for file in recorded
+    ]
     (run,) = json.loads(vllm_watch("report", known, "--format", "json").stdout)["runs"]
     compared = json.loads(vllm_watch("compare", unknown, known, "--format", "json").stdout)
     filled = vllm_watch("backfill", known, "--step", "60s").stdout
     (shown,) = json.loads(vllm_watch("top", "--recording", known, "--once", "--format", "json").stdout)["servers"]
 
-    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert ["max-num-seqs" in each for each in unjudged] == [False, True]
     assert run["config"].items() >= {"max-num-seqs": "4", "max-model-len": "2048"}.items()
     assert {each["flag"]: each["b"] for each in compared["config"]}["max-num-seqs"] == "4"
     assert 'vllm_watch_max_running_requests{server="queue"' in filled

@@ -55,18 +55,6 @@ def test_the_file_follows_the_specification(tmp_path):
     assert [0, 1] == statuses
 
 
-@pytest.mark.needs_tool("docker")
-def test_compose_itself_takes_the_file():
-    """`docker compose config` resolves it."""
-    if run_command("docker", "compose", "version", text=False).returncode != 0:
-        pytest.skip("needs Docker Compose")
-
-    ran = run_command("docker", "compose", "--file", FILE, "config")
-
-    assert 0 == ran.returncode, ran.stderr
-    assert set(load_yaml(ran.stdout)["services"]) == {"vllm", *CONFINED}
-
-
 def test_everything_that_is_mounted_is_there(compose):
     """Each path of the tree exists and is read-only, each volume is declared, and none is left over."""
     everything = [mount for service in compose["services"].values() for mount in mounts(service)]
@@ -111,14 +99,6 @@ def test_the_daemon_reads_what_vllm_writes(compose):
     assert ("vllm-log", str(Path(server.log).parent)) in [mount[:2] for mount in mounts(vllm)]
     assert "vllm-log" == watch[str(Path(server.log).parent)]
     assert f"http://vllm:{vllm['command'][-1]}/metrics" == server.metrics.url
-
-
-def test_grafana_finds_what_is_provisioned(compose):
-    """The folder that the provisioning names is where the dashboards are mounted."""
-    provider = load_yaml((FOLDER / "../../dashboards/provisioning/dashboards/vllm-watch.yml").read_text())
-    places = {place: FOLDER / source for source, place, _ in mounts(compose["services"]["grafana"])}
-
-    assert list(places[provider["providers"][0]["options"]["path"]].glob("*.json"))
 
 
 # Starts each program in the background, all on one loopback of their own, and prints what Prometheus knows of them.

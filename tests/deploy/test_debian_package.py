@@ -13,7 +13,6 @@ import pytest
 from tests.deploy.overlay import covered_machine
 from tests.support.installing import make_wheel
 from tests.support.leftovers import inherited
-from tests.support.processes import run_command
 
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
@@ -83,20 +82,6 @@ def test_the_package_is_installed_removed_and_purged(machine):
     assert "No such file" in said["removed"]
     assert "journal: vllm.service" in said["configuration"]
     assert set(said["after"].splitlines()) == set(said["before"].splitlines())
-
-
-def test_another_python_than_debians_is_refused(tmp_path):
-    """A package that depends on nothing Debian has is not made."""
-    run = run_command(
-        "sh",
-        SCRIPT,
-        "--output",
-        tmp_path,
-        env={**inherited(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
-    )
-
-    assert (run.returncode, list(tmp_path.iterdir())) == (1, [])
-    assert "is not Debian's: PYTHON=/usr/bin/python3 names it" in run.stderr
 
 
 @pytest.mark.parametrize(

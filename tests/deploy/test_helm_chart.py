@@ -7,7 +7,6 @@ import base64
 import copy
 import gzip
 import json
-import shutil
 import subprocess
 import tarfile
 
@@ -156,15 +155,6 @@ def test_values_get_to_where_they_belong(rendered):
     assert "vllm-watch:1.2.3" == watch_of(pod_of(servers))["image"]
 
 
-def test_a_changed_configuration_starts_a_new_pod(plain, rendered):
-    """The pod's template has a digest of the configuration."""
-    annotations = [
-        pod_of(each)["metadata"]["annotations"] for each in (plain, rendered(config={"listen": "127.0.0.1:1"}))
-    ]
-
-    assert annotations[0] != annotations[1]
-
-
 def policy_of(objects):
     """Return the spec of the NetworkPolicy."""
     return of_kind(objects, "NetworkPolicy")[0]["spec"]
@@ -253,21 +243,6 @@ def test_a_secret_is_mounted_and_the_pod_is_placed(rendered):
     assert [] == faults(of_kind(objects, "Deployment")[0])
 
 
-def test_a_password_keeps_neither_kubernetes_nor_prometheus_out(rendered):
-    """With a web configuration the kubelet asks for the port alone, and the PodMonitor can be told the password."""
-    endpoint = {"scheme": "https", "basicAuth": {"username": {"name": "watch", "key": "user"}}}
-    objects = rendered(config={"web_config_file": "/etc/vllm-web/web.yml"}, podMonitor={"endpoint": endpoint})
-    (scraped,) = of_kind(objects, "PodMonitor")[0]["spec"]["podMetricsEndpoints"]
-    container = watch_of(pod_of(objects))
-
-    assert [{"port": "vllm-watch"}] * 2 == [
-        container[each]["tcpSocket"] for each in ("livenessProbe", "readinessProbe")
-    ]
-    assert [] == [each for each in ("livenessProbe", "readinessProbe") if "httpGet" in container[each]]
-    assert {**scraped, **endpoint} == scraped
-    assert "vllm-watch" == scraped["port"]
-
-
 def test_two_releases_share_a_namespace(rendered):
     """No object of one has the name of one of the other, and each PodMonitor selects its own pod alone."""
     one, other = rendered(release="one"), rendered(release="other")
@@ -277,23 +252,6 @@ def test_two_releases_share_a_namespace(rendered):
     for objects, release in ((one, "one"), (other, "other")):
         (monitor,) = of_kind(objects, "PodMonitor")
         assert release == monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"]
-
-
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [({}, "vllm-watch"), ({"nameOverride": "x"}, "vllm-watch-x"), ({"fullnameOverride": "y"}, "y")],
-    ids=["the release's", "with a suffix", "another"],
-)
-def test_objects_can_have_another_name(rendered, values, name):
-    """Every object's name is, or begins with, the one that is wanted, and they name each other by it."""
-    objects = rendered(**values)
-
-    assert [] == [each["metadata"]["name"] for each in objects if f"{each['metadata']['name']}-".find(f"{name}-") != 0]
-    assert {name} == {
-        pod_of(objects)["spec"]["serviceAccountName"],
-        pod_of(objects)["spec"]["volumes"][0]["configMap"]["name"],
-        of_kind(objects, "RoleBinding")[0]["roleRef"]["name"],
-    }
 
 
 @pytest.mark.parametrize(
@@ -311,18 +269,6 @@ def test_a_wrong_value_is_refused(helm, rendered, values):
     """What the chart does not know, or cannot work, is an error of its schema."""
     with pytest.raises(helm.HelmValuesError, match="schema"):
         rendered(**values)
-
-
-def test_a_chart_without_its_files_says_so(helm, tmp_path):
-    """A copy of the folder whose links lead nowhere installs no monitoring without rules and dashboards."""
-    shutil.copytree(CHART, tmp_path / "chart", symlinks=True, ignore=shutil.ignore_patterns("files"))
-    (tmp_path / "chart" / "files").mkdir()
-    shutil.copy(FOLDER / "base" / "podmonitor.yaml", tmp_path / "chart" / "files")
-
-    with helm.Chart.load(str(tmp_path / "chart")) as chart:
-        for others in ({}, {"prometheusRules": {"enabled": False}}):
-            with pytest.raises(helm.HelmError, match="the chart has no"):
-                chart.render(others, name="vllm-watch", namespace="vllm")
 
 
 @pytest.mark.needs_tool("make")

@@ -77,28 +77,6 @@ def test_a_server_without_a_page_is_none(service_of, tmp_path):
     assert json.loads(service.endpoints.targets().body) == []
 
 
-def test_what_a_reload_brings_is_listed(service_of, tmp_path):
-    """The list is of the servers that are watched now."""
-    service = service_of("{name: old, metrics: 'http://127.0.0.1:9/'}")
-    config_of(tmp_path, "{name: new, metrics: 'http://127.0.0.1:9/'}")
-    service.reload()
-
-    assert [group["labels"]["server"] for group in json.loads(service.endpoints.targets().body)] == ["new"]
-
-
-def test_no_secret_is_listed(service_of, tmp_path):
-    """Nothing of a token, nor the name of its file, goes out."""
-    (tmp_path / "token").write_text(SECRET)
-    service = service_of(
-        f"{{name: qwen, metrics: {{url: 'http://127.0.0.1:9/?key={SECRET}', bearer_token_file: {tmp_path / 'token'}}}}}"
-    )
-    body = service.endpoints.targets().body.decode()
-
-    assert "127.0.0.1:9" in body
-    assert SECRET not in body
-    assert "token" not in body
-
-
 @pytest.mark.needs_tool("prometheus")
 def test_prometheus_scrapes_what_the_daemon_watches(service_of, tmp_path):
     """Prometheus, with the shipped job, finds both servers at their paths and scrapes them under the daemon's names."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.installing import copying_python, link_dependencies, make_wheel, put_quick_venv
+from tests.support.installing import copying_python, link_dependencies, make_wheel
 from tests.support.processes import run_command
 from tests.support.samples import sample
 
@@ -229,16 +229,6 @@ def test_a_release_that_does_not_start_changes_nothing(equipped, wheels, version
     assert after == before
 
 
-def test_an_interrupted_run_is_mended(equipped, wheels):
-    """A release that was left half made is made anew."""
-    (release,) = equipped.file("opt/vllm-watch/releases").iterdir()
-    equipped.file("opt/vllm-watch/bin").unlink()
-    shutil.rmtree(release / "lib")
-    equipped.done("install", "--wheel", wheels["1.0"])
-
-    assert equipped.version() == "1.0"
-
-
 def test_a_dry_run_does_nothing(machine, wheels):
     """It says the steps that a run says, and the root stays as it is."""
     before = machine.contents()
@@ -251,17 +241,6 @@ def test_a_dry_run_does_nothing(machine, wheels):
     installed = machine.contents()
     machine.done("uninstall", "--purge", "--dry-run")
     assert machine.contents() == installed
-
-
-def test_another_folder_will_do(machine, wheels):
-    """With --prefix the unit and the link follow, and all of it is taken away again."""
-    empty = set(machine.contents())
-    machine.done("install", "--wheel", wheels["1.0"], "--prefix", "/srv/tools/vllm-watch")
-
-    assert "\nExecStart=/srv/tools/vllm-watch/bin/" in machine.file("etc/systemd/system/vllm-watch.service").read_text()
-    assert os.readlink(machine.file("usr/local/bin/vllm-watch")) == "/srv/tools/vllm-watch/bin/vllm-watch"
-    machine.done("uninstall", "--purge", "--prefix", "/srv/tools/vllm-watch")
-    assert set(machine.contents()) - empty == {"srv", "srv/tools"}
 
 
 def test_what_is_not_its_own_is_left_alone(equipped):
@@ -330,19 +309,6 @@ def test_an_upgrade_needs_an_installation_and_an_install_none(equipped, wheels):
     assert "use upgrade" in install.stderr
 
 
-def test_an_old_python_is_refused(machine, wheels, tmp_path):
-    """An interpreter that is too old is named, before anything is done."""
-    old = tmp_path / "python3.9"
-    old.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 9); '\"$2\"\n")
-    old.chmod(0o755)
-    before = machine.contents()
-    run = machine.run("install", "--wheel", wheels["1.0"], PYTHON=str(old))
-
-    assert run.returncode == 1
-    assert f"{old} is too old: vllm-watch needs Python 3.10 or newer" in run.stderr
-    assert machine.contents() == before
-
-
 @pytest.mark.needs_root
 @pytest.mark.needs_tool("setpriv")
 def test_a_python_that_only_some_may_run_is_refused(machine, wheels):
@@ -353,20 +319,3 @@ def test_a_python_that_only_some_may_run_is_refused(machine, wheels):
 
     assert (run.returncode, run.stdout, machine.contents()) == (1, "", before)
     assert f"only some users may run {machine.environment['PYTHON']}, and the service may not" in run.stderr
-
-
-def test_another_python_makes_another_environment(equipped, wheels, tmp_path):
-    """The same wheel with the interpreter of another path is another release; the first one is removed."""
-    (old,) = equipped.file("opt/vllm-watch/releases").iterdir()
-    other = tmp_path / "other" / "bin" / "python"
-    other.parent.mkdir(parents=True)
-    shutil.copy(os.path.realpath(sys._base_executable), other)
-    (tmp_path / "other" / "lib").symlink_to(Path(sys.base_prefix) / "lib")
-    put_quick_venv(Path(equipped.environment["PYTHONPATH"]))
-    said = equipped.done("upgrade", "--wheel", wheels["1.0"], PYTHON=str(other))
-    again = equipped.done("upgrade", "--wheel", wheels["1.0"], PYTHON=str(other))
-    (new,) = equipped.file("opt/vllm-watch/releases").iterdir()
-
-    assert "Create a virtual environment" in said
-    assert again == f"Nothing to do: {new.name} is installed.\n"
-    assert (new.name != old.name, equipped.version()) == (True, "1.0")

@@ -80,13 +80,6 @@ def test_a_release_that_does_not_get_ready_gives_way_to_the_old_one(machine, whe
     assert f"does not start, {release} runs again: see journalctl -u vllm-watch" in run.stderr
 
 
-def test_nothing_is_started_against_ones_will(machine, wheels):
-    """With --no-start the service is enabled and left as it is."""
-    machine.done(f"$install install --no-start --wheel {shutil.copy(wheels['1.0'], machine.folder)}")
-
-    assert machine.calls() == ["daemon-reload", "--quiet enable vllm-watch"]
-
-
 @pytest.mark.parametrize("mask", ["027", "077"])
 def test_the_services_user_runs_what_root_installed_for_itself(machine, wheels, mask):
     """Whatever root's umask, somebody who owns nothing runs the program and reads the unit and the configuration."""
@@ -100,24 +93,3 @@ def test_the_services_user_runs_what_root_installed_for_itself(machine, wheels, 
     """)
 
     assert said.splitlines()[-1] == "vllm-watch, version 1.0"
-
-
-def test_a_release_that_only_root_may_run_is_not_switched_to(machine, wheels):
-    """Where the folder above the program is closed the installation says that the service could not start, and ends."""
-    run = machine.run(f"""
-        mkdir -m 700 /srv/closed
-        $install install --prefix /srv/closed/vllm-watch --wheel {shutil.copy(wheels["1.0"], machine.folder)}
-    """)
-
-    assert run.returncode == 1
-    assert "root can run it, but the service's user cannot\n" in run.stderr
-    assert "does not start: nothing has changed" in run.stderr
-    assert machine.calls() == []
-
-
-def test_whoever_is_not_root_is_told_so(machine, wheels):
-    """Without root nothing is begun."""
-    wheel = shutil.copy(wheels["1.0"], machine.folder)
-    run = machine.run(f"setpriv --reuid=65534 --regid=65534 --clear-groups sh <{SCRIPT} -s install --wheel {wheel}")
-
-    assert (run.returncode, run.stderr, machine.calls()) == (1, "install.sh: this needs root\n", [])

@@ -28,17 +28,6 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[2] / "deploy" / "container" / "keep_log.py"
 # Its arguments: a command, which is then given the orphans among its descendants, as a container's process 1 is.
 AS_PROCESS_1 = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
-# Its arguments: keep_log.py, then its own. The signal comes at the last moment at which there is no server.
-SIGNAL_BEFORE_THE_SERVER = """
-import os, runpy, signal, subprocess, sys
-class Late(subprocess.Popen):
-    def __init__(self, *arguments, **options):
-        os.kill(os.getpid(), signal.SIGTERM)
-        super().__init__(*arguments, **options)
-subprocess.Popen = Late
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 NAMES = ("log_lines", "log_rotations", "log_files_lost")
 
 
@@ -96,25 +85,6 @@ def test_every_line_is_kept_once_and_in_whole(keep, tmp_path):
     assert ["vllm.log", "vllm.log.1"] == sorted(os.listdir(tmp_path))
 
 
-def test_what_stood_in_the_file_stays(keep, tmp_path):
-    """A container that starts again goes on with its file."""
-    log = tmp_path / "vllm.log"
-    log.write_text("before\n")
-
-    keep(log, "print('after')").communicate(timeout=SECONDS)
-
-    assert "before\nafter\n" == log.read_text()
-
-
-def test_a_line_is_there_as_soon_as_it_is_written(keep, tmp_path):
-    """Nothing is held back until more comes: file and console have a line while the server goes on."""
-    log = tmp_path / "vllm.log"
-    running = keep(log, "import time; print('ready'); time.sleep(60)")
-
-    assert b"ready\n" == running.stdout.readline()
-    assert "ready\n" == log.read_text()
-
-
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -156,16 +126,6 @@ def test_signals_go_to_the_server(keep, tmp_path, number):
     out, _ = running.communicate(timeout=SECONDS)
 
     assert (7, b"asked\nended\n", "ready\nasked\nended\n") == (running.returncode, out, log.read_text())
-
-
-def test_a_signal_that_comes_before_the_server_reaches_it(tmp_path):
-    """A container that is stopped while it starts ends as its server does, by the signal, and leaves nothing behind."""
-    log = tmp_path / "vllm.log"
-    ran = run_command(
-        sys.executable, "-c", SIGNAL_BEFORE_THE_SERVER, PROGRAM, "--log", log, "--", "sleep", "60", text=False
-    )
-
-    assert (128 + signal.SIGTERM, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
 
 
 def test_orphans_are_reaped(keep, tmp_path):

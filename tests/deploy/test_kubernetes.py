@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from tests.support.needs import without
 from tests.support.processes import run_command
@@ -108,27 +106,6 @@ def test_all_that_is_generated_is_applied():
     assert [*there, "../../../dashboards"] == load_yaml(kustomization)["resources"]
 
 
-def test_the_rules_are_those_of_every_prometheus():
-    """The groups in the PrometheusRules are the groups of alerts/rules, to the letter."""
-    for path in (ROOT / "alerts" / "rules").glob("*.yml"):
-        written = load_yaml((FOLDER / "base" / f"prometheusrule-{path.stem}.yaml").read_text(encoding="utf-8"))
-        assert load_yaml(path.read_text(encoding="utf-8"))["groups"] == written["spec"]["groups"]
-
-
-@pytest.mark.needs_tool("promtool")
-def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
-    """What the operator hands to Prometheus, the spec of each PrometheusRule, is what promtool takes."""
-    files = []
-    for path in (FOLDER / "base").glob("prometheusrule-*.yaml"):
-        files.append(tmp_path / path.name)
-        files[-1].write_text(yaml.safe_dump(load_yaml(path.read_text(encoding="utf-8"))["spec"]))
-
-    ran = run_command("promtool", "check", "rules", *files)
-
-    assert 0 == ran.returncode, ran.stderr
-    assert 2 == ran.stdout.count("SUCCESS")
-
-
 @needs_kustomize
 @pytest.mark.parametrize("rules", sorted((ROOT / "alerts" / "gpu-exporters").glob("*.yml")), ids=lambda path: path.stem)
 def test_rules_for_another_exporter_are_a_component(tmp_path, rules):
@@ -150,16 +127,6 @@ def test_each_object_is_valid(built, overlay):
     assert {} == {
         f"{each['kind']}/{each['metadata']['name']}": found for each in built[overlay] if (found := faults(each))
     }
-
-
-@needs_kustomize
-@pytest.mark.parametrize("kind", ["Deployment", "NetworkPolicy", "PodMonitor", "PrometheusRule", "Service"])
-def test_a_mistake_would_be_found(built, kind):
-    """The schemas are strict: a misspelt field of any kind of object is a fault."""
-    wrong = copy.deepcopy(of_kind(built["metrics-only"], kind)[0])
-    wrong["spec"]["selectr"] = {}
-
-    assert faults(wrong)
 
 
 @needs_kustomize
@@ -309,35 +276,6 @@ def test_the_autoscalers_are_valid(path):
     assert faults(document)
 
 
-LABELS = {
-    "production-stack": [{"model": "opt125m", "helm-release-name": "vllm", "environment": "test", "release": "test"}],
-    "llm-d": [
-        {"llm-d.ai/inference-serving": "true", "llm-d.ai/role": "decode"},
-        {"llm-d.ai/inferenceServing": "true", "llm-d.ai/model": "m", "llm-d.ai/role": "prefill"},
-    ],
-}
-"""Of the pods that serve: production-stack's chart and llm-d's, present and older."""
-
-
-def selects(selector, labels):
-    """Whether a label selector of the kinds used here takes a pod."""
-    return selector.get("matchLabels", {}).items() <= labels.items() and all(
-        expression["operator"] == "Exists" and expression["key"] in labels
-        for expression in selector.get("matchExpressions", [])
-    )
-
-
-@needs_kustomize
-@pytest.mark.parametrize("overlay", LABELS)
-def test_the_policy_knows_the_labels_of_the_stack(built, overlay):
-    """The pods of each stack may be asked, and another pod may not."""
-    (policy,) = of_kind(built[overlay], "NetworkPolicy")
-    peers = [peer["podSelector"] for peer in policy["spec"]["egress"][1]["to"]]
-
-    assert all(any(selects(peer, labels) for peer in peers) for labels in LABELS[overlay])
-    assert not any(selects(peer, {"app": "database"}) for peer in peers)
-
-
 @needs_kustomize
 def test_the_dashboards_are_the_files(built):
     """Each dashboard is a ConfigMap of its own for Grafana's sidecar, has the file's text, and can be applied."""
@@ -432,33 +370,3 @@ def test_the_readmes_kustomization_takes_what_is_the_users(beside):
         for each in of_kind(objects, "ConfigMap")
         if each["metadata"]["name"] == mounted
     ]
-
-
-@needs_kustomize
-def test_rules_and_dashboards_can_be_left_out(beside, built):
-    """The README's second kustomization leaves out what is there once, and nothing else."""
-    objects = beside(examples()[1])
-
-    assert [] == of_kind(objects, "PrometheusRule")
-    assert [
-        (each["kind"], each["metadata"]["name"])
-        for each in built["sidecar"]
-        if each["kind"] != "PrometheusRule" and "grafana_dashboard" not in each["metadata"].get("labels", {})
-    ] == [(each["kind"], each["metadata"]["name"]) for each in objects]
-
-
-@needs_kustomize
-def test_the_readmes_kustomization_for_pods_goes_with_its_configuration(beside):
-    """The pods and the port that the README configures are those that its policy lets out to, and labels are added."""
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    configured = load_yaml(re.search(r"`(kubernetes: \{selector.*\})`", text)[1])["kubernetes"]
-    objects = beside(examples("deploy/kubernetes", "## Pods")[0])
-    (policy,), (monitor,) = of_kind(objects, "NetworkPolicy"), of_kind(objects, "PodMonitor")
-    key, value = configured["selector"].split("=")
-
-    assert policy["spec"]["egress"][1] == {
-        "to": [{"podSelector": {"matchLabels": {key: value}}}],
-        "ports": [{"port": configured["port"], "protocol": "TCP"}],
-    }
-    assert "kube-prometheus-stack" == monitor["metadata"]["labels"]["release"]
-    assert f"registry.example.com/vllm-watch:{vllm_watch.__version__}" == watch_of(pod_of(objects))["image"]

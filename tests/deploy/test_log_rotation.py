@@ -153,22 +153,6 @@ def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(fo
     assert oct((folder / "vllm.log").stat().st_mode) == "0o100640"
 
 
-def test_the_writer_may_start_anew(folder):
-    """What vLLM writes while there is no writer waits in the pipe."""
-    log = Log(folder / "vllm.log")
-    log.path.touch()
-    read = log.poll()
-    with pipe(folder.parent / "pipe") as held:
-        with writer(folder, held):
-            os.write(held, stats_line(0))
-            until(lambda: log.path.stat().st_size, SECONDS)
-        os.write(held, stats_line(1))
-        with writer(folder, held):
-            until(lambda: read.extend(log.poll()) or len(read) >= 2, SECONDS)
-
-    assert read == [0, 1]
-
-
 def test_copying_loses_nothing_that_was_written_before_or_after(folder):
     """Where vLLM holds the file open, what is not written during the rotation is read once and in order."""
     log = Log(folder / "vllm.log")
@@ -187,19 +171,6 @@ def test_copying_loses_nothing_that_was_written_before_or_after(folder):
     os.close(held)
 
     assert read == list(range(50))
-
-
-def test_renaming_alone_does_not_rotate_what_vllm_holds_open(folder):
-    """Why there are two ways: with the file for renaming, a vLLM that holds the log writes on into the renamed one."""
-    log = folder / "vllm.log"
-    held = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(held, b"before\n")
-    rotate("vllm", folder)
-    os.write(held, b"after\n")
-    os.close(held)
-
-    assert not log.exists()
-    assert (folder / "vllm.log.1").read_bytes() == b"before\nafter\n"
 
 
 @pytest.mark.needs_tool("setfacl", "setpriv", "systemd-tmpfiles")

@@ -18,10 +18,6 @@ from vllm_watch.cli.command_line import LazyCommand, cli
 
 
 PAGE = Path(__file__).parents[2] / "deploy" / "manual" / "vllm-watch.1"
-SECTIONS = [
-    "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "FILES", "ENVIRONMENT", "EXIT STATUS", "SIGNALS",
-    "SEE ALSO",
-]  # fmt: skip
 
 
 def shown():
@@ -39,11 +35,6 @@ def commands(command=cli, name=""):
         yield full, loaded
         if isinstance(loaded, click.Group):
             yield from commands(loaded, full)
-
-
-def test_it_has_its_sections():
-    """Those that manual pages have, in their order."""
-    assert re.findall(r'^\.SH "(.+)"$', PAGE.read_text(), flags=re.MULTILINE) == SECTIONS
 
 
 def test_it_has_each_variable_that_top_reads():
@@ -83,15 +74,3 @@ def test_its_format_is_sound():
     said = [line for line in (run.stdout + run.stderr).splitlines() if "missing date" not in line]
 
     assert said == []
-
-
-@pytest.mark.needs_tool("mandoc")
-def test_a_reader_can_copy_from_it():
-    """Hyphens of options stay hyphens and quotes stay quotes, also where the terminal has ASCII only."""
-    command = ["mandoc", "-T", "ascii", "-O", "width=100", str(PAGE)]
-    run = run_command(*command, check=True)
-    text = re.sub(r".\x08", "", run.stdout)
-
-    assert "    --fail-if-firing [critical|warning|info]\n" in text
-    assert 'eval "$(vllm-watch completion bash)"' in " ".join(text.split())
-    assert "'ttft_ms.p99 > +10%'" in text

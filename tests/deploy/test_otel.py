@@ -10,8 +10,6 @@ import yaml
 
 from tests.support.processes import run_command
 
-from vllm_watch.daemon.config.texts import DEFAULT_LISTEN
-
 
 FILE = Path(__file__).parents[2] / "deploy" / "otel" / "collector.yml"
 
@@ -32,13 +30,6 @@ def test_the_pipeline_names_what_is_there():
         set(found["receivers"]),
         set(found["exporters"]),
     )
-
-
-def test_it_scrapes_the_daemon():
-    """The target is the daemon's default address."""
-    (job,) = configuration()["receivers"]["prometheus"]["config"]["scrape_configs"]
-
-    assert job["static_configs"] == [{"targets": [DEFAULT_LISTEN]}]
 
 
 @pytest.mark.needs_tool("promtool")

@@ -104,8 +104,3 @@ def test_the_service_shows_its_process_metrics(folder):
     assert shown["process_max_fds"] == float(settings(UNIT.read_text())["LimitNOFILE"])
     assert 0 < shown["process_open_fds"] < shown["process_max_fds"]
     assert shown["process_resident_memory_bytes"] > 1 << 20
-
-
-def test_a_restriction_too_many_would_be_noticed(folder):
-    """With the one restriction that hides when a process began, nothing is shown: the restrictions are in force."""
-    assert process_metrics(UNIT.read_text() + "\n[Service]\nProcSubset=pid\n", folder) == {}

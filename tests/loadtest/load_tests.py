@@ -15,7 +15,8 @@ from vllm_watch.analysis.loadtest.report_sources import Sources, read_sources
 
 
 FOLDER = Path(__file__).parent / "recordings"
-LOAD_TESTS = sorted(FOLDER.glob("*.jsonl.xz"))
+LOAD_TESTS = [path for path in sorted(FOLDER.glob("*.jsonl.xz")) if path.name != "bursts.jsonl.xz"]
+"""Those with the client's results."""
 
 
 @functools.lru_cache(maxsize=32)

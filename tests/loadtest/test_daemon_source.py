@@ -26,6 +26,16 @@ from vllm_watch.daemon.support.errors import DaemonError
 
 NAME = "queue"
 EMPTY = answer(b'{"at": 1, "servers": []}')
+GPUS = b"""\
+vllm_watch_server_gpu_info{server="queue",gpu="GPU-1",how="pid",shared="false"} 1
+vllm_watch_server_gpu_info{server="queue",gpu="GPU-2",how="pid",shared="false"} 1
+vllm_watch_gpu_memory_used_bytes{gpu="GPU-1"} 50
+vllm_watch_gpu_memory_used_bytes{gpu="GPU-2"} 75
+vllm_watch_gpu_memory_used_bytes{gpu="GPU-3"} 99
+vllm_watch_gpu_memory_total_bytes{gpu="GPU-1"} 100
+vllm_watch_gpu_memory_total_bytes{gpu="GPU-2"} 100
+vllm_watch_gpu_memory_total_bytes{gpu="GPU-3"} 100
+"""
 FROM = 150.0
 """The second of the recording at which it is first asked: four requests run, and many wait."""
 
@@ -46,7 +56,7 @@ def metrics(at):
     """Return the daemon's /metrics."""
     writer = TextWriter()
     writer.add(server_samples(snapshot_at(at)))
-    return b"".join(writer.families())
+    return b"".join(writer.families()) + GPUS
 
 
 def status(at):
@@ -122,10 +132,14 @@ class TestWatching:
         assert history.are_all_flags_known
 
     def test_it_is_enough_for_advice(self, history):
-        """Two minutes and the time before them show that the batch is too small."""
+        """Two minutes show that drafts are thrown away; in the hour before them nothing is known of drafts."""
         (advice,) = advise([history], Report(runs=())).advice
 
-        assert (advice.flag, advice.now, advice.proposed) == ("max-num-seqs", "4", "8")
+        assert (advice.rule, advice.now, advice.proposed) == ("draft-tokens-down", "4", "off")
+
+    def test_the_memory_of_its_gpus_is_known(self, history):
+        """Of the server's GPUs the fullest counts; others of the machine do not."""
+        assert {point.gauges.get("gpu_memory_used_ratio") for point in history.points} == {None, 0.75}
 
 
 @pytest.mark.parametrize(

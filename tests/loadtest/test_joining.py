@@ -9,7 +9,8 @@ import pytest
 from tests.loadtest.histories import START, MadeUpServer
 
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run, ServerUse
+from vllm_watch.analysis.loadtest.run_capacity import requests_in_flight
 
 
 def client(start, seconds, tokens, name="result.json", ttft=500.0):
@@ -32,8 +33,8 @@ def client(start, seconds, tokens, name="result.json", ttft=500.0):
 
 
 def server():
-    """Return a server with a warm-up and a test: 400 tokens at 10 s, 4000 at 26 s for 40 s."""
-    return MadeUpServer().idle(10).work(4, 4).idle(12).work(40, 8).idle(20)
+    """Return a server with a warm-up and a test: 100 tokens at 10 s, 4000 at 26 s for 40 s."""
+    return MadeUpServer().idle(10).work(2, 4, tokens_per_second=50).idle(14).work(40, 8).idle(20)
 
 
 def test_both_views_are_one_run():
@@ -50,12 +51,11 @@ def test_both_views_are_one_run():
 
 
 def test_the_warm_up_is_not_in_the_result():
-    """The server counts the client's requests only, not those of the warm-up before it."""
+    """Neither what the server counts for the client's run has the warm-up before it, nor its own run without one."""
     (run,) = join([client(26.2, 39.6, 4000)], [server().history()]).runs
 
     assert run.views[1].total_output_tokens == 4000
-    assert len(join([], [server().history()]).runs) == 1
-    assert join([], [server().history()]).runs[0].result.total_output_tokens == 4400
+    assert [run.result.total_output_tokens for run in join([], [server().history()]).runs] == [4000]
 
 
 @pytest.mark.parametrize("hours", [8, -5, 5.75])
@@ -197,6 +197,15 @@ def test_latency_turns_where_power_is_highest():
     assert turn.output_throughput == pytest.approx(390, rel=0.02)
 
 
+def test_what_others_send_does_not_move_the_turn():
+    """Requests at once are those of the client, as its latency is; the server's gauges count those of others, too."""
+    (run,) = of_loads((4, 390)).runs
+    busy = msgspec.structs.replace(run, use=ServerUse(running=100.0))
+
+    assert requests_in_flight(busy) == pytest.approx(4, rel=0.02)
+    assert requests_in_flight(msgspec.structs.replace(busy, result=None)) == 100.0
+
+
 def test_a_single_run_has_no_curve():
     """One load shows neither where latency turns nor a plateau."""
     report = of_loads((4, 390))
@@ -211,4 +220,4 @@ def test_what_is_left_out_has_few_tokens():
     report = join([], [made.history()])
 
     assert len(report.runs) == 1
-    assert "2 loads found, 1 left out for few tokens beside the largest: " in report.left_out
+    assert "2 loads found, 1 left out for few tokens beside the next or the largest: " in report.left_out

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loadtest.histories import START, MadeUpServer, recorded
+from tests.loadtest.histories import START, MadeUpServer, log_of, recorded
+from tests.loadtest.load_tests import FOLDER
 
 from vllm_watch.analysis.loadtest.loads import find_loads, load_between
+from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Growth
+from vllm_watch.analysis.replay.recording import Recording
 
 
 def generated(load):
@@ -35,11 +38,34 @@ def test_nine_tests_with_short_pauses_are_nine():
     assert [round(load.end - load.start) for load in find_loads(server.points)] == [30 + 2 * each for each in range(9)]
 
 
+def test_a_warm_up_is_no_test():
+    """A load that ends shortly before one of four times its length and tokens is no run; a step of a sweep is one."""
+    warmed_up = MadeUpServer().idle(10).work(20, 8).idle(26).work(100, 8).idle(20).work(30, 8).idle(10)
+    sweep = MadeUpServer().idle(10).work(60, 1, tokens_per_second=20).idle(20).work(60, 8).idle(10)
+
+    assert [round(run.end - run.start) for run in server_runs(warmed_up.history())] == [100, 30]
+    assert [round(run.end - run.start) for run in server_runs(sweep.history())] == [60, 60]
+
+
+def test_a_burst_of_seconds_is_a_test(tmp_path):
+    """Sixteen tests of 20 to 212 requests, of one to four seconds each, are told apart, twelve of them by the log."""
+    bursts = Recording(FOLDER / "bursts.jsonl.xz")
+    (tmp_path / "vllm.log").write_bytes(log_of(bursts))
+    requests = [100, 100, 100, 26, 32, 44, 68, 92, 116, 140, 164, 212]
+
+    scraped = read_report([str(bursts.path)])
+    logged = read_report([str(tmp_path / "vllm.log")])
+
+    assert [run.result.successful for run in logged.runs] == requests
+    assert [run.result.successful for run in scraped.runs] == [*requests, 20, 100, 100, 100]
+    assert all(run.may_be_shorter for run in (*logged.runs, *scraped.runs) if run.name != "bursts (10)")
+
+
 def test_a_light_load_is_one():
     """Requests one after another, with pauses longer than they are, are one load; half a minute is between two."""
     server = MadeUpServer().idle(10)
     for _ in range(6):
-        server.work(6, 1).idle(20)
+        server.work(6, 1, tokens_per_second=4).idle(20)
     server.idle(20).work(60, 1).idle(10)
 
     assert [round(load.end - load.start) for load in find_loads(server.points)] == [136, 60]

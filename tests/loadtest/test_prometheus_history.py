@@ -158,11 +158,13 @@ def test_histograms_are_buckets_and_sums_of_all_engines():
 
 
 def test_starts_failures_and_facts_are_known():
-    """Version, model, sizes, starts and failures come from their series."""
+    """Version, model, sizes, starts and failures come from their series; an early failure is known, and no event."""
     info = {"server": "a", "model_name": "m", "version": "0.33.0", "engine_generation": "V1"}
     answers = counted(
         series("server_starts_total", [1, 2, 2], {"server": "a"}),
         series("log_events_total", [0, 0, 1], {"server": "a", "event": "out_of_memory"}),
+        series("log_events_total", [1, 1, 1], {"server": "a", "event": "gpu_memory_too_small"}),
+        series("log_events_total", [0, 0, 0], {"server": "a", "event": "engine_dead"}),
         gauges=(series("server_info", [1, 1, 1], info), series("tensor_parallel_size", [2, 2, 2])),
     )
 
@@ -172,6 +174,7 @@ def test_starts_failures_and_facts_are_known():
     assert found.config == {"tensor-parallel-size": "2"}
     assert [point.process for point in found.points] == [1, 2, 2]
     assert [(event.at, event.text) for event in found.events] == [(1008, "the server starts"), (1018, "out of memory")]
+    assert found.failures == {"out_of_memory", "gpu_memory_too_small"}
     assert found.has_metrics is False
 
 
@@ -186,9 +189,11 @@ def test_gpus_are_those_of_the_server_whoever_reads_them():
     answers = answers._replace(
         energy=by_gpu({"G1": 5.0, "G2": 7.0}), energy_read=by_gpu({"G1": 998.0, "G2": 999.0}), divided=by_gpu({"G2": 1})
     )
+    answers = answers._replace(memory=(PromSeries({}, ((START, 0.93),)),))
     found = history(answers)
 
     assert found.points[0].energy == EnergyReading(999.0, {"G1": 5.0, "G2": 7.0, "G3": None}, frozenset({"G1", "G2"}))
+    assert found.points[0].gauges == {"gpu_memory_used_ratio": 0.93}
     assert found.cost_per_hour == 2.4
     assert history(counted(count=1)).points[0].energy is None
     assert history(counted(count=1)).cost_per_hour is None

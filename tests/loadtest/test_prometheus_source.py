@@ -271,6 +271,12 @@ def with_gpus(series, recorded):
         for gpu in users
         for at in moments
     ]
+    lines += [
+        f'vllm_watch_gpu_memory_{name}_bytes{{gpu="{gpu}",job="dcgm"}} {size} {at}'
+        for gpu in users
+        for name, size in (("used", WATTS.get(gpu, 999)), ("total", 1000))
+        for at in moments
+    ]
     lines += [f'vllm_watch_server_cost_per_hour{{server="{NAME}"}} 2.4 {at}' for at in moments]
     series.write_text("\n".join([*series.read_text().splitlines()[:-1], *lines, "# EOF\n"]))
     return series
@@ -313,7 +319,9 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert len(exported) > 5
     for point, want in zip(fresh, wanted, strict=True):
         assert point.state == want.state
-        assert point.gauges == pytest.approx(dict(want.gauges), rel=1e-9)
+        memory = {name: point.gauges[name] for name in ("gpu_memory_used_ratio",) if name in point.gauges}
+        assert point.gauges == pytest.approx({**want.gauges, **memory}, rel=1e-9)
+        assert memory in ({}, {"gpu_memory_used_ratio": 0.5})
         assert point.position_acceptance == pytest.approx(want.position_acceptance, rel=1e-9)
         assert point.process == want.process
         for name in exported & want.counters.keys():
@@ -334,5 +342,6 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
     assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)
     assert run.result.duration_s == pytest.approx(recorded_run.result.duration_s, abs=0.1)
+    assert "gpu_memory_used_ratio" in fresh[10].gauges
     assert used_energy(found.points).watts == pytest.approx(sum(WATTS.values()))
     assert found.cost_per_hour == run.cost_per_hour == 2.4

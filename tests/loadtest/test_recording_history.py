@@ -105,12 +105,15 @@ def test_a_recorded_log_counts_what_the_log_in_a_file_counts(tmp_path):
     assert results[0].total_output_tokens == pytest.approx(results[1].total_output_tokens, rel=0.01)
 
 
+MEMORY = {("gpu_memory_used_bytes",): 95e9, ("gpu_memory_total_bytes",): 1e11}
+
+
 def with_gpu(played, watts=650.0, every=5.0):
     """Let a recorded server have one GPU, read every few seconds, one second before it is told."""
     known, events, due = GpuReading("GPU-1", 0, "H", "0", "570", "nvidia", "0", "ok", {}, None), [], 0.0
     for event in played.events():
         while due < event.at:
-            reading = known._replace(values={("gpu_energy_joules_total",): 9e6 + watts * (due - 1.0)})
+            reading = known._replace(values={("gpu_energy_joules_total",): 9e6 + watts * (due - 1.0), **MEMORY})
             gpus = (ServerGpu("GPU-1", "pid", False, None, reading),)
             events.append(GpusRead(due, GpuUse(played.started + due - 1.0, "ok", gpus), every))
             due += every
@@ -134,6 +137,7 @@ def test_the_energy_of_a_recording_is_that_of_its_steady_window():
     assert steady.joules_per_output_token == pytest.approx(650 / steady.output_throughput, rel=0.01)
     assert 0 < steady.tokens_per_joule < steady.total_token_throughput / 650 * 1.01
     assert run.energy_problem is None
+    assert {point.gauges["gpu_memory_used_ratio"] for point in history.points[5:]} == {0.95}
     assert run.cost_per_hour == 3.6
     assert steady.cost_per_million_output_tokens == pytest.approx(1000 / steady.output_throughput, rel=0.01)
     for view in ("client", "server"):

@@ -196,3 +196,21 @@ def test_the_first_token_is_at_no_percentile_after_the_last():
         assert getattr(ttft, name) <= getattr(e2el, name)
         assert ttft.bounds[name].low <= getattr(ttft, name) <= ttft.bounds[name].high <= e2el.bounds[name].high
     assert ttft.bounds["p99"] == Bounds(low=160_000.0, high=240_000.0)
+
+
+def test_a_mean_bounds_percentiles():
+    """Where nearly all values are far below their bucket's bound, the exact mean says so: half are at most twice it."""
+    queue = latencies({"queue_ms": Histogram((0.3, math.inf), (990.0, 1000.0), 2.0)})["queue_ms"]
+
+    assert queue.bounds["p50"] == Bounds(low=0.0, high=pytest.approx(4.0))
+    assert queue.p50 <= 4.0
+    assert queue.bounds["p99"] == Bounds(low=0.0, high=pytest.approx(200.0))
+
+
+@pytest.mark.parametrize("name", ["queue", "busy", "stall", "longprompt"])
+def test_queue_first_token_and_last_token_are_in_order(name):
+    """Of the same requests no percentile of the queue is above that of TTFT, and none of TTFT above that of E2EL."""
+    for run in server_runs(recorded(name)):
+        for quantile in QUANTILES:
+            values = [getattr(getattr(run.result, each), quantile) for each in ("queue_ms", "ttft_ms", "e2el_ms")]
+            assert values == sorted(values)

@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import lzma
+import math
 import time
 
 import pytest
@@ -14,10 +15,12 @@ import pytest
 from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recording_files import header
+from tests.support.recordings import recording_path
 
-from vllm_watch.analysis.loadtest.report_sources import distinct_names, read_report
+from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
+from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.support.errors import FileError
 
 
@@ -47,6 +50,19 @@ def files(tmp_path):
     (tmp_path / "vllm.log").write_bytes(logged(DRAFT))
     (tmp_path / "result.json").write_text(result_of(DRAFT))
     return tmp_path
+
+
+def test_a_folder_has_what_is_in_its_folders(files):
+    """The sources in a folder's folders are read, too; a text that has no line of a vLLM server's is none."""
+    (files / "run1").mkdir()
+    (files / "result.json").rename(files / "run1" / "result.json")
+    (files / "run1" / "stderr.txt").write_text("WARNING: tokenizer\n")
+    (files / ".cache").mkdir()
+    (files / ".cache" / "other.json").write_text("{}")
+
+    (run,) = read_report([str(files)]).runs
+
+    assert [view.view for view in run.views] == ["client", "server"]
 
 
 def test_a_recording_has_both_views():
@@ -174,6 +190,17 @@ def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
 
     with pytest.raises(FileError, match=r"no load is in it: .*; the recording breaks off after 0 s: it was not ended"):
         read_report([str(path)])
+
+
+@pytest.mark.parametrize("name", ["queue", "pause", "longshort"])
+def test_printed_times_are_good_times(name):
+    """From the second in which a load is said to begin to the one in which it ends there is that load, whole."""
+    path = str(recording_path(name))
+    for run in read_report([path]).runs:
+        times = TimeRange(math.floor(run.start), math.floor(run.end))
+        (cut,) = read_report([path], ReadOptions(times=times)).runs
+
+        assert cut.result == run.result
 
 
 def test_a_folder_is_the_sources_in_it(files):

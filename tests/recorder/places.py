@@ -115,4 +115,20 @@ ADDRESSES = {
     "websocket": lambda peer: f'INFO:     (\'{peer}\', 5123) - "WebSocket /v1/realtime" [accepted]',
     "forwarded": lambda peer: record(f"headers: {{'x-forwarded-for': '{peer}', 'x-real-ip': '{peer}'}}", "utils.py"),
     "json": lambda peer: json.dumps({"levelname": "INFO", "name": "uvicorn.access", "message": f'{peer}:5 - "GET /health HTTP/1.1" 200'}),
+    "free text": lambda peer: record(f"request from {peer}, ip={peer}", "middleware.py"),
+    "print": lambda peer: f"accepted {peer} port 5123",
+}  # fmt: skip
+OTHERS = {
+    "query": lambda secret: f'INFO:     127.0.0.1:5 - "GET /v1/models?user={secret}&level=1 HTTP/1.1" 200 OK',
+    "unknown path": lambda secret: f'INFO:     127.0.0.1:5 - "GET /{secret} HTTP/1.1" 404 Not Found',
+    "signed URL": lambda secret: record(f"fetching https://example.com/a.png?sig={secret}", "media.py"),
+    "mail": lambda secret: record(f"user {secret}@example.com", "plugin.py"),
+    "transcript": lambda secret: record(f"Transcribed text {secret}", "speech_to_text.py"),
+    "conversation": lambda secret: record(f"conversation {secret}", "serving_responses.py"),
+    "call": lambda secret: record(f"call with arguments {secret}", "hermes_tool_parser.py"),
+    "cause": lambda secret: record(f"EngineCore encountered a fatal error.\nCUDA error: out of memory {secret}", "core.py", "ERROR"),
+    "V0": lambda secret: record(f"RuntimeError('{secret}')", "engine.py", "ERROR"),
+    "other JSON": lambda secret: in_json("started", name="vllm.x", user=secret, context=secret),
+    "connector": lambda secret: record(
+        "non-default args: {'kv_transfer_config': {'kv_connector': 'Nixl', 'extra': {'url': '" + secret + "'}}}", "utils.py"),
 }  # fmt: skip

@@ -23,8 +23,6 @@ from tests.support.recordings import recording
 from tests.support.waiting import HandClock, until
 
 from vllm_watch.analysis.recorder import recorded_command, server_recorder
-from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
-from vllm_watch.analysis.recorder.private_text import PrivateText
 from vllm_watch.analysis.recorder.recorded_command import KEPT_END, KEPT_START, KeptOutput, ResultFiles, RunningCommand
 from vllm_watch.analysis.recorder.recording_session import (
     WRITE_OUT_SECONDS,
@@ -33,6 +31,7 @@ from vllm_watch.analysis.recorder.recording_session import (
     create_file,
     sources_of,
 )
+from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, Sources, history_line, log_line, scrape_line
@@ -63,8 +62,8 @@ def session(tmp_path):
     metrics = MetricsConfig(url="http://127.0.0.1:1/metrics")
     server = ServerConfig(name="a", log="/a.log", metrics=metrics, cost_per_hour=2.4)
     clock, stop = HandClock(STARTED), threading.Event()
-    sources = {"a": sources_of(server, gpu_interval=2.0, private=PrivateText())}
-    made = RecordingSession(create_file(tmp_path / "out", force=False), sources, clock, {"prompts"}, stop)
+    sources = {"a": sources_of(server, gpu_interval=2.0)}
+    made = RecordingSession(create_file(tmp_path / "out", force=False), sources, clock, stop)
     made.clock, made.stopped = clock, stop
     yield made
     made.end("interrupted")
@@ -143,7 +142,7 @@ class TestSession:
         session.end("interrupted")
         size = session.path.stat().st_size
 
-        session.add_log("a", KeptLines((b"one",), {"keys": 1}), is_after_gap=False)
+        session.add_log("a", KeptLines((b"one",), {"lines": 1}), is_after_gap=False)
         session.add_gap("a", 5)
         session.add_scrape("a", 0.1, b"x 1\n", "ok")
         session.add_gpus("a", GpuUse(STARTED, "ok", (gpu(5.0),)))
@@ -174,11 +173,11 @@ class TestSession:
         assert "it was not ended" in read.broken_off
 
     def test_the_first_line_says_what_is_removed(self, session):
-        """Which kinds are removed is in the file."""
+        """Whether anything is removed is in the file."""
         session.end("interrupted")
 
         first = json.loads(lzma.decompress(session.path.read_bytes()).splitlines()[0])
-        assert {"prompts": True, "request-ids": False, "keys": False, "addresses": False} == first["removed"]
+        assert dict.fromkeys(("lines", "addresses", "queries", "arguments", "results"), True) == first["removed"]
 
 
 class TestRedactingReader:
@@ -186,26 +185,30 @@ class TestRedactingReader:
 
     def test_a_copy_goes_its_own_way(self):
         """After a rotation the old file and the new one are read side by side, each with its own open record."""
-        reader = RedactingReader(PrivateText())
+        reader = RedactingReader()
         opened = PROMPTS["0.5"]("x").encode() + b"\r"
         reader.read([STATISTICS.encode(), opened], TIMES)
         other = copy(reader)
         continued = opened.partition(b"Received")[0] + b"a secret"
 
-        first = reader.read([STATISTICS.replace("02:35:20", "02:35:30").encode(), b"bare"], TIMES)
-        second = other.read([continued], TIMES)
+        other_record = STATISTICS.replace("02:35:20", "02:35:30").encode()
+        reader.read([other_record], TIMES)
+        second = other.read([continued, other_record], TIMES)
 
-        assert b"bare" == first.kept.lines[1]
-        assert b"secret" not in second.kept.lines[0]
+        assert (continued.replace(b"a secret", b"[removed]"), other_record) == second.kept.lines
+
+    def test_all_can_be_kept(self):
+        """With `--keep-all` each line is as it came, its colours included, but for the mark where one was cut."""
+        lines = (b'\x1b[32mINFO\x1b[0m:     1.2.3.4:5 - "GET /x?api_key=1 HTTP/1.1" 200 OK\r', b"a prompt")
+
+        assert KeptLines(lines, {}) == RedactingReader(keeps_all=True).read([lines[0], b"a prompt\0"], TIMES).kept
 
     def test_history_is_not_counted(self):
         """What was removed is counted batch by batch: what is not recorded does not count."""
-        reader = RedactingReader(PrivateText())
+        reader = RedactingReader()
         line = b'INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 200 OK'
 
-        assert [{"addresses": 2}, {"addresses": 1}] == [
-            reader.read(lines, TIMES).kept.removed for lines in ([line, line], [line])
-        ]
+        assert [2, 1] == [reader.read(lines, TIMES).kept.removed["addresses"] for lines in ([line, line], [line])]
 
     def test_the_daemon_keeps_no_lines(self):
         """Without a recorder no line is held longer than it is read."""
@@ -216,7 +219,7 @@ class TestRedactingReader:
         """The lines of a server's start alone tell all that the whole log tells of it."""
         played = recording(name)
         written = b"".join(event.data for event in played.events() if isinstance(event, LogWritten) and event.at < 150)
-        reader, told, whole = RedactingReader(PrivateText()), LogReader(), LogReader()
+        reader, told, whole = RedactingReader(), LogReader(), LogReader()
         lines = written.split(b"\n")[:-1]
 
         few = [line for _, text in start_lines(reader.read(lines, TIMES)) for line in text.split(b"\n")[:-1]]
@@ -388,7 +391,7 @@ class TestFlood:
         flood.finish()
         session.end("test")
 
-        assert [b"there\n"] == [event.data for event in Recording(session.path).events("a")]
+        assert [b"[removed]\n"] == [event.data for event in Recording(session.path).events("a")]
 
     def test_the_end_takes_what_was_there_and_no_more(self, flood, session, monkeypatch):
         """F5: what is written while the end reads is not recorded: else the end would never come."""

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from msgspec.structs import replace
 from tests.support.load_tests import run
 
 from vllm_watch.analysis.loadtest.load_test import Capacity
-from vllm_watch.analysis.rendering.server_use import capacity_blocks, capacity_text, run_gpus
+from vllm_watch.analysis.rendering.server_use import capacity_blocks, capacity_text
 
 
 CAPACITY = Capacity(
@@ -36,21 +34,6 @@ def test_output_and_prompts_are_told_apart_and_together():
     assert found["computed prompt tokens/s with at least that output"] == "1,800"
     assert found["both together, at least (tokens/s)"] == "2,700"
     assert found["plan with 70 to 85 % of at least, a server (output tokens/s)"] == "630 to 765"
-
-
-@pytest.mark.parametrize(
-    ("config", "gpus"),
-    [
-        ({}, None),
-        ({"model": "m"}, 1),
-        ({"tensor-parallel-size": "2", "pipeline-parallel-size": "3", "data-parallel-size": "4"}, 24),
-        ({"tensor-parallel-size": "two"}, None),
-    ],
-    ids=["no flags known", "one", "several", "no number"],
-)
-def test_gpus_are_counted_by_flags(config, gpus):
-    """A server's GPUs are the product of its parallel sizes, 1 where a flag is not given; unknown without flags."""
-    assert run_gpus(run(config=config)) == gpus
 
 
 def test_of_several_gpus_the_share_of_each_is_told():

@@ -11,7 +11,8 @@ from tests.support.load_tests import run
 from tests.support.recordings import recording_path
 
 from vllm_watch.analysis.loadtest.load_test import Capacity, Report
-from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.loadtest.planning import NoCapacityError
+from vllm_watch.analysis.rendering.server_use import capacity_yaml
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.server_config import CapacityConfig
 

@@ -28,7 +28,7 @@ _WORKING = frozenset({"serving", "saturated", "idle"})
 _GAP_STEPS = 5
 """After a pause of more than five usual ones between two readings nothing is known of the time between."""
 
-_OUT_OF_MEMORY = FAILURES["out_of_memory"]
+_OUT_OF_MEMORY = frozenset({"out_of_memory", "gpu_memory_too_small"})
 
 _FIRST_V1_ALONE = (0, 11)
 _LAST_V0_ALONE = (0, 7)
@@ -63,16 +63,16 @@ class Window(NamedTuple):
         """Return for which share of the time something holds; 0 of no time."""
         return self.where(holds).seconds / self.seconds if self.seconds else 0.0
 
-    def halves(self) -> tuple[Window, Window]:
-        """Return the first half of the time and the second one."""
-        half, done = self.seconds / 2, 0.0
+    def split(self, share: float = 0.5) -> tuple[Window, Window]:
+        """Return the first half of the time, or another share of it, and the rest."""
+        end, done = share * self.seconds, 0.0
         parts: tuple[list[tuple[Point, ...]], list[tuple[Point, ...]]] = ([], [])
         for piece in self.pieces:
             for old, new in pairwise(piece):
-                parts[done >= half].append((old, new))
+                parts[done >= end].append((old, new))
                 done += new.at - old.at
-        first, second = (Window(tuple(_joined(part))) for part in parts)
-        return first, second
+        first, rest = (Window(tuple(_joined(part))) for part in parts)
+        return first, rest
 
     def mean(self, gauge: str) -> float | None:
         """Return a gauge's mean over the time at which it is known; `None` if it never is."""
@@ -175,6 +175,8 @@ class Subject(NamedTuple):
     is_given: bool = False
     has_run_out_of_memory: bool = False
     """Whether its log tells of a lack of memory; `False` also where there is no log."""
+    ran_out_at: float | None = None
+    """When it did last, in seconds since the epoch, if that was seen."""
 
     def number(self, flag: str) -> float | None:
         """Return a flag's value as a number; `None` if it is not known, or is none."""
@@ -233,6 +235,7 @@ def _configuration(history: ServerHistory) -> tuple[str, ...]:
 def _subject(histories: list[ServerHistory], objective: Objective | None) -> Subject:
     histories.sort(key=lambda each: each.points[0].at if each.points else 0.0)
     first = histories[0]
+    lacks = {FAILURES[kind] for kind in _OUT_OF_MEMORY}
     names = list(dict.fromkeys(each.name for each in histories))
     return Subject(
         name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
@@ -247,7 +250,8 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
         is_given=first.are_all_flags_known,
-        has_run_out_of_memory=any(_OUT_OF_MEMORY in event.text for each in histories for event in each.events),
+        has_run_out_of_memory=any(_OUT_OF_MEMORY & each.failures for each in histories),
+        ran_out_at=max((event.at for each in histories for event in each.events if event.text in lacks), default=None),
     )
 
 
@@ -309,6 +313,7 @@ def _with_flags_of_logs(histories: Sequence[ServerHistory]) -> list[ServerHistor
         model=other.model or log.model,
         config_since=max(other.config_since, log.config_since),
         events=(*other.events, *log.events),
+        failures=other.failures | log.failures,
     )
     return [whole if each is other else each for each in histories if each is not log]
 

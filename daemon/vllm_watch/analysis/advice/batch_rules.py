@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
-from vllm_watch.analysis.loadtest.load_test import memory_gib
-from vllm_watch.analysis.loadtest.server_history import Growth, Point
+from vllm_watch.analysis.loadtest.planning import memory_gib
+from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT
-from vllm_watch.daemon.catalog.number_texts import count, milliseconds, percent, significant
+from vllm_watch.daemon.catalog.number_texts import count, milliseconds, moment, percent, significant
 
 
 _SHARE, _OVERRIDE, _BYTES = "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-memory-bytes"
@@ -36,6 +36,9 @@ _STEP = 2
 _WORTH_IT = 1.25
 """A batch is made at least this much larger, and at most `_STEP` times as large: less is not worth a restart."""
 
+_LITTLE_FREE = 0.1
+"""With less of a GPU's memory free than this, no more of it is taken."""
+
 _LESS = 0.9
 """A smaller batch has at most this part of the present one's seats."""
 
@@ -44,6 +47,13 @@ _GAIN = 1.05
 
 _HALF = (0.4, 0.6)
 """A batch is half full while 40 to 60 % of its seats are taken."""
+
+_NEARLY_FULL = (0.6, 0.9)
+_GROWTH = 1 / 3
+"""
+More seats help if the last ones do: against a batch of 60 to 90 % a full one gives more tokens a second, by at least a
+third of the per cent that it has more requests.
+"""
 
 _PER_TOKEN = HISTOGRAMS["tpot_ms"]
 _NO_FEWER = "there are too few to take some away"
@@ -79,9 +89,10 @@ _CACHE_IS_SHORT = During("the KV cache is full or requests wait", lambda subject
 
 
 def _judge_full_cache_with_memory(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """The KV cache is what requests wait for, and no lack of memory speaks against a larger one."""
-    if subject.has_run_out_of_memory:
-        raise NoAdviceError("the log tells of a lack of memory: a larger KV cache would leave less for the rest")
+    """The KV cache is what requests wait for, and memory is free for a larger one, as far as it is read."""
+    used = subject.work.highest(GPU_MEMORY)
+    if used is not None and used > 1 - _LITTLE_FREE:
+        raise NoAdviceError(f"{percent(used)} % of a GPU's memory is in use: a tenth has to be free")
     return _judge_full_cache(subject, window)
 
 
@@ -216,7 +227,7 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
     preempted = window.increase("preemptions_total")
     if preempted:
         raise NoAdviceError(f"{preempted:.0f} requests were preempted: the KV cache cannot hold more at once")
-    _check_flatness(subject)
+    gain = _gain(subject)
     waiting = window.mean("requests_waiting") or 0.0
     at_limit = f"is at its limit of {subject.seats or 0.0:g} for {percent(full)} % of this time"
     room = f"is {percent(kv)} % at most: there is room for more requests"
@@ -224,18 +235,26 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
         Seen("requests_waiting", "mean", waiting, f"is {significant(waiting)} on average"),
         Seen("requests_running", "share_of_time", full, at_limit, _AT_LIMIT_SHARE),
         Seen("kv_cache_usage_ratio", "highest", kv, room, _ROOMY),
+        gain,
     )
 
 
-def _check_flatness(subject: Subject) -> None:
-    half, full = _half_full(subject), subject.work.where(_is_full(subject))
-    half_rate, full_rate = _tokens_per_second(half), _tokens_per_second(full)
-    if min(half.seconds, full.seconds) < LEAST_SECONDS / 2 or half_rate is None or full_rate is None:
-        return
-    if full_rate < _GAIN * half_rate:
-        rates = f"{significant(half_rate)} against {significant(full_rate)}"
-        same = f"half a batch gives as many tokens a second as a full one, {rates}"
-        raise NoAdviceError(f"{same}: more requests at once would not help")
+def _gain(subject: Subject) -> Seen:
+    """Return that the last seats of the batch give more tokens, so that more seats may, too."""
+    seats = subject.seats or 0.0
+    part = subject.work.where(_runs_between(*(share * seats for share in _NEARLY_FULL)))
+    full = subject.work.where(_is_full(subject))
+    some, most = _tokens_per_second(part), _tokens_per_second(full)
+    running = part.mean("requests_running")
+    if part.seconds < LEAST_SECONDS / 2 or not some or most is None or not running:
+        raise NoAdviceError(
+            "whether more requests at once give more tokens is not known: 60 to 90 % of the batch was not seen for 60 s"
+        )
+    rates = f"{significant(most)} with a full batch, and {significant(some)} with {significant(running)} requests"
+    least = 1 + _GROWTH * (seats / running - 1)
+    if most < least * some:
+        raise NoAdviceError(f"more requests at once give hardly more tokens a second: {rates}")
+    return Seen("generation_tokens_per_second", "mean", most, f"is {rates}", least * some)
 
 
 def _propose_more(subject: Subject, window: Window) -> str:
@@ -269,6 +288,7 @@ RULES = (
         expects=_LARGER_CACHE,
         risk="The server takes as much memory as gpu-memory-utilization allows: nothing else may need it.",
         guard="tpot_ms.mean > +25%",
+        takes_memory=True,
     ),
     Rule(
         name="gpu-memory-utilization-up",
@@ -282,6 +302,7 @@ RULES = (
         risk="Out of memory under load, not at the start. Only if this server is alone on its GPUs and nvidia-smi "
         "shows that a tenth of their memory is free; go in steps of 0.02.",
         guard="tpot_ms.mean > +25%",
+        takes_memory=True,
     ),
     Rule(
         name="kv-cache-dtype-fp8",
@@ -335,15 +356,26 @@ RULES = (
         risk="Each request gets its tokens more slowly. If the KV cache becomes full, requests are preempted and "
         "computed again. Above the largest captured graph, decode steps run without one.",
         guard="tpot_ms.mean > +25%",
+        takes_memory=True,
     ),
 )
 
 
 def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
-    """Yield what is worth knowing with some advice, and is no flag to change."""
+    """Yield what is worth knowing, with some advice or where there is none, and is no flag to change."""
+    if subject.has_run_out_of_memory:
+        yield Note(text=_crash(subject.ran_out_at), server=subject.name)
     if any(each.cause == "kv_cache_full" for each in advice):
         texts = (_lengths(subject), _weights(subject.hardware))
         yield from (Note(text=text, server=subject.name) for text in texts if text is not None)
+
+
+def _crash(at: float | None) -> str:
+    when = "" if at is None else f", last at {moment(at)} UTC"
+    return (
+        f"Its log tells of a lack of memory{when}: nothing that takes more memory is advised. The runbook "
+        "VllmEngineCrashed says which flags free some."
+    )
 
 
 def _lengths(subject: Subject) -> str | None:

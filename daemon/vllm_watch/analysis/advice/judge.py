@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from vllm_watch.analysis.advice import batch_rules, step_rules
@@ -28,7 +29,7 @@ from vllm_watch.analysis.advice.rule import (
     Rule,
     Seen,
 )
-from vllm_watch.daemon.catalog.number_texts import duration, percent
+from vllm_watch.daemon.catalog.number_texts import duration, moment, percent
 from vllm_watch.daemon.catalog.series import PREFIX
 
 
@@ -56,6 +57,9 @@ SHOWN: Mapping[Cause, str] = {
 
 MOST = 3
 """No server gets more advice at once: one flag is changed after the other."""
+
+_SHARES = tuple(eighths / 8 for eighths in range(1, 8))
+"""After which share of the time it is tried whether a rule speaks from then on."""
 
 _OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
 """Flags of rules that every release leaves off, so that one that was not given is not unknown."""
@@ -106,17 +110,14 @@ def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
     unknown = dict(_unknown(rule, subject))
     if unknown:
         raise NoAdviceError(next(iter(unknown.values())), tuple(unknown))
+    window, before = _lasting(rule, subject, window)
     evidence = tuple(_evidence(each, window) for each in rule.judge(subject, window))
-    for name, half in zip(("first", "second"), window.halves(), strict=True):
-        try:
-            rule.judge(subject, half)
-        except NoAdviceError as error:
-            halves = "the two halves of the time do not agree"
-            raise NoAdviceError(f"{halves}; in the {name} one: {error.reason}") from None
     proposed = rule.propose(subject, window)
     if len(found) == MOST:
         raise NoAdviceError(f"there are {MOST} already, change these first")
-    short = f"This is from {duration(window.seconds)}; {duration(ENOUGH_SECONDS)} or more say more."
+    caveats = [] if before is None else [f"Only since {moment(window.start)} UTC; before, {before}."]
+    if window.seconds < ENOUGH_SECONDS:
+        caveats.append(f"This is from {duration(window.seconds)}; {duration(ENOUGH_SECONDS)} or more say more.")
     return Advice(
         flag=rule.flag,
         now=subject.flags[rule.flag],
@@ -130,11 +131,49 @@ def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
         cause=rule.cause,
         expects=expectations(rule),
         server=subject.name,
-        caveats=(short,) if window.seconds < ENOUGH_SECONDS else (),
+        caveats=tuple(caveats),
     )
 
 
+def _lasting(rule: Rule, subject: Subject, window: Window) -> tuple[Window, str | None]:
+    """
+    Return the part of a time, up to its end, of which a rule speaks, and why it is silent of what is before that.
+
+    Where a server changed within the time, a mean over all of it is true of no moment.
+    """
+    silent = _silence(partial(_judge_halves, rule, subject, window))
+    if silent is None:
+        return window, None
+    for before, part in map(window.split, _SHARES):
+        was = _silence(partial(rule.judge, subject, before))
+        if was is not None and _silence(partial(_judge_halves, rule, subject, part)) is None:
+            return part, was
+    raise NoAdviceError(silent)
+
+
+def _silence(judge: Callable[[], object]) -> str | None:
+    try:
+        judge()
+    except NoAdviceError as error:
+        return error.reason
+    return None
+
+
+def _judge_halves(rule: Rule, subject: Subject, window: Window) -> None:
+    """Raise why a rule is silent of a time, or of one of its halves, if it is."""
+    _check_time(rule, subject, window)
+    rule.judge(subject, window)
+    for name, half in zip(("first", "second"), window.split(), strict=True):
+        try:
+            rule.judge(subject, half)
+        except NoAdviceError as error:
+            halves = "the two halves of the time do not agree"
+            raise NoAdviceError(f"{halves}; in the {name} one: {error.reason}") from None
+
+
 def _check_subject(rule: Rule, subject: Subject) -> None:
+    if rule.takes_memory and subject.has_run_out_of_memory:
+        raise NoAdviceError("the server ran out of memory, and this takes more")
     if rule.era is not None and subject.era not in {None, rule.era}:
         raise NoAdviceError(f"it is for the engine {rule.era} alone, and this one is {subject.era}")
     missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]

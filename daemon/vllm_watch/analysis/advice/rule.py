@@ -75,6 +75,7 @@ class Rule(NamedTuple):
         needs: What else has to be known.
         era: The only engine that it is for.
         also: The flags that have to be known besides its own.
+        takes_memory: Whether the server needs more memory with it.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Rule(NamedTuple):
     needs: tuple[Need, ...] = ()
     era: Era | None = None
     also: tuple[str, ...] = ()
+    takes_memory: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -313,6 +313,7 @@ RULES = (
         risk="Gaps between tokens become longer where prompts come in. A step needs more memory, which leaves fewer KV "
         "blocks.",
         guard="itl_ms.p99 > +25%",
+        takes_memory=True,
         era="V1",
     ),
     Rule(
@@ -339,10 +340,9 @@ RULES = (
         during=_DRAFTING,
         judge=_judge_many_drafts,
         propose=_propose_fewer_drafts,
-        expects="spec_decode_drafted_tokens_per_second falls, spec_decode_acceptance_ratio rises, "
-        "time_per_output_token_seconds falls",
-        risk="How many are accepted depends on the prompts and the temperature: compare with your own. A single user "
-        "at a time may wait longer for each token.",
+        expects="spec_decode_drafted_tokens_per_second falls",
+        risk="What this does to the time per token has to be measured: with few requests at once it may rise. How many "
+        "draft tokens are accepted depends on the prompts and the temperature: compare with your own.",
         guard="tpot_ms.mean > +5%",
         era="V1",
     ),
@@ -378,6 +378,7 @@ RULES = (
         risk="The start takes longer, and the graphs need memory: the KV cache becomes smaller. If the server ran out "
         "of memory while it captured graphs, it was switched on for that reason. How much it helps has to be measured.",
         guard="tpot_ms.mean > +5%",
+        takes_memory=True,
     ),
     Rule(
         name="enable-prefix-caching-on",

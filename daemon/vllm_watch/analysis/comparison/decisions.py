@@ -26,7 +26,8 @@ from vllm_watch.analysis.comparison.comparison_model import (
 )
 from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, mean_known, measured, metric_mean
 from vllm_watch.analysis.comparison.verdicts import graded_rows
-from vllm_watch.analysis.loadtest.load_test import Run, memory_gib
+from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.analysis.loadtest.planning import memory_gib
 from vllm_watch.daemon.catalog.metric_titles import View
 
 

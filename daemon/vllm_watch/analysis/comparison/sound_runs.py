@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side
 from vllm_watch.analysis.comparison.pair import Measured, Pair, headline_metric, metric_values
 from vllm_watch.analysis.loadtest.load_test import Result, Run, overlap
-from vllm_watch.analysis.loadtest.offered_load import load_kind
+from vllm_watch.analysis.loadtest.offered_load import answered_share, load_kind
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import duration, percent
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation
@@ -137,15 +137,6 @@ def are_in_turns(pair: Pair) -> bool:
     """Return whether the sides took turns, as far as is known, so that a drift is not taken for a difference."""
     a, b = ([run.start for run in side.runs if run.start is not None] for side in pair.sides)
     return min(len(a), len(b)) < 2 or not (max(a) < min(b) or max(b) < min(a))
-
-
-def answered_share(run: Run, result: Result) -> float:
-    """Return the share of the requests with an answer; all, where it is not known how many there were."""
-    if result.successful is None:
-        return 1.0
-    counted = run.load.num_prompts if result.view == "client" else None
-    asked = counted if result.failed is None else result.successful + result.failed
-    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
 
 
 RUN_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from vllm_watch.analysis.comparison.comparability import side_settings
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
 from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
-from vllm_watch.analysis.comparison.sound_runs import answered_share
-from vllm_watch.analysis.loadtest.load_test import Latency, Load, Objective, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Load, Objective
+from vllm_watch.analysis.loadtest.planning import is_within
 from vllm_watch.daemon.catalog.number_texts import significant
 
 
@@ -18,13 +18,6 @@ FEWEST_LOADS = 3
 
 _PLATEAU = 0.95
 """Throughput has stopped growing at the first load with this share of the highest."""
-
-_WITHIN = 0.95
-"""An objective holds if at least this share of the requests is within it."""
-
-_TAIL = 0.99
-_SHARES = {"median": 0.50, "p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": _TAIL}
-"""An objective fails if a percentile is beyond its limit that 95 % need; it holds for sure if P99 is within."""
 
 
 class _Point(NamedTuple):
@@ -55,31 +48,6 @@ def find_sweeps(sides: Sequence[Side], objective: Objective | None = None) -> tu
     if ordered is not None:
         return tuple(_sweep("", ordered, objective))
     return tuple(sweep for side in sides for sweep in _sweep(side.name, _by_load(side), objective))
-
-
-def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
-    """
-    Return whether at least 95 % of the requests of a run were within an objective; `None` if that is not known.
-
-    Latencies are those of the requests with an answer: one that failed is not within the objective.
-    """
-    answered = answered_share(run, result)
-    if answered < _WITHIN:
-        return False
-    if result.goodput is not None and result.goodput.ratio is not None:
-        return result.goodput.ratio >= _WITHIN
-    limits = [(_percentiles(getattr(result, name)), most) for name, most in objective.limits.items()]
-    if any(value > most and answered * share <= _WITHIN for shares, most in limits for share, value in shares.items()):
-        return False
-    # Each limit may leave out other requests.
-    least = answered * (1 - len(limits) * (1 - _TAIL))
-    are_tails_within = all(_TAIL in shares and shares[_TAIL] <= most for shares, most in limits)
-    return True if limits and are_tails_within and least >= _WITHIN else None
-
-
-def _percentiles(latency: Latency | None) -> dict[float, float]:
-    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
-    return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 
 def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:

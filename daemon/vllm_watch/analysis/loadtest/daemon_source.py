@@ -22,10 +22,11 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
     HISTOGRAMS,
     LAST_READING,
     PLAIN,
+    SERVER_GPU,
     Answers,
     PrometheusHistory,
 )
-from vllm_watch.analysis.loadtest.server_history import Point, ServerHistory
+from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Point, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.catalog.states import EngineState
@@ -97,6 +98,14 @@ def _families(text: str) -> dict[str, list[Sample]]:
     for sample in samples:
         if "server" in sample.labels and sample.name.startswith(PREFIX):
             by_server[sample.labels["server"]].append(sample)
+    used, whole = (
+        {each.labels["gpu"]: each.value for each in samples if each.name == f"{PREFIX}gpu_memory_{name}_bytes"}
+        for name in ("used", "total")
+    )
+    for found in by_server.values():
+        gpus = {each.labels["gpu"] for each in found if each.name == PREFIX + SERVER_GPU}
+        shares = [used[gpu] / whole[gpu] for gpu in gpus & used.keys() & whole.keys()]
+        found.extend(Sample(GPU_MEMORY, {}, share) for share in sorted(shares)[-1:])
     return by_server
 
 
@@ -107,7 +116,8 @@ def _answers(samples: Sequence[Sample], now: float) -> Answers:
         for sample in samples
         if sample.name in _NAMES
     )
-    return Answers((PromSeries({}, ((at, at),)),), tuple(series))
+    memory = (PromSeries({}, ((at, sample.value),)) for sample in samples if sample.name == GPU_MEMORY)
+    return Answers((PromSeries({}, ((at, at),)),), tuple(series), memory=tuple(memory))
 
 
 def _hours(body: bytes) -> dict[str, list[Point]]:

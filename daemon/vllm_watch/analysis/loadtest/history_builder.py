@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.load_test import Event, Memory
 from vllm_watch.analysis.loadtest.loads import stands_still
 from vllm_watch.analysis.loadtest.server_history import (
     ACCEPTED,
@@ -64,7 +64,9 @@ _DEVICE = "device"
 _SIZES = {"model_load_gib": "model_memory_gib", "kv_cache_memory_gib": "kv_cache_memory_gib"}
 """What the log prints of memory, and what it is called among the hardware."""
 
-_OF_EACH_ENGINE = ("max_running_requests", "kv_cache_capacity_tokens")
+_GIB = 1 << 30
+_KV_TOKENS = "kv_cache_capacity_tokens"
+_OF_EACH_ENGINE = ("max_running_requests", _KV_TOKENS)
 """Facts that each engine of a data-parallel server has for itself."""
 
 _HIT_COUNTERS = (
@@ -97,6 +99,7 @@ class HistoryBuilder:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._starts: int | None = None
         self._failures: Mapping[str, int] | None = None
+        self._kinds: set[str] = set()
         self._added = 0
         self._lives: dict[int, _Life] = {}
 
@@ -143,6 +146,7 @@ class HistoryBuilder:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
         if self._starts is not None and starts > self._starts:
             self._tell(at, STARTED)
+        self._kinds.update(kind for kind, count in (failures or {}).items() if count)
         if failures is not None and self._failures is not None:
             for kind, count in failures.items():
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
@@ -193,7 +197,9 @@ class HistoryBuilder:
             warnings=(*warnings, thinned) if self._added > MAX_POINTS else tuple(warnings),
             engine_generation=facts.engine_generation,
             are_all_flags_known=facts.are_all_flags_known,
+            failures=frozenset(self._kinds),
             config_since=self._config_since(),
+            memory=facts.memory,
         )
 
 
@@ -270,6 +276,16 @@ class StartedWith:
         """What is known of the machine."""
         devices = {_DEVICE: self._flags.get(_DEVICE), "gpu": self._gpu}
         return {**{name: value for name, value in devices.items() if value}, **self._memory}
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is known of the memory; one engine's tokens are in the KV cache of each of its GPUs."""
+        weights, cache = (float(self._memory[name]) if name in self._memory else None for name in _SIZES.values())
+        tokens, every = self.facts.get(_KV_TOKENS), self.facts_together.get(_KV_TOKENS)
+        if weights is None and cache is None and every is None:
+            return None
+        by_token = cache * _GIB / tokens if cache is not None and tokens else None
+        return Memory(weights_gib=weights, kv_cache_gib=cache, kv_bytes_per_token=by_token, kv_cache_tokens=every)
 
     def _note_fact(self, fact: StartupFact) -> None:
         self._gpu = fact.gpu or self._gpu

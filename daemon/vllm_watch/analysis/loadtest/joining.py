@@ -92,7 +92,7 @@ def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory], clients: 
         missed += [load for load in loads if not any(_covers(run, load) for run in shown)]
     if not missed:
         return None
-    why = "few tokens beside the largest" + (", or few seconds beside a client's" if clients else "")
+    why = "few tokens beside the next or the largest" + (", or few seconds beside a client's" if clients else "")
     times = [f"{moment(load.start)} ({duration(load.end - load.start)})" for load in missed]
     more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
     return f"{found} loads found, {len(missed)} left out for {why}: {', '.join(times[:_NAMED])}{more} UTC."

@@ -110,6 +110,7 @@ class Result(Struct, frozen=True, kw_only=True):
     request_throughput: float | None = None
     output_throughput: float | None = None
     total_token_throughput: float | None = None
+    queue_ms: Latency | None = None
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
     itl_ms: Latency | None = None
@@ -232,6 +233,59 @@ class Period(Struct, frozen=True, kw_only=True):
     end: float
 
 
+class Room(Struct, frozen=True, kw_only=True):
+    """How many requests of so many tokens, prompt and answer, a KV cache holds at once if they share no prefix."""
+
+    tokens: int
+    requests: int
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """
+    What the log tells of a server's memory: weights and KV cache on each GPU, in GiB, and the tokens of all engines.
+
+    vLLM prints the sizes for each worker, which has one GPU, and the tokens for each engine, whose GPUs hold them
+    together (vllm/v1/worker/gpu_worker.py, vllm/v1/core/kv_cache_utils.py): `kv_bytes_per_token` is a token's part on
+    each of these GPUs.
+    """
+
+    weights_gib: float | None = None
+    kv_cache_gib: float | None = None
+    kv_bytes_per_token: float | None = None
+    kv_cache_tokens: float | None = None
+    room: tuple[Room, ...] = ()
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """What is to be served: output tokens per second, or users at once."""
+
+    tokens_per_second: float | None = None
+    users: float | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """
+    What to plan a server with: `low` to `high` output tokens per second, which are `users_low` to `users_high` users.
+
+    A user has `user_tokens_per_second`, as in the run `run`, in which `waiting` requests were queued on average. The
+    demand needs `servers_low` to `servers_high`, each with `gpus`. `problem` says why that is not known.
+    """
+
+    demand: Demand | None = None
+    objective: Objective | None = None
+    low: float | None = None
+    high: float | None = None
+    gpus: int | None = None
+    run: str | None = None
+    user_tokens_per_second: float | None = None
+    users_low: int | None = None
+    users_high: int | None = None
+    waiting: float | None = None
+    servers_low: int | None = None
+    servers_high: int | None = None
+    problem: str | None = None
+
+
 class SlowRequest(Struct, frozen=True, kw_only=True):
     """One request: its number in the list, and seconds from the first one's start to its own."""
 
@@ -273,6 +327,8 @@ class Run(Struct, frozen=True, kw_only=True):
     name: str
     start: float | None = None
     end: float | None = None
+    may_be_shorter: bool = False
+    """Whether the server shows only between which of its points the work was, so that its rates are lower bounds."""
     observed: Period | None = None
     """From when to when the server was observed, as in the recording or log: the load is a part of it."""
     server: str | None = None
@@ -293,6 +349,7 @@ class Run(Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     steady: Steady | None = None
     capacity: Capacity | None = None
+    memory: Memory | None = None
     use: ServerUse = ServerUse()
     """What the server did during the load."""
     events: tuple[Event, ...] = ()
@@ -325,6 +382,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Where latency turns, if the runs are loads of one configuration and show it."""
     left_out: str | None = None
     """Which loads are in the sources and not among the runs, in a sentence."""
+    plan: Plan | None = None
 
 
 def bounded(bounds: Bounds, scale: float = 1.0) -> str:
@@ -335,14 +393,6 @@ def bounded(bounds: Bounds, scale: float = 1.0) -> str:
 def seconds(run: Run) -> float:
     """Return how long a run lasted; 0 if that is not known."""
     return 0.0 if run.start is None or run.end is None else run.end - run.start
-
-
-def memory_gib(hardware: Mapping[str, str]) -> tuple[float, float] | None:
-    """Return what the weights and the KV cache take on each GPU, in GiB, `None` if the log does not tell both."""
-    try:
-        return float(hardware["model_memory_gib"]), float(hardware["kv_cache_memory_gib"])
-    except (KeyError, ValueError):
-        return None
 
 
 def overlap(one: Run, other: Run) -> bool:

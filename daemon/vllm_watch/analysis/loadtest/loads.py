@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -34,6 +35,9 @@ IDLE_SECONDS = 30.0
 
 PAUSE_SECONDS = 9.0
 """So is one of at least this long, which a line of zeros in a log is, between loads that have no pause themselves."""
+
+BURST_REQUESTS = 10
+"""With this many requests a stretch of work of any length is a test, and none of a light load's few in turn."""
 
 EDGE_SECONDS = 10.0
 """A client's window may be cut at an idle point this long before or after it, if nothing happens between them."""
@@ -101,12 +105,23 @@ def _is_between_loads(points: Sequence[Point], old: _Stretch, new: _Stretch, ste
 
 
 def _is_dense(points: Sequence[Point], stretch: _Stretch, pause: float) -> bool:
-    """Return whether a stretch is work without an idle moment, long enough for a test, and not one request alone."""
+    """Return whether a stretch is work without an idle moment: long enough for a test, or of many requests."""
     first, last = stretch
     seconds = points[last].at - points[first - 1].at
     most = max(point.gauges.get("requests_running", 0.0) for point in points[first : last + 1])
-    is_test = seconds >= PAUSE_SECONDS and (most > 1 or seconds > pause)
+    is_long = seconds >= PAUSE_SECONDS and (most > 1 or seconds > pause)
+    is_test = is_long or _answered(points[first - 1], points[last]) >= BURST_REQUESTS
     return is_test and all(has_work(point) for point in points[first:last] if point.is_fresh)
+
+
+def _answered(old: Point, new: Point) -> float:
+    """Return how many requests ended between two points, 0 if that is not known."""
+    grown: dict[str, float] = defaultdict(float)
+    for name in new.counters:
+        kind = name.partition(".")[0]
+        if kind in (FINISHED, HTTP_REQUESTS) and name in old.counters:
+            grown[kind] += max(new.counters[name] - old.counters[name], 0.0)
+    return max(grown.values(), default=0.0)
 
 
 def load_between(points: Sequence[Point], start: float, end: float) -> LoadSpan | None:

@@ -68,6 +68,15 @@ def served_share(run: Run, result: Result | None) -> float | None:
     return due / max(result.duration_s - _generation_seconds(result), due) if due else 0.0
 
 
+def answered_share(run: Run, result: Result) -> float:
+    """Return the share of the requests with an answer; all, where it is not known how many there were."""
+    if result.successful is None:
+        return 1.0
+    counted = run.load.num_prompts if result.view == "client" else None
+    asked = counted if result.failed is None else result.successful + result.failed
+    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
+
+
 def _generation_seconds(result: Result) -> float:
     """Return how long an answer of mean length takes from its first token to its last; 0 if that is not known."""
     if result.tpot_ms is None or not result.tpot_ms.mean or not result.total_output_tokens or not result.successful:

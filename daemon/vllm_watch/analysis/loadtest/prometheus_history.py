@@ -28,6 +28,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     COMPUTED,
     FINISHED,
     GENERATED,
+    GPU_MEMORY,
     HTTP_REQUESTS,
     EnergyReading,
     Point,
@@ -94,6 +95,7 @@ class Answers(NamedTuple):
     energy: tuple[PromSeries, ...] = ()
     energy_read: tuple[PromSeries, ...] = ()
     divided: tuple[PromSeries, ...] = ()
+    memory: tuple[PromSeries, ...] = ()
 
 
 class Sampling(NamedTuple):
@@ -178,7 +180,7 @@ class PrometheusHistory:
         point = Point(
             moment,
             state,
-            _gauges(row),
+            {**_gauges(row), **gpus.memory(at)},
             _counters(totals),
             self._counts.histograms(),
             _positions(row),
@@ -248,6 +250,11 @@ class _Gpus:
             {(series.labels.get("gpu", ""), at): value for series in many for at, value in series.values}
             for many in (answers.energy, answers.energy_read, answers.divided)
         )
+        self._memory = {at: value for series in answers.memory for at, value in series.values}
+
+    def memory(self, at: float) -> dict[str, float]:
+        """Return the gauge of the fullest GPU's memory at a moment, if that is known."""
+        return {GPU_MEMORY: self._memory[at]} if at in self._memory else {}
 
     def reading(self, at: float, row: _Row) -> EnergyReading | None:
         """Return what is known at a moment; `None` if no GPU of the server is."""

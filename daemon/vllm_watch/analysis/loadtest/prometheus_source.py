@@ -66,12 +66,14 @@ def queries(server: str, interval: float) -> tuple[tuple[str, ...], ...]:
     plain = (*PLAIN, SERVER_GPU, PRICE)
     families = ("|".join(plain), "|".join(COUNTERS), *(f"{name}_(bucket|sum)" for name in HISTOGRAMS))
     energy = PREFIX + ENERGY
+    memory = f"{PREFIX}gpu_memory_used_bytes / {PREFIX}gpu_memory_total_bytes"
     return (
         (sampled_at(server),),
         tuple(_last(names, server, interval) for names in families),
         (_of_gpus(f"max by (gpu) ({energy})", server),),
         (_of_gpus(f"max by (gpu) (timestamp({energy}))", server),),
         (_of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),),
+        (f"max({_of_gpus(f'max by (gpu) ({memory})', server)})",),
     )
 
 

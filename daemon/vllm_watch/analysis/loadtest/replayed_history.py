@@ -19,13 +19,21 @@ from vllm_watch.analysis.loadtest.history_builder import (
     snapshot_point,
     worst_state,
 )
-from vllm_watch.analysis.loadtest.server_history import COMPUTED, DRAFTS, GENERATED, EnergyReading, ServerHistory
+from vllm_watch.analysis.loadtest.server_history import (
+    COMPUTED,
+    DRAFTS,
+    GENERATED,
+    GPU_MEMORY,
+    EnergyReading,
+    ServerHistory,
+)
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.engine_log import name_of
+from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.errors import FileError
@@ -85,6 +93,7 @@ class Replay:
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
         self._energy: EnergyReading | None = None
+        self._gpu_memory: dict[str, float] = {}
         self._reading: MetricsReading | None = None
         self._first_scraped_at: float | None = None
         self._scraped_at = self._end = 0.0
@@ -96,6 +105,7 @@ class Replay:
         if isinstance(event, GpusRead):
             self._state.gpu.apply(event.use, event.interval)
             self._energy = energy_reading(event.use.at, event.use.gpus)
+            self._gpu_memory = _memory_in_use(event.use.gpus)
             return
         result = recorded_scrape(event, at)
         self._state.apply_scrape(result)
@@ -151,11 +161,20 @@ class Replay:
 
     def _add_point(self, at: float, counters: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
-        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)._replace(energy=self._energy)
+        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)
+        point = point._replace(energy=self._energy, gauges={**point.gauges, **self._gpu_memory})
         if self._reading is None:
             point = point._replace(counters=counters or {**self._tokens.counters, **point.counters})
         self._builder.note(snapshot)
         self._builder.add(point)
+
+
+def _memory_in_use(gpus: Sequence[ServerGpu]) -> dict[str, float]:
+    """Return the gauge of the fullest GPU's memory, if that is known."""
+    values = [gpu.reading.values for gpu in gpus if gpu.reading is not None]
+    used, whole = ("gpu_memory_used_bytes",), ("gpu_memory_total_bytes",)
+    shares = [each[used] / each[whole] for each in values if used in each and each.get(whole)]
+    return {GPU_MEMORY: max(shares)} if shares else {}
 
 
 class LogTokens:

@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ import msgspec
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Goodput, Objective, Report, Run
+from vllm_watch.analysis.loadtest.load_test import Demand, Goodput, Objective, Report, Run
+from vllm_watch.analysis.loadtest.planning import make_plan, with_room
 from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
@@ -28,6 +30,8 @@ from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.reading.log_reader import LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import is_client_result, what_is
@@ -84,7 +88,9 @@ def without_endings(name: str) -> str:
 
 def source_files(paths: Sequence[str]) -> tuple[str, ...]:
     """
-    Return files and recordings once each; in place of another folder the files in it whose names end as sources' do.
+    Return files and recordings once each; in place of another folder the sources in it and in its folders.
+
+    A folder's sources are the files whose names end as theirs do, but for texts without a line of vLLM's.
 
     Raises:
         FileError: A folder cannot be read, or has none.
@@ -97,16 +103,30 @@ def _in_folder(path: str) -> list[str]:
     if not os.path.isdir(path) or is_recording(folder):  # noqa: PTH112 - A name that is too long is no folder.
         return [path]
     try:
-        found = sorted(str(each) for each in folder.iterdir() if each.is_file() and _is_source(each.name))
+        list(folder.iterdir())  # `rglob` leaves out in silence what cannot be read.
+        named = sorted(file for file in folder.rglob("*") if _is_named_as_source(file.relative_to(folder)))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    if not found:
+    sources = [str(file) for file in named if not _is_foreign(file)]
+    if not sources:
         raise FileError(f"{path}: is no recording, and no log, recording or result is in this folder")
-    return found
+    return sources
 
 
-def _is_source(name: str) -> bool:
-    return not name.startswith(".") and _ENDINGS.search(name) is not None
+def _is_named_as_source(file: Path) -> bool:
+    is_hidden = any(part.startswith(".") for part in file.parts)
+    return not is_hidden and _ENDINGS.search(file.name) is not None
+
+
+def _is_foreign(file: Path) -> bool:
+    """Return whether a file is no regular one, or a text that has no line of vLLM's where one looks first."""
+    if not file.is_file():
+        return True
+    if source_kind(file) != "log":
+        return False
+    reader = LogReader()
+    reader.read(b"".join(_ends(file)).splitlines(keepends=True), ArrivalTimes(0))
+    return reader.is_foreign
 
 
 def find_logs(paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -134,6 +154,8 @@ _LACKS: Mapping[View, str] = {
     "server": "a log has no latencies, /metrics or a recording has them.",
 }
 
+_PRINTED_SECOND = 1.0
+
 _QUERY_SIZE = 4 * 1024 * 1024
 """How many bytes of a file take as long to read as a time range from a Prometheus, roughly."""
 
@@ -142,13 +164,14 @@ class ReadOptions(NamedTuple):
     """
     What requests have to be answered within, and what a server costs in an hour, if that is known.
 
-    Only what is in `times` is read, and of several runs only number `run`.
+    Only what is in `times` is read, and of several runs only number `run`. `demand` is what servers are planned for.
     """
 
     objective: Objective | None = None
     cost_per_hour: float | None = None
     times: TimeRange | None = None
     run: int | None = None
+    demand: Demand | None = None
 
 
 class Sources(NamedTuple):
@@ -171,9 +194,11 @@ def read_report(
         reason = "no load is in it: nothing that it reports shows a request at work"
         reason += "" if options.times is None else " between --from and --to"
         raise FileError("; ".join((f"{named}: {reason}", *found.broken_off)))
-    runs = tuple(_with_objective(priced(run, options.cost_per_hour), options.objective) for run in report.runs)
+    priced_runs = (with_room(priced(run, options.cost_per_hour)) for run in report.runs)
+    runs = tuple(_with_objective(run, options.objective) for run in priced_runs)
+    report = msgspec.structs.replace(report, runs=runs, plan=make_plan(runs, options.demand))
     if options.run is None:
-        return msgspec.structs.replace(report, runs=runs)
+        return report
     if options.run > len(runs):
         there = "there is only one" if len(runs) == 1 else f"there are {len(runs)}"
         raise FileError(f"--run {options.run}: there is no such load test, {there}")
@@ -209,14 +234,19 @@ def _within(sources: Sources, times: TimeRange | None) -> Sources:
         for run in sources.clients
         if run.start is None or run.end is None or (run.start < times.end and times.start < run.end)
     ]
-    histories = [
-        history._replace(
-            points=tuple(point for point in history.points if times.start <= point.at <= times.end),
-            events=tuple(event for event in history.events if times.start <= event.at <= times.end),
-        )
-        for history in sources.histories
-    ]
+    histories = [_during(history, times) for history in sources.histories]
     return sources._replace(clients=tuple(clients), histories=tuple(histories))
+
+
+def _during(history: ServerHistory, times: TimeRange) -> ServerHistory:
+    """Return a history from the last point before a time to the first after it; printed times are cut to seconds."""
+    last = times.end + _PRINTED_SECOND
+    first = bisect_right(history.points, times.start, key=lambda point: point.at)
+    end = bisect_left(history.points, last, key=lambda point: point.at)
+    return history._replace(
+        points=history.points[max(first - 1, 0) : end + 1],
+        events=tuple(event for event in history.events if times.start <= event.at <= last),
+    )
 
 
 def read_sources(

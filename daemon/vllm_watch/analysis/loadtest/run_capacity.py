@@ -113,14 +113,12 @@ def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:
 
 
 def requests_in_flight(run: Run) -> float | None:
-    """Return how many requests were under way on average; by Little's law where only the client is known."""
-    use = run.use
-    if use.running is not None:
-        return use.running + (use.waiting or 0.0)
-    result = run.result
-    if result is None or result.request_throughput is None or result.e2el_ms is None or result.e2el_ms.mean is None:
-        return None
-    return result.request_throughput * result.e2el_ms.mean / 1000
+    """Return how many requests were under way on average, by Little's law where the result has its latency."""
+    result, use = run.result, run.use
+    # Rate and latency are of one view: the server's gauges count what is under way beside this client, too.
+    if result is not None and result.request_throughput and result.e2el_ms is not None and result.e2el_ms.mean:
+        return result.request_throughput * result.e2el_ms.mean / 1000
+    return None if use.running is None else use.running + (use.waiting or 0.0)
 
 
 def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:

@@ -38,12 +38,19 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_result,
     server_use,
 )
-from vllm_watch.daemon.catalog.metric_titles import LatencyName
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
 
 
 MAX_RUNS = 50
 LEAST_SHARE = 0.05
 """A load with fewer of the tokens of the largest one is a warm-up or a test of the connection, and no run."""
+
+WARM_UP_PAUSE = 60.0
+WARM_UP_SHARE = 0.25
+"""Nor is one that ends less than a minute before one with four times its length and tokens: that one's warm-up."""
+
+_SURE_STEPS = 3
+"""A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
 
 _STORM = 10
 _STORM_PAUSE = 60.0
@@ -64,9 +71,22 @@ def server_runs(
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
+    """Return the loads that are runs: the largest, without the warm-up of the one that follows shortly."""
     tokens = [_tokens(load) for load in loads]
     order = sorted(range(len(loads)), key=lambda place: -tokens[place])[:MAX_RUNS]
-    return [loads[place] for place in sorted(order) if tokens[place] >= LEAST_SHARE * max(tokens)]
+    return [
+        loads[place]
+        for place in sorted(order)
+        if tokens[place] >= LEAST_SHARE * max(tokens) and not _is_warm_up(loads, tokens, place)
+    ]
+
+
+def _is_warm_up(loads: Sequence[LoadSpan], tokens: Sequence[float], place: int) -> bool:
+    if place + 1 == len(loads):
+        return False
+    load, test = loads[place], loads[place + 1]
+    is_short = load.end - load.start < WARM_UP_SHARE * (test.end - test.start)
+    return test.start - load.end < WARM_UP_PAUSE and is_short and tokens[place] < WARM_UP_SHARE * tokens[place + 1]
 
 
 def _tokens(load: LoadSpan) -> float:
@@ -95,6 +115,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         name=name,
         start=span.start,
         end=span.end,
+        may_be_shorter=_may_be_shorter(span),
         observed=Period(start=history.points[0].at, end=history.points[-1].at),
         server=history.server,
         model=history.model,
@@ -109,6 +130,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         views=(result,),
         phases=find_phases(history.points, [span], steady, part),
         steady=steady,
+        memory=history.memory,
         use=use,
         events=_events(history, around, part),
         timeline=timeline(around),
@@ -155,7 +177,7 @@ def _storm(start: float, end: float, total: float) -> Iterator[Event]:
 
 def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:
     growth = Growth(points)
-    spread = {name: distribution(growth.histogram(series), MILLISECONDS) for name, series in HISTOGRAMS.items()}
+    spread = {name: distribution(growth.histogram(HISTOGRAMS[name]), MILLISECONDS) for name in LATENCIES}
     return {name: counts for name, counts in spread.items() if counts is not None}
 
 
@@ -174,8 +196,14 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"
-        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
+        shorter = ": its work may have taken less time, at higher rates" if _may_be_shorter(span) else ""
+        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s{shorter}.")
     return warnings
+
+
+def _may_be_shorter(span: LoadSpan) -> bool:
+    """Return whether a load is too short for its first and last interval to show when its work began and ended."""
+    return span.end - span.start < _SURE_STEPS * typical_step(span.points)
 
 
 def _lost_requests(span: LoadSpan) -> float:

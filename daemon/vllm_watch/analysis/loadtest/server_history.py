@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.loadtest.load_test import Event
+from vllm_watch.analysis.loadtest.load_test import Event, Memory
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch_parsers.scrape import Histogram
 
@@ -25,6 +25,8 @@ HTTP_REQUESTS = "http_requests_total"
 DRAFTS = "spec_decode_drafts_total"
 DRAFTED = "spec_decode_draft_tokens_total"
 ACCEPTED = "spec_decode_accepted_tokens_total"
+GPU_MEMORY = "gpu_memory_used_ratio"
+"""How much of the memory of the server's fullest GPU is in use, by all processes: a gauge that is no series."""
 
 
 class EnergyReading(NamedTuple):
@@ -79,6 +81,9 @@ class ServerHistory(NamedTuple):
     """Whether a flag that is not there is not set: its command line is known, or what vLLM made of all its flags."""
     cost_per_hour: float | None = None
     """What the server costs in an hour, in any currency, if its source says so."""
+    memory: Memory | None = None
+    failures: frozenset[str] = frozenset()
+    """The kinds of failures in its log, also of those from before the first reading, which are no events."""
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""
 
@@ -89,9 +94,13 @@ def labelled(counter: str, value: str) -> str:
 
 
 def typical_step(points: Sequence[Point]) -> float:
-    """Return the usual seconds between two points that have values of their own; 0 if there are not two."""
+    """
+    Return the usual seconds between two points that have values of their own; 0 if there are not two.
+
+    A log is silent while nothing happens: of several short tests every second step may have such a silence in it.
+    """
     steps = sorted(later.at - earlier.at for earlier, later in pairwise(point for point in points if point.is_fresh))
-    return steps[len(steps) // 2] if steps else 0.0
+    return steps[len(steps) // 4] if steps else 0.0
 
 
 class Growth:

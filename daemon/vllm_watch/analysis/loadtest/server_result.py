@@ -43,12 +43,20 @@ from vllm_watch_parsers.scrape import Histogram
 
 
 HISTOGRAMS: Mapping[LatencyName, str] = {
+    "queue_ms": "queue_time_seconds",
     "ttft_ms": "time_to_first_token_seconds",
     "tpot_ms": "time_per_output_token_seconds",
     "itl_ms": "inter_token_latency_seconds",
     "e2el_ms": "e2e_request_latency_seconds",
 }
 MILLISECONDS = 1000.0
+_ORDERED: tuple[tuple[LatencyName, LatencyName], ...] = (
+    ("ttft_ms", "e2el_ms"),
+    ("queue_ms", "ttft_ms"),
+    ("ttft_ms", "e2el_ms"),
+)
+"""A request waits in the queue, then for its first token, then for its last; the last pair again, as TTFT may rise."""
+
 _FAILED = frozenset({"abort", "error"})
 
 
@@ -172,6 +180,7 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
         output_throughput=rate(generated, seconds),
         total_token_throughput=rate(None if prompted is None or generated is None else prompted + generated, seconds),
         goodput=_goodput(growth, (successful, failed), seconds, objective),
+        queue_ms=known["queue_ms"],
         ttft_ms=known["ttft_ms"],
         tpot_ms=known["tpot_ms"],
         itl_ms=known["itl_ms"],
@@ -180,11 +189,12 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
 
 
 def latencies(histograms: Mapping[LatencyName, Histogram | None]) -> dict[LatencyName, Latency | None]:
-    """Return the latencies of the same requests, by name: none has its first token after its last."""
+    """Return the latencies of the same requests, by name: none leaves the queue after its first token, or that last."""
     found = {name: latency(histogram) for name, histogram in histograms.items()}
-    first, whole = found.get("ttft_ms"), found.get("e2el_ms")
-    if first is not None and whole is not None:
-        found["ttft_ms"], found["e2el_ms"] = _in_order(first, whole)
+    for early, late in _ORDERED:
+        first, whole = found.get(early), found.get(late)
+        if first is not None and whole is not None:
+            found[early], found[late] = _in_order(first, whole)
     return found
 
 
@@ -220,9 +230,12 @@ def latency(histogram: Histogram | None) -> Latency | None:
     bounds: dict[Quantile, Bounds] = {}
     for name, quantile in QUANTILES.items():
         low, high = _bucket(histogram, quantile)
+        # Markov: a hundredth of the values cannot be above a hundred times their mean.
+        most = math.inf if histogram.mean is None else histogram.mean / (1 - quantile)
+        high = most if high is not None and (low or 0.0) < most < high else high
         bounds[name] = Bounds(low=_milli(low), high=_milli(high))
         # In the last bucket, which has no end, all that is known is that it is more.
-        values[name] = None if high is None else _milli(_estimate(histogram, quantile, high))
+        values[name] = None if high is None else _milli(min(_estimate(histogram, quantile, high), high))
     return Latency(
         mean=_milli(histogram.mean),
         median=values["p50"],

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,10 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-from vllm_watch.analysis.recorder.log_redaction import LITERAL
-from vllm_watch.analysis.recorder.private_text import PrivateText, redact_json
 from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import what_is
 
@@ -138,8 +133,6 @@ MAX_FILES = 1000
 PRINTED = "printed.txt"
 """The name of what was printed."""
 
-_BLANKS = " \t\r\n"
-
 
 class ResultFiles:
     """Finds the result files that a command writes, which runs in a folder."""
@@ -193,33 +186,3 @@ def _option(argv: Sequence[str], name: str) -> str | None:
         if option in names:
             return (value if sign else following) or None
     return None
-
-
-def redact_benchmark(text: str, private: PrivateText) -> str:
-    """Return a result, in JSON or as it was printed, without what is private; its numbers stay as they are."""
-    if text.lstrip(_BLANKS)[:1] not in {"{", "["}:
-        return "\n".join(private.clean(line) for line in text.split("\n"))
-    parts, at, decoder, before = [], 0, json.JSONDecoder(), private.counts.total()
-    try:
-        while (at := len(text) - len(text[at:].lstrip(_BLANKS))) < len(text):
-            value, at = decoder.raw_decode(text, at)
-            parts.append(json.dumps(_without_errors(value, private), ensure_ascii=False))
-    except (ValueError, RecursionError):
-        parts.append(private.clean(text[at:]))
-    return text if private.counts.total() == before else "\n".join(parts) + "\n"
-
-
-def _without_errors(value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
-    if isinstance(value, list):
-        return [_without_errors(each, private) for each in value]
-    redacted = redact_json(value, private)
-    if isinstance(value, dict) and isinstance(errors := value.get("errors"), list):
-        redacted["errors"] = [_error(each, private) if isinstance(each, str) else each for each in errors]
-    return redacted
-
-
-def _error(text: str, private: PrivateText) -> str:
-    def quoted(found: re.Match[str]) -> str:
-        return private.remove("prompts", found[0])
-
-    return "\n".join(private.clean(LITERAL.sub(quoted, line)) for line in text.split("\n"))

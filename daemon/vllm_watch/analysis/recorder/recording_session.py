@@ -8,13 +8,13 @@ import os
 import threading
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from vllm_watch import __version__
-from vllm_watch.analysis.recorder.private_text import KINDS, PrivateText
+from vllm_watch.analysis.recorder.redaction import KINDS
 from vllm_watch.analysis.replay.recording_lines import (
     FORMAT,
     Benchmark,
@@ -76,11 +76,11 @@ def create_file(path: Path, *, force: bool) -> IO[bytes]:
         raise FileError(f"-o: {path}: cannot be written: {error.strerror}") from None
 
 
-def sources_of(server: ServerConfig, gpu_interval: float | None, private: PrivateText) -> Sources:
+def sources_of(server: ServerConfig, gpu_interval: float | None) -> Sources:
     """Return what is recorded of a server, whose GPUs are read at this interval, if they are."""
     scrape_interval = server.metrics.interval if server.metrics else None
     command = server.command
-    said = None if command.flags is None else CommandLine.of(command, private.clean)
+    said = None if command.flags is None else CommandLine.of(command)
     return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour, said)
 
 
@@ -92,8 +92,9 @@ class RecordingSession:
         file: IO[bytes],
         servers: Mapping[str, Sources],
         clock: Clock,
-        removed_kinds: Collection[str],
         stop: threading.Event,
+        *,
+        keeps_all: bool = False,
     ) -> None:
         self.counts = Counts({name: ServerCounts() for name in servers})
         self.problem: Exception | None = None
@@ -103,7 +104,7 @@ class RecordingSession:
         self._file, self._clock, self._stop = file, clock, stop
         self._lock = threading.Lock()
         self._started = self._written_at = clock.now()
-        removed: dict[str, bool] = {kind: kind in removed_kinds for kind in KINDS}
+        removed: dict[str, bool] = dict.fromkeys(KINDS, not keeps_all)
         try:
             self._writer = RecordingWriter(
                 file, Header(FORMAT, clock.wall(self._started), servers, __version__, removed)

@@ -7,10 +7,10 @@ import threading
 import time
 
 from collections.abc import Callable, Collection
+from functools import partial
 
-from vllm_watch.analysis.recorder.log_redaction import RedactingReader, start_lines
-from vllm_watch.analysis.recorder.private_text import Kind, PrivateText
 from vllm_watch.analysis.recorder.recording_session import RecordingSession
+from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
@@ -98,12 +98,12 @@ def end_together(threads: Collection[RecorderThread]) -> None:
 
 
 def recorder_threads(
-    server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind]
+    server: ServerConfig, session: RecordingSession, clock: Clock, *, keeps_all: bool
 ) -> list[RecorderThread]:
-    """Return the threads that record a server; `kept` are the kinds of private data that stay."""
+    """Return the threads that record a server, with `keeps_all` whole lines of its log."""
     threads = []
     if server.has_log:
-        log = LogRecorder(server, session, clock, kept)
+        log = LogRecorder(server, session, clock, keeps_all=keeps_all)
         name = f"log {server.name}"
         threads.append(
             RecorderThread(
@@ -146,10 +146,11 @@ class LogRecorder:
     """Records a server's log from the first poll on, and before it how the server was started."""
 
     def __init__(
-        self, server: ServerConfig, session: RecordingSession, clock: Clock, kept: Collection[Kind] = ()
+        self, server: ServerConfig, session: RecordingSession, clock: Clock, *, keeps_all: bool = False
     ) -> None:
-        private, before = PrivateText(kept), Loaded(Positions(), "absent")
-        self._tailer = tailer_of(server, before, clock, lambda: RedactingReader(private), max_reads=MAX_READS)
+        before = Loaded(Positions(), "absent")
+        reader = partial(RedactingReader, keeps_all=keeps_all)
+        self._tailer = tailer_of(server, before, clock, reader, max_reads=MAX_READS)
         self._server, self._session, self._clock = server.name, session, clock
         self._counts = session.counts.servers[server.name]
 

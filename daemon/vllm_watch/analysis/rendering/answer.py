@@ -30,7 +30,10 @@ def answer_of_several(report: Report) -> str:
     parts = [f"{len(report.runs)} load tests"]
     if rates:
         lowest, (highest, number, _) = min(rates)[0], max(rates, key=lambda each: each[0])
-        parts.append(f"output {significant(lowest)} to {significant(highest)} tokens/s, the most in number {number}")
+        least = "at least " * any(_is_bound(run) for run in report.runs)
+        parts.append(
+            f"output {least}{significant(lowest)} to {significant(highest)} tokens/s, the most in number {number}"
+        )
     capacities = {run.capacity for run in report.runs if run.capacity is not None}
     if len(capacities) == 1:
         parts += _carries(next(run for run in report.runs if run.capacity is not None))
@@ -43,9 +46,10 @@ def _went(run: Run, result: Result) -> Iterator[str]:
         None if result.successful is None else f"{count(result.successful)} request{'s' * (result.successful != 1)}"
     )
     if requests is not None or seconds is not None:
-        yield " in ".join(part for part in (requests, None if seconds is None else duration(seconds)) if part)
+        took = None if seconds is None else f"{'at most ' * _is_bound(run)}{duration(seconds)}"
+        yield " in ".join(part for part in (requests, took) if part)
     if result.output_throughput is not None:
-        yield f"output {significant(result.output_throughput)} tokens/s"
+        yield f"output {'at least ' * _is_bound(run)}{significant(result.output_throughput)} tokens/s"
     elif result.total_token_throughput is not None:
         yield f"{significant(result.total_token_throughput)} tokens/s"
     if result.ttft_ms is not None and best_figure("p50", result.ttft_ms) != MISSING:
@@ -56,6 +60,11 @@ def _went(run: Run, result: Result) -> Iterator[str]:
         yield f"E2EL {latency_text(result.e2el_ms.mean)}"
     if result.goodput is not None and result.goodput.ratio is not None:
         yield f"{percent(result.goodput.ratio)} % within the objective"
+
+
+def _is_bound(run: Run) -> bool:
+    """Return whether a run's duration and rates are bounds: nobody but the server measured it, too rarely."""
+    return run.may_be_shorter and run.result is not None and run.result.view == "server"
 
 
 def _failed(result: Result) -> Iterator[str]:

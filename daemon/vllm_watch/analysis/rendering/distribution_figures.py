@@ -8,10 +8,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.load_test import Bounds, Distribution, Latency, Objective, Quantile, Result, Run
+from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.analysis.rendering.results import percentile
-from vllm_watch.analysis.rendering.run_facts import run_objective
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, LatencyName
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, percent, significant, spread
 

@@ -3,10 +3,10 @@
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
 A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it in a
-Grafana, and, of several loads, ``latency_turn``, and a sentence on loads that are no run, ``left_out``. A comparison
-of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix":
-[…], "decisions": […], "sweeps": […]}``: each other side compared with the baseline, then all side by side. Advice is an
-`advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
+Grafana; with a ``plan``, and, of several loads, ``latency_turn`` and a sentence on loads that are no run, ``left_out``.
+A comparison of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […],
+"matrix": […], "decisions": […], "sweeps": […]}``: each other side compared with the baseline, then all side by side.
+Advice is an `advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def report_json(report: Report) -> str:
     runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
     left_out = {} if report.left_out is None else {"left_out": report.left_out}
-    return encoded({"runs": runs, **turn, **left_out})
+    plan = {} if report.plan is None else {"plan": _plain(report.plan)}
+    return encoded({"runs": runs, **plan, **turn, **left_out})
 
 
 def _run(run: Run) -> dict[str, Any]:

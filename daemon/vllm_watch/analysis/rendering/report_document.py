@@ -31,6 +31,7 @@ from vllm_watch.analysis.rendering.server_use import (
     capacity_blocks,
     common_capacity,
     phase_tables,
+    plan_blocks,
     use_block,
 )
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
@@ -91,9 +92,8 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         first, *rest = sections[0].sections
-        return Document(
-            title(report.runs[0]), lead(report.runs[0]), (first._replace(blocks=(*first.blocks, *left_out)), *rest)
-        )
+        blocks = (*first.blocks[:1], *plan_blocks(report.plan), *first.blocks[1:], *left_out)
+        return Document(title(report.runs[0]), lead(report.runs[0]), (first._replace(blocks=blocks), *rest))
     common = common_capacity(report.runs)
     missing = len(report.runs) - len(sections)
     text = f"The page would be too large with all runs: the last {missing} have only their row in these tables."
@@ -101,6 +101,7 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
         "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
         (
             Paragraph(answer_of_several(report)),
+            *plan_blocks(report.plan),
             *left_out,
             *((Statement("warning", text),) if missing else ()),
             *overview(report.runs),

@@ -8,10 +8,10 @@ from functools import partial
 
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
+from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, run_objective, short_names
+from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
-    LATENCIES,
     LATENCY_NAMES,
     VIEW_LABELS,
     LatencyName,
@@ -127,12 +127,12 @@ def result_block(run: Run) -> Table:
     columns = result_columns(run)
     results = [result for _, result in columns]
     groups = [_known_group("", _TOTALS, results)]
-    groups += [_latency_group(name, results) for name in LATENCIES]
+    groups += [_latency_group(name, results) for name in LATENCY_NAMES]
     groups += [_goodput_group(run, results)]
     groups += [_known_group(_ENERGY, _ENERGIES, results), _known_group(_COST, _COSTS, results)]
     filled = tuple(group for group in groups if group.rows)
     said = {_ENERGY: _OF_GPUS, _COST: _WHOLE_COST}
-    shown: list[Latency | None] = [getattr(result, name) for result in results for name in LATENCIES]
+    shown: list[Latency | None] = [getattr(result, name) for result in results for name in LATENCY_NAMES]
     notes = (*percentile_notes(shown), *(said[group.title] for group in filled if group.title in said))
     return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, notes)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Objective, PhaseName, Run
 from vllm_watch.analysis.loadtest.offered_load import is_saturated, served_share
+from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Cells, Column, Statement, Table, plain_table
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS
@@ -82,12 +83,6 @@ def load_rows(load: Load) -> list[Cells]:
         ("Temperature", significant(load.temperature)),
         *((name, value) for name, value in known.items() if value is not None),
     ]
-
-
-def run_objective(run: Run) -> Objective | None:
-    """Return what a run had to be answered within, if that is known."""
-    results = (*((run.result,) if run.result is not None else ()), *run.views)
-    return next((result.goodput.objective for result in results if result.goodput is not None), None)
 
 
 def objective_text(objective: Objective) -> str:

@@ -4,22 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.load_test import (
     Bounds,
     Capacity,
+    Demand,
+    Memory,
     Phase,
+    Plan,
     Report,
     Run,
     ServerUse,
     bounded,
 )
-from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
+from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, run_gpus, shared_capacity, why_unknown
 from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import run_start
+from vllm_watch.analysis.rendering.run_facts import objective_text, run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, percent, significant, spread
 from vllm_watch.daemon.support.printable import printable
@@ -27,15 +29,6 @@ from vllm_watch.daemon.support.printable import printable
 
 MAX_PHASES = 60
 """How many phases a table has; of more, the longest are shown."""
-
-PLANNED = (0.70, 0.85)
-"""Which part of the sustained maximum to plan with."""
-
-_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-"""The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
-
-_WITHOUT_SERVER = ("throughput", "latency")
-"""The kinds of benchmark that have no server, and so no log or recording of one."""
 
 _BASES = {
     "saturated": "the server was saturated",
@@ -185,6 +178,7 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
         *(() if run.capacity is None else _maximum(run.capacity, run_gpus(run))),
+        *(() if run.memory is None else _memory(run.memory, is_cpu=run.hardware.get("device") == "cpu")),
         (f"Requests offered{when} (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
         (f"Requests served{when} (1/s)", significant(use.requests_per_second)),
     ]
@@ -197,29 +191,8 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
 def capacity_text(run: Run) -> str:
     """Return how the maximum was determined, or why it is not known."""
     if run.capacity is None:
-        return _why_unknown(run)
+        return why_unknown(run)
     return f"Determined by: {_BASES[run.capacity.basis]}. {sentence(run.capacity.explanation)}"
-
-
-def _why_unknown(run: Run) -> str:
-    """Return why there is no maximum: as its server's history says it, or that there is none."""
-    reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
-    if reason is not None or run.phases:
-        return reason or f"{UNKNOWN}."
-    told = f"{UNKNOWN}: one result of a benchmark does not show it."
-    if run.load.endpoint in _WITHOUT_SERVER:
-        return told
-    if run.result is not None and run.result.output_throughput:
-        told += f" At least {significant(run.result.output_throughput)} output tokens/s were carried."
-    return f"{told} Add the server's log or a recording."
-
-
-def run_gpus(run: Run) -> int | None:
-    """Return how many GPUs the run's server has by its flags; `None` if these are not known or are no numbers."""
-    try:
-        return prod(int(run.config.get(flag, "1")) for flag in _PARALLEL) if run.config else None
-    except ValueError:
-        return None
 
 
 def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
@@ -238,13 +211,61 @@ def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
         yield f"the same for each of {gpus} GPUs (output tokens/s)", spread(*(each / gpus for each in planned))
 
 
+def _memory(memory: Memory, *, is_cpu: bool) -> Iterator[tuple[str, str]]:
+    """Yield the memory sum: what is on each GPU, and the requests for which the KV cache of all engines has room."""
+    part = "worker" if is_cpu else "GPU"
+    yield f"Weights on each {part} (GiB)", significant(memory.weights_gib)
+    yield f"KV cache on each {part} (GiB)", significant(memory.kv_cache_gib)
+    by_token = memory.kv_bytes_per_token
+    yield f"a token's KV cache on each {part} (KiB)", significant(None if by_token is None else by_token / 1024)
+    yield "KV cache of all engines (tokens)", count(memory.kv_cache_tokens)
+    for room in memory.room:
+        yield f"room for requests of {count(room.tokens)} tokens without a common prefix", count(room.requests)
+
+
+def plan_blocks(plan: Plan | None) -> tuple[Paragraph, ...]:
+    """Return how many servers what was asked for needs, or why that is not known, and what one server carries."""
+    if plan is None:
+        return ()
+    texts = [] if plan.demand is None else [f"{_asked(plan.demand)}: {_needed(plan)}"]
+    if plan.low is not None and plan.high is not None:
+        texts.append(_carried(plan, plan.low, plan.high))
+    return tuple(map(Paragraph, texts))
+
+
+def _asked(demand: Demand) -> str:
+    if demand.users is not None:
+        return f"{limit(demand.users)} user{'s' * (demand.users != 1)}"
+    return f"{limit(demand.tokens_per_second or 0.0)} output tokens/s"
+
+
+def _needed(plan: Plan) -> str:
+    least, most, gpus = plan.servers_low, plan.servers_high, plan.gpus
+    if plan.problem is not None or least is None or most is None:
+        return plan.problem or ""
+    servers = f"{spread(least, most)} server{'s' * (most != 1)}"
+    if gpus is None:
+        return f"plan {servers}."
+    return f"plan {servers}, {spread(least * gpus, most * gpus)} GPU{'s' * (most * gpus != 1)}."
+
+
+def _carried(plan: Plan, low: float, high: float) -> str:
+    gpus = "" if plan.gpus is None else f" ({plan.gpus} GPU{'s' * (plan.gpus != 1)})"
+    within = "" if plan.objective is None else f" within {objective_text(plan.objective)}"
+    text = f"Plan a server{gpus} with {spread(low, high)} output tokens/s{within}"
+    if plan.users_low is None:
+        return f"{text}."
+    queue = f", {significant(plan.waiting)} requests waiting on average" if plan.waiting else ""
+    return (
+        f"{text}: {spread(plan.users_low, plan.users_high)} users at once who have "
+        f"{significant(plan.user_tokens_per_second)} tokens/s each, queue included, as in {plan.run}{queue}. How long "
+        "users think between two requests is not known: with pauses there may be more."
+    )
+
+
 def sentence(text: str) -> str:
     """Return a clause as a sentence."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text.strip() else ""
-
-
-class NoCapacityError(Exception):
-    """The load test has measured no capacity; the message is a sentence without its full stop, and says why."""
 
 
 def capacity_yaml(report: Report) -> str:
@@ -254,7 +275,10 @@ def capacity_yaml(report: Report) -> str:
     Raises:
         NoCapacityError: The runs show none, or several, or one that is only estimated.
     """
-    run, capacity = _measured(report)
+    capacity = shared_capacity(report.runs)
+    if capacity.basis == "curve":
+        raise NoCapacityError("the maximum is only estimated by a curve, which the daemon does itself")
+    run = next(run for run in report.runs if run.capacity == capacity)
     lines = [
         f"# How many tokens per second {run.name} sustains: {capacity.explanation}.",
         f"# Written by vllm-watch {__version__}. Give a server the path of this file as its `capacity`.",
@@ -266,18 +290,6 @@ def capacity_yaml(report: Report) -> str:
         lines.append(f"prompt_tokens_per_second: {_decimal(capacity.prompt_tokens_per_second)}")
     lines.append(f"benchmark: {_quoted(', '.join(run.source))}")
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _measured(report: Report) -> tuple[Run, Capacity]:
-    known = [(run, run.capacity) for run in report.runs if run.capacity is not None]
-    if not known:
-        raise NoCapacityError(capacity_text(report.runs[0]).rstrip(".") if report.runs else "there is no run")
-    if len({capacity for _, capacity in known}) > 1:
-        raise NoCapacityError("the runs show several maxima; give the sources of one server, with one configuration")
-    run, capacity = known[0]
-    if capacity.basis == "curve":
-        raise NoCapacityError("the maximum is only estimated by a curve, which the daemon does itself")
-    return run, capacity
 
 
 def _decimal(value: float) -> str:

@@ -102,7 +102,6 @@ class Recording:
         self.sources: Mapping[str, Sources] = MappingProxyType({})
         self.benchmarks: tuple[Benchmark, ...] = ()
         self.command: Command | None = None
-        self.removed: Mapping[str, int] = MappingProxyType({})
         self.broken_off: str | None = None
         self._read_once()
 
@@ -137,7 +136,6 @@ class Recording:
             if line.benchmark is not None:
                 benchmarks.append(line.benchmark)
             self.command = line.command or self.command
-            self.removed = line.removed or self.removed
             end = line.end or end
         self.benchmarks = tuple(benchmarks)
         if end is None:

@@ -19,7 +19,7 @@ history. What a line says, its other keys tell:
                                          the command that ran meanwhile
     {"t", "benchmark": {"file", "content"}}
                                          a result that the command left
-    {"t", "removed": {"prompts": 3, …}}  how many of each kind of private data were removed
+    {"t", "removed": {"lines": 3, …}}    how much was removed, by kind
     {"t", "end": "interrupted"}          the last line: why the recording ended
 
 Bytes that are not UTF-8 are in ``log_base64`` and ``body_base64``. A reader ignores keys that it does not know.

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,15 @@ from typing import Any, NamedTuple, TextIO
 import click
 import msgspec
 
-from vllm_watch.analysis.recorder.private_text import KINDS, Kind, PrivateText
 from vllm_watch.analysis.recorder.recorded_command import (
     CHECK_SECONDS,
     PRINTED,
     ResultFiles,
     RunningCommand,
     check_command,
-    redact_benchmark,
 )
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
+from vllm_watch.analysis.recorder.redaction import KINDS, Kind, redact_arguments, redact_result
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
@@ -36,7 +35,6 @@ from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
     file_option,
-    parsed,
     plain_format_option,
     say,
 )
@@ -64,10 +62,11 @@ FIRST_SECONDS = 10.0
 
 _STATUS_SECONDS = 1.0
 _NAMES: dict[Kind, str] = {
-    "prompts": "prompts, answers, and what may hold them",
-    "request-ids": "request ids",
-    "keys": "keys",
+    "lines": "text of log lines",
     "addresses": "addresses of clients",
+    "queries": "queries and unknown paths",
+    "arguments": "values of the command",
+    "results": "texts of results",
 }
 
 
@@ -79,7 +78,7 @@ class RecordOptions(NamedTuple):
         names: Of the selected servers those to record; all if there are none.
         every: Seconds between scrapes, if not what is configured.
         seconds: How long, if not until a signal.
-        kept: Kinds of private data that stay.
+        keeps_all: Whether nothing is removed.
         form: Of the summary: text is for standard error, JSON for standard output.
         argv: The command to run meanwhile, if any.
     """
@@ -89,18 +88,9 @@ class RecordOptions(NamedTuple):
     force: bool
     every: float | None
     seconds: float | None
-    kept: Collection[Kind]
+    keeps_all: bool
     form: PlainFormat
     argv: Sequence[str]
-
-
-def kinds_of(option: str, text: str) -> frozenset[Kind]:
-    """Return the kinds of private data that an option names."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in KINDS:
-            raise UsageError(f"{option}: there is no kind {name}; it takes {','.join(KINDS)}")
-    return frozenset(kind for kind in KINDS if kind in names)
 
 
 @click.command("record")
@@ -120,14 +110,7 @@ def kinds_of(option: str, text: str) -> frozenset[Kind]:
         "seconds",
         help="How long to record [default: until Ctrl-C].",
     ),
-    click.option(
-        "--keep",
-        "kept",
-        default="",
-        callback=parsed(kinds_of),
-        metavar="KINDS",
-        help="What not to remove: prompts,request-ids,keys,addresses.",
-    ),
+    click.option("--keep-all", "keeps_all", is_flag=True, help="Keep log lines, results and the COMMAND as they are."),
     plain_format_option,
     click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.Path(readable=False)),
 )
@@ -136,9 +119,10 @@ def command(selection: Selection, options: RecordOptions) -> None:
     Record the logs and /metrics of running servers in one file.
 
     It goes on from now until Ctrl-C.
-    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
-    keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
-    this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
+    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Of each log line its
+    head stays, and what vllm-watch reads; prompts, addresses, queries, keys and all other text are removed. Without
+    --config, --log and --metrics: of the vLLM servers that run on this machine. With --format json the summary is on
+    standard output, and what the COMMAND prints on standard error.
     """
     configure_log("error")
     record(selection, options)
@@ -152,10 +136,11 @@ def record(selection: Selection, options: RecordOptions) -> None:
     check_output(options.output, (selection.config_file, *(server.log for server in config.servers)))
     file = create_file(Path(options.output), force=options.force)
     clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
-    private = PrivateText(options.kept)
-    session = RecordingSession(file, _sources(config, private), clock, private.removes, stop)
-    session.count_removed(private.counted)
-    threads = [each for server in config.servers for each in recorder_threads(server, session, clock, options.kept)]
+    keeps_all = options.keeps_all
+    session = RecordingSession(file, _sources(config), clock, stop, keeps_all=keeps_all)
+    threads = [
+        each for server in config.servers for each in recorder_threads(server, session, clock, keeps_all=keeps_all)
+    ]
     gpus = GpuThread(clock, InternalErrors())
     _announce(config.servers, options)
     with _signals(stop, hurry):
@@ -195,10 +180,10 @@ def _config(selection: Selection, options: RecordOptions) -> Config:
     return msgspec.structs.replace(config, servers=tuple(servers))
 
 
-def _sources(config: Config, private: PrivateText) -> dict[str, Sources]:
+def _sources(config: Config) -> dict[str, Sources]:
     """Return what is recorded of each server."""
     gpu_interval = config.gpu.interval if wants_driver(config) else None
-    return {server.name: sources_of(server, gpu_interval, private) for server in config.servers}
+    return {server.name: sources_of(server, gpu_interval) for server in config.servers}
 
 
 def _scraped_every(server: ServerConfig, seconds: float | None) -> ServerConfig:
@@ -249,7 +234,6 @@ def _run_command(
     session: RecordingSession, options: RecordOptions, stop: threading.Event, hurry: threading.Event
 ) -> int:
     """Run the command to its end, record what it leaves, and return its exit status."""
-    private = PrivateText(options.kept)
     files = ResultFiles(options.argv, Path.cwd())
     started = session.seconds
     command = RunningCommand(options.argv, partial(_pass_on, sys.stderr if options.form == "json" else sys.stdout))
@@ -258,13 +242,14 @@ def _run_command(
             status = command.end(hurry)
             break
         session.write_out()
-    session.add_command(private.clean_arguments(options.argv), status, started)  # First: it learns the keys.
-    for name, text in files.new():
-        session.add_benchmark(name, redact_benchmark(text, private))
+    argv, values = (options.argv, 0) if options.keeps_all else redact_arguments(options.argv)
+    session.add_command(argv, status, started)
+    session.count_removed({"arguments": values})
     printed = command.printed
-    if what_is(printed) is not None:
-        session.add_benchmark(PRINTED, redact_benchmark(printed, private))
-    session.count_removed(private.counted)
+    for name, text in [*files.new(), *([(PRINTED, printed)] if what_is(printed) is not None else [])]:
+        left, texts = (text, 0) if options.keeps_all else redact_result(text)
+        session.add_benchmark(name, left)
+        session.count_removed({"results": texts})
     return status
 
 
@@ -320,7 +305,7 @@ def _summarize(session: RecordingSession) -> None:
     if counts.benchmarks:
         say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
     removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
-    say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
+    say(f"  removed: {', '.join(removed) or 'nothing'}. What vllm-watch reads stays, and /metrics as it is.")
     if _has_something(session):
         say(f"Next: vllm-watch report {session.path}")
 

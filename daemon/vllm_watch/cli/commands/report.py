@@ -8,18 +8,20 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.analysis.loadtest.load_test import Objective, Report
+from vllm_watch.analysis.loadtest.load_test import Demand, Objective, Report
+from vllm_watch.analysis.loadtest.planning import NoCapacityError, parse_demand
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, read_report
 from vllm_watch.analysis.loadtest.source_names import Source
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
-from vllm_watch.analysis.rendering.server_use import NoCapacityError, capacity_yaml
+from vllm_watch.analysis.rendering.server_use import capacity_yaml
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.cli.commands.options import (
     ReportFormat,
     check_output,
     file_option,
     output_option,
+    parsed,
     progress_bar,
     report_format_option,
 )
@@ -31,7 +33,7 @@ from vllm_watch.cli.commands.source_options import (
     source_times,
     sources_argument,
 )
-from vllm_watch.daemon.support.errors import FileError
+from vllm_watch.daemon.support.errors import FileError, UsageError
 from vllm_watch.daemon.support.whole_file import write_whole
 
 
@@ -40,6 +42,13 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
     "json": report_json,
     "html": report_html,
 }
+
+
+def _demand_of(option: str, text: str) -> Demand:
+    try:
+        return parse_demand(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 @click.command("report")
@@ -55,6 +64,13 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
 @cost_option
 @click.option("--from", "start", metavar="TIME", help="Only from this time on, such as -2h or 2026-11-20T14:00Z.")
 @click.option("--to", "end", metavar="TIME", help="Only until this time.")
+@click.option(
+    "--plan",
+    "demand",
+    callback=parsed(_demand_of),
+    metavar="DEMAND",
+    help="How many servers and GPUs a demand needs, such as '5000 tokens/s' (of output) or '200 users'.",
+)
 @click.option("--run", "number", type=click.IntRange(min=1), metavar="N", help="Of several load tests, only this one.")
 def command(
     sources: tuple[str, ...],
@@ -65,6 +81,7 @@ def command(
     cost: float | None,
     start: str | None,
     end: str | None,
+    demand: Demand | None,
     number: int | None,
 ) -> None:
     """
@@ -78,7 +95,7 @@ def command(
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
     given = given_sources(sources)
-    options = ReadOptions(objective, cost, source_times(start, end), number)
+    options = ReadOptions(objective, cost, source_times(start, end), number, demand)
     with progress_bar("report") as progress:
         found = write_report(given, form, output, options, progress)
     if capacity_file is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 from vllm_watch.cli.terminal.cells import Cells, age, columns, fit, latency_text
 from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
 from vllm_watch.cli.terminal.lines import Line, Pane, Span, line
-from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
+from vllm_watch.daemon.catalog.codes import KV_FULL_RATIO
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, of_most, share, shortened, significant
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName
 from vllm_watch.daemon.catalog.states import EngineState

@@ -26,7 +26,7 @@ from vllm_watch.cli.terminal.frames import (
 )
 from vllm_watch.cli.terminal.lines import Cell, Column, Item, Line, Pane, Role, Span, ordered, table_lines, wrapped
 from vllm_watch.cli.terminal.numbers import course_piece, latency_piece, of_limit, ratio_bar, state_piece
-from vllm_watch.cli.terminal.thresholds import KV_FULL_RATIO
+from vllm_watch.daemon.catalog.codes import KV_FULL_RATIO
 from vllm_watch.daemon.catalog.gpu_texts import STATE_WORDS
 from vllm_watch.daemon.catalog.number_texts import count, share, shortened, significant
 from vllm_watch.daemon.catalog.reasons import WRONG

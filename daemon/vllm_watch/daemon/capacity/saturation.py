@@ -83,6 +83,8 @@ class SaturationMeter:
         self._start: LoadSample | None = None
         self._end: LoadSample | None = None
         self._last: LoadSample | None = None
+        self._shorter: Stretch | None = None
+        """The last of the stretches without its last interval."""
         self._sums = [0.0, 0.0, 0.0, 0.0]
 
     def add(self, sample: LoadSample) -> bool:
@@ -98,6 +100,8 @@ class SaturationMeter:
         self._sum(sample, sample.at - last.at)
         if sample.queued > 0 and _has_tokens(last, sample):
             return self._go_on(self._start, sample)
+        if sample.queued > 0 and last is self._end:
+            self._take_back(self._start)
         if self._end is None or sample.at - self._end.at > _FLICKER_SECONDS:
             self._start = None
         return False
@@ -133,13 +137,20 @@ class SaturationMeter:
         self.longest_seconds = max(self.longest_seconds, seconds)
         if seconds < SATURATED_SECONDS:
             return False
-        if self.stretches and self.stretches[-1].start == start.at:
-            self.stretches.pop()
+        is_longer = bool(self.stretches) and self.stretches[-1].start == start.at
+        self._shorter = self.stretches.pop() if is_longer else None
         self.stretches.append(_stretch(start, sample, self._sums))
         del self.stretches[:-MAX_STRETCHES]
         if seconds >= ENOUGH_SECONDS:
             self._begin(sample)
         return True
+
+    def _take_back(self, start: LoadSample) -> None:
+        """Leave out the last interval of a stretch: the stall that is seen now began within it."""
+        if self.stretches and self.stretches[-1].start == start.at:
+            self.stretches.pop()
+            self.stretches += [] if self._shorter is None else [self._shorter]
+            self._shorter = None
 
 
 def _has_tokens(old: LoadSample, new: LoadSample) -> bool:

@@ -26,6 +26,9 @@ STALL_SECONDS = 30.0
 SERVERS_WITH_HOUR = 12
 """Of up to so many servers `top` and the status page always ask for the last hour; of more it would be megabytes."""
 
+KV_FULL_RATIO = 0.9
+"""The share of the KV cache from which on it is shown as full: `kv_full_ratio` of the alerts' thresholds."""
+
 STEP_TIME_SECONDS = 300
 """The time of a decode step is the median of this period."""
 

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 View = Literal["client", "server"]
 """Who measured: the benchmark client, or the server's own log and /metrics."""
 
-LatencyName = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]
+LatencyName = Literal["queue_ms", "ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]
 LATENCIES: tuple[LatencyName, ...] = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+"""Those that clients and servers measure; the time in the server's queue is a part of its TTFT."""
 
 
 class MetricTitle(NamedTuple):
@@ -21,8 +22,15 @@ class MetricTitle(NamedTuple):
     unit: str
 
 
-LATENCY_LABELS: Mapping[LatencyName, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2el_ms": "E2EL"}
+LATENCY_LABELS: Mapping[LatencyName, str] = {
+    "queue_ms": "Queue",
+    "ttft_ms": "TTFT",
+    "tpot_ms": "TPOT",
+    "itl_ms": "ITL",
+    "e2el_ms": "E2EL",
+}
 LATENCY_NAMES: Mapping[LatencyName, str] = {
+    "queue_ms": "Time in the server's queue",
     "ttft_ms": "Time to first token (TTFT)",
     "tpot_ms": "Time per output token (TPOT)",
     "itl_ms": "Inter-token latency (ITL)",

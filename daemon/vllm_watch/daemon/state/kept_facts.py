@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -38,11 +38,9 @@ class CommandLine(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str | None = None
 
     @classmethod
-    def of(cls, facts: CommandFacts, clean: Callable[[str], str] = str) -> CommandLine:
-        """Return what is kept of a command line; `clean` removes what is private from its texts."""
-        flags = None if facts.flags is None else {name: clean(value) for name, value in facts.flags}
-        model = None if facts.model is None else clean(facts.model)
-        return cls(**{**facts._asdict(), "model_name": clean(facts.model_name), "flags": flags, "model": model})
+    def of(cls, facts: CommandFacts) -> CommandLine:
+        """Return what is kept of a command line."""
+        return cls(**{**facts._asdict(), "flags": None if facts.flags is None else dict(facts.flags)})
 
     @property
     def facts(self) -> CommandFacts:

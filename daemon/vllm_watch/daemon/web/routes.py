@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from vllm_watch.daemon.catalog import gpu_texts
-from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR, SEVERITIES
+from vllm_watch.daemon.catalog.codes import KV_FULL_RATIO, SERVERS_WITH_HOUR, SEVERITIES
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES, first_steps
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -169,7 +169,7 @@ def load_assets() -> Mapping[str, Response]:
     read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
     made = {
         "gpu_texts.js": _module({name: getattr(gpu_texts, name) for name in _GPU_TEXTS}),
-        "limits.js": _module({"SERVERS_WITH_HOUR": SERVERS_WITH_HOUR}),
+        "limits.js": _module({"SERVERS_WITH_HOUR": SERVERS_WITH_HOUR, "KV_FULL_RATIO": KV_FULL_RATIO}),
         "severities.js": _module({"SEVERITIES": SEVERITIES}),
         "states.js": _module(_states()),
     }

@@ -27,7 +27,7 @@ import {
   quantileBounds,
   quantileIsBelow,
 } from "./snapshot.js";
-import { KV_FULL_RATIO } from "./thresholds.js";
+import { KV_FULL_RATIO } from "./limits.js";
 import { STAGES, TARGETS } from "./words.js";
 
 const LEVELS = ["0.5", "0.95", "0.99"];
