@@ -69,7 +69,6 @@ release-check: .venv/developing  ## What must hold for a release only: no Englis
 
 generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
 	$(BIN)/python -m vllm_watch.daemon.exposition.metrics_reference > daemon/METRICS.md
-	$(BIN)/python -m vllm_watch.daemon.config.reference > daemon/CONFIGURATION.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py

@@ -70,22 +70,6 @@ def test_other_moments(text, moment):
 
 
 @pytest.mark.parametrize(
-    ("text", "how_often"), [("2026-10-25 02:30", "twice"), ("2026-03-29T02:30", "never"), ("2026-10-25T01:59", None)]
-)
-def test_where_clocks_are_changed_a_zone_is_needed(monkeypatch, text, how_often):
-    """An hour that is there twice, or left out, is no moment without a zone; all other hours of the day are."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-
-    assert parse_time(f"{text}+02:00", NOW) < NOW
-    if how_often is None:
-        assert parse_time(text, NOW) == parse_time(f"{text}+02:00", NOW)
-    else:
-        with pytest.raises(ValueError, match=f"this time is there {how_often} on that day, give its zone as in 2026"):
-            parse_time(text, NOW)
-
-
-@pytest.mark.parametrize(
     "text", ["", "yesterday", "14:00", "2h", "+2h", "-2", "-2y", "20", "2026-11", "2026-11-20T14", "12345678901234"]
 )
 def test_what_is_no_moment_is_rejected(text):

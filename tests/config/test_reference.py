@@ -7,18 +7,18 @@ import re
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.support.reference import OF_THE_WEB, examples_of
+from tests.support.reference import OF_THE_WEB, REFERENCE, SECTIONS, rows
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.keys import keys_of
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.config.reference import document
 from vllm_watch.daemon.config.server_config import SLO_PRESETS
 from vllm_watch.daemon.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, OTLP_PATH
-from vllm_watch.daemon.config.web import _MIN_COST, HEADERS, MAX_COST, WebSections
+from vllm_watch.daemon.config.web import _MIN_COST, HEADERS, MAX_COST
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
 
@@ -29,7 +29,7 @@ ELSEWHERE = {"scrape_configs": "Prometheus", "resources": "kustomize"}
 """Other programs' files that the documents show, by a key that each of them has."""
 
 
-EXAMPLES = examples_of(document())
+ROWS = rows()
 
 
 def yaml_blocks():
@@ -56,37 +56,44 @@ def load_block(text, folder):
     return bool(config.servers or config.kubernetes)
 
 
-def test_the_reference_is_made_from_the_code():
-    """daemon/CONFIGURATION.md is what the code says: `make generate` writes it."""
-    assert (ROOT / "daemon" / "CONFIGURATION.md").read_text(encoding="utf-8") == document()
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.section.__name__}.{row.key}") for row in ROWS])
+def test_each_row_says_what_the_code_does(row, tmp_path):
+    """Example, bounds and words of a key are values that it accepts; what is beyond the bounds is not; the default."""
 
+    def read(text):
+        (tmp_path / "vllm-watch.yml").write_text(f"{row.key}: {text}\n")
+        (place,) = read_yaml(str(tmp_path / "vllm-watch.yml")).mapping().values()
+        return keys_of(row.section)[row.key](place)
 
-@pytest.mark.parametrize(
-    ("section", "name", "example"),
-    [pytest.param(*each, id=f"{each[0].__name__}.{each[1]}") for each in EXAMPLES if each[0] not in OF_THE_WEB],
-)
-def test_each_example_is_accepted(tmp_path, section, name, example):
-    """The example of a key of the configuration is a value that the key accepts."""
-    (tmp_path / "vllm-watch.yml").write_text(f"{name}: {example}\n")
-    (place,) = read_yaml(str(tmp_path / "vllm-watch.yml")).mapping().values()
-
-    keys_of(section)[name].read(place)
+    (field,) = (field for field in msgspec.structs.fields(row.section) if field.name == row.key)
+    if row.section not in OF_THE_WEB:  # Whose files are opened.
+        read(row.example)
+    if bounds := re.fullmatch(r"duration, (\S+) to (\S+)", row.expects):
+        shortest, longest = map(read, bounds.groups())
+        for beyond in (shortest - 0.001, longest + 0.001):
+            with pytest.raises(ConfigError, match="expected a duration from"):
+                read(f"{beyond:.3f}")
+    if re.fullmatch(r"`[^`]+`(, `[^`]+`)+", row.expects):
+        assert all(read(word) == word for word in re.findall(r"`([^`]+)`", row.expects))
+    if row.default == "required":
+        assert field.required
+    elif row.default == "-":
+        assert not isinstance(field.default, str | int | float)
+    else:
+        default = row.default.strip("`")
+        assert field.default == (read(default) if isinstance(field.default, float) else type(field.default)(default))
 
 
 def test_no_key_is_left_out():
-    """Each key that is supported is in the reference, wherever its section is, in the order of the code."""
-    sections = [Config, WebSections]
-    for section in sections:  # The list grows meanwhile.
-        sections += [key.section for key in keys_of(section).values() if key.section not in {None, *sections}]
-        supported = [name for name in keys_of(section) if name not in section.unsupported]
-        documented = [name for its, name, _ in EXAMPLES if its is section]
-        assert documented
-        assert supported * (len(documented) // len(supported)) == documented
+    """Each key is in the reference, wherever its section is, in the order of the code."""
+    assert {row.section for row in ROWS} == set(SECTIONS.values())
+    for section in SECTIONS.values():
+        assert [row.key for row in ROWS if row.section is section] == list(keys_of(section))
 
 
 def test_the_prose_has_the_numbers_and_words_of_the_code():
     """What the texts of single keys repeat of the code is right."""
-    text = document()
+    text = REFERENCE.read_text(encoding="utf-8")
 
     for name, slo in SLO_PRESETS.items():
         assert f"`{name}` is {slo.time_to_first_token:g}s and {slo.time_per_output_token:g}s" in text

@@ -24,7 +24,6 @@ from vllm_watch.daemon.support.printable import ReportLine
 def named(name="qwen", **given_values):
     """Return a server that was found, with a URL unless something else is given."""
     values = {"url": "http://127.0.0.1:8000/metrics", "log": None, "journal": None, "findings": (), **given_values}
-    values.setdefault("lasting_log", values["log"])
     return DiscoveredServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
 
 
@@ -64,14 +63,14 @@ def test_one_that_cannot_be_watched(accepted):
 
 def test_a_log_that_was_renamed(accepted):
     """What is written is the path that the next start writes to, never a rotated name, with where the log is now."""
-    renamed = named(log="/vllm.log.2", lasting_log="/vllm.log")
-    inside = named("b", log="/proc/7/root/vllm.log", lasting_log=None)
+    renamed = named(log="/vllm.log.2")
+    inside = named("b", log="/proc/7/root/vllm.log")
 
     assert ["/vllm.log", None] == [each.log for each in accepted(renamed, inside)]
     assert "    # Its log was renamed: until it is started again it writes to /vllm.log.2." in configuration_of(
         [renamed]
     )
-    assert "# Its log /proc/7/root/vllm.log is there under this name only while" in configuration_of([inside])
+    assert "# Its log /proc/7/root/vllm.log has this name only while it runs" in configuration_of([inside])
 
 
 def test_hints_hold_no_key():

@@ -18,7 +18,6 @@ from vllm_watch.daemon.discovery.pods import (
     PodPlan,
     PodPort,
     plan_pods,
-    server_name,
     with_pods,
 )
 
@@ -62,15 +61,6 @@ def states(plan):
 def test_a_pod_is_watched_from_its_first_readiness_on(found, state):
     """A pod is watched once it was ready, as its status tells, until it has ended or should have."""
     assert {"a": state} == states(planned(found))
-
-
-def test_another_containers_restarts_say_nothing_about_vllm():
-    """While vLLM starts for the first time, a restart of a proxy beside it does not make it a server that is down."""
-    proxy = PodContainer((PodPort("proxy", 8443),), restarts=2)
-    found = pod(is_ready=False, containers=(proxy, VLLM))
-
-    assert {"a": "starting"} == states(planned(found))
-    assert {"a": "watched"} == states(planned(found._replace(containers=(proxy, VLLM._replace(restarts=1)))))
 
 
 def test_a_pod_that_is_not_ready_any_more_stays():
@@ -161,15 +151,6 @@ def test_whatever_is_listed_each_pod_has_one_state_and_the_order_does_not_matter
     assert set(POD_STATES) == set(plan.counts)
     assert [server.name for server in plan.servers] == [each.pod.name for each in plan.pods if each.state == "watched"]
     assert plan.served <= {found.uid for found in later}
-
-
-def test_a_servers_name_is_the_pods_and_a_long_one_stays_unique():
-    """Names of 253 characters that differ at the end only become different names that a server may have."""
-    long = "a" * 252
-
-    assert server_name("vllm-6d4cf56db6-x2x1z") == "vllm-6d4cf56db6-x2x1z"
-    assert server_name(long + "b") != server_name(long + "c")
-    assert len(server_name(long + "b")) <= 128
 
 
 def test_pods_stand_beside_the_configured_servers():

@@ -140,31 +140,6 @@ class TestOptions:
         assert size == dict(parsed(f"vllm serve m --max-model-len {text}").flags).get("max-model-len")
 
     @pytest.mark.parametrize(
-        "words",
-        [
-            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 4}'],
-            ['--speculative_config={"num_speculative_tokens":4}'],
-            ["-sc", '{"num_speculative_tokens":4}'],
-            ["--speculative-config.num_speculative_tokens", "4"],
-            ["--speculative-config.num_speculative_tokens=4"],
-            ["--spec-tokens", "4"],
-            ["--num-speculative-tokens", "4"],
-        ],
-    )
-    def test_draft_tokens(self, words):
-        """The tokens of a draft are read from JSON, from the dotted form and from the options of old and new."""
-        arguments = arguments_of(["vllm", "serve", "m", *words])
-
-        assert "4" == dict(parse_arguments(arguments).flags)["speculative-config.num_speculative_tokens"]
-
-    @pytest.mark.parametrize("text", ["{", "[1]", "null", "[" * 5000])
-    def test_json_that_is_none(self, text):
-        """A speculative configuration that cannot be read says nothing, and breaks nothing."""
-        arguments = arguments_of(["vllm", "serve", "m", "--speculative-config", text])
-
-        assert parse_arguments(arguments).flags == ()
-
-    @pytest.mark.parametrize(
         ("line", "model"),
         [
             ("vllm serve --port 8001 m", "m"),
@@ -183,13 +158,6 @@ class TestOptions:
         command = parsed("vllm serve /models/m --served-model-name qwen qwen-latest --port 8002")
 
         assert ("qwen", "/models/m", 8002) == (command.model_name, command.model, command.port)
-
-    def test_flags(self):
-        """Flags are read, and the one that takes another back too."""
-        assert parsed("vllm serve m --disable-log-stats").log_stats_disabled
-        assert not parsed("vllm serve m --disable-log-stats --no-disable-log-stats").log_stats_disabled
-        assert parsed("vllm serve m --ssl-certfile c.pem").uses_tls
-        assert parsed("vllm serve m --headless").is_headless
 
     @pytest.mark.parametrize("text", ["http", "99999", "-5", "", "\uff18\uff10"])
     def test_a_port_that_is_none(self, text):
@@ -249,10 +217,6 @@ class TestSecrets:
     def test_known_places(self, line):
         """Wherever people put a secret, nothing of it is kept."""
         assert SECRET not in repr(parsed(line))
-
-    def test_a_key_is_noticed(self):
-        """That there is a key is known, since a probe needs it."""
-        assert parsed(f"vllm serve m --api-key {SECRET}").needs_api_key
 
     @given(
         before=st.lists(st.sampled_from(["--port", "8001", "m", "--enforce-eager", "-tp", "2", "--x", "y"])),

@@ -168,15 +168,6 @@ def test_processes_are_listed_when_others_are_on_the_gpus(machine, monkeypatch):
     assert len(listed) == 3
 
 
-def test_without_a_process_table_nothing_is_known(tmp_path):
-    """No server's processes are known, and nothing fails."""
-    found = WatchedProcesses(ProcTree(tmp_path, tmp_path).proc, lambda: UPTIME, "gpu1")
-    found._proc.table._files.root = str(tmp_path / "none")
-    ((user,), gone) = found.users((A,), report(NOW, gpu(0, 110)), NOW)
-
-    assert (user.start, user.pids, user.is_here, gone) == (None, None, True, frozenset())
-
-
 def test_processes_that_have_ended_are_told(machine):
     """A number that is no process any more is gone, before and after the next list; another one's is not."""
     machine.serve(100, 8000, 110)
@@ -216,12 +207,6 @@ class TestRunning:
         assert {"a"} == found.servers.keys()
         assert (100, 100) == found.servers["a"].process
         assert ("Qwen/Qwen3-8B", ()) == (found.servers["a"].command.model, found.servers["a"].command.flags)
-
-    def test_a_server_elsewhere_costs_nothing(self, machine, monkeypatch):
-        """Where no server may run here, no process is looked at."""
-        monkeypatch.setattr(type(machine.tree.proc.table), "processes", lambda _: pytest.fail("it has listed them"))
-
-        assert machine.found.running((by_url("a", "http://gpu2.example.com:8000/metrics"),), NOW) is None
 
     def test_the_processes_are_listed_once_a_minute_for_all_who_ask(self, machine):
         """GPUs and flags share one list; it is made anew in time, for other servers, and when somebody wants that."""

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import SECONDS, HandClock, until
 
-from vllm_watch.daemon.catalog.codes import MAX_HANGING_PROCESSES
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.discovery import watcher
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.processes import ProcFiles
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
@@ -127,18 +125,6 @@ class TestHanging:
         assert [before] * 3 == found
         assert not [entry for entry in said if entry["event"] == "discovery.gone"]
 
-    def test_threads_are_bounded(self, following, hang, monkeypatch):
-        """Of very many that hang each has a thread, up to a limit, and none a second one."""
-        for pid in range(10, 10 + MAX_HANGING_PROCESSES + 6):
-            following.tree.add(pid, SERVE)
-        hang.begin("/cmdline")
-        monkeypatch.setattr(hang_guard, "HANG_SECONDS", 0.01)
-        before = threading.active_count()
-        for _ in range(3):
-            following.poll()
-
-        assert MAX_HANGING_PROCESSES == threading.active_count() - before == following.watcher.hanging_count
-
 
 class TestComingAndGoing:
     """What is watched is what was there in the last hour."""
@@ -188,16 +174,6 @@ class TestComingAndGoing:
         assert {"Qwen3-8B:8001"} == set(following.poll(KEEP_SECONDS + 10))
         assert ["Qwen3-8B:8001"] == [each.name for each in following.tree.find().servers]
 
-    def test_a_second_at_the_port_of_the_first(self, following):
-        """Of two servers for one port the one that listens is watched, and the other's log, if it has one."""
-        following.tree.add(10, SERVE)
-        following.tree.add(20, "vllm serve other")
-        following.poll()
-        following.tree.listen(10, "127.0.0.1", 8000, 77)
-        following.tree.listen(20, "127.0.0.1", 8000, 77, descriptor=None)
-
-        assert {"Qwen3-8B:8000"} == set(following.poll(fully=True))
-
     def test_another_model_at_the_same_address(self, following):
         """A server that is gone is not watched on where another one answers in its place."""
         following.tree.add(10, SERVE)
@@ -237,20 +213,6 @@ class TestComingAndGoing:
         following.end(10)
         following.tree.add(11, SERVE)
         assert following.poll()["Qwen3-8B:8000"].log is None
-
-    def test_more_than_are_watched(self, following, monkeypatch):
-        """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
-        monkeypatch.setattr(watcher, "MAX_SERVERS", 8)
-        for number in range(8):
-            following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
-        following.poll()
-        for number in range(8):
-            following.end(1000 + number)
-        following.tree.add(10, SERVE)
-        watched = following.poll()
-
-        assert 8 == len(watched)
-        assert "Qwen3-8B:8000" in watched
 
     def test_nobody_takes_the_place_of_another_user(self):
         """Whoever starts processes by the hundred fills the places that are left, not those of other users' servers."""
@@ -316,17 +278,6 @@ class TestNames:
         following.tree.add(10, f"{SERVE} {options}")
 
         assert name == following.tree.only().name
-
-    def test_a_port_that_is_chosen_later(self, following, tmp_path):
-        """A server whose port the kernel chooses is one server, although its name has the port once that is known."""
-        log = tmp_path / "vllm.log"
-        log.write_text("")
-        following.tree.add(10, f"{SERVE} --port 0")
-        following.tree.output(10, log)
-        assert {"Qwen3-8B"} == set(following.poll())
-
-        following.tree.listen(10, "127.0.0.1", 41234, 77)
-        assert {"Qwen3-8B:41234"} == set(following.poll(fully=True))
 
     @given(
         st.lists(st.builds(server, st.sampled_from(["m:1", "m:1-2", "n:1", "n"]), pid=st.integers(1, 3)), max_size=8)

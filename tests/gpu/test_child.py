@@ -22,16 +22,12 @@ from tests.support.fake_nvml import (
     RESET_REQUIRED,
     UNKNOWN,
     UNSIGNED_INT,
-    FakeNvml,
     Field,
     Scene,
     divided,
     geforce,
     h100,
     lost,
-    reset,
-    throttled,
-    two_servers,
 )
 from tests.support.waiting import SECONDS
 
@@ -137,9 +133,9 @@ def numbers(text):
 def test_the_catalogue_names_the_fields_that_are_read():
     """The fields that METRICS.md has of a series are those that are read of it."""
     read = {}
-    for each in (*EACH_TIME, *SELDOM, *OF_LINKS):
-        fields = {source.number for source in each.sources if isinstance(source, TableField)}
-        read.setdefault(each.key.split()[0], set()).update(fields)
+    for key, sources in {**EACH_TIME, **SELDOM, **OF_LINKS}.items():
+        fields = {source.number for source in sources if isinstance(source, TableField)}
+        read.setdefault(key.split()[0], set()).update(fields)
     named = {
         each.name: {number for source in each.sources if source.origin == "gpu" for number in numbers(source.what)}
         for each in GPUS.series
@@ -148,19 +144,6 @@ def test_the_catalogue_names_the_fields_that_are_read():
     assert {name: fields for name, fields in read.items() if fields} == {
         name: fields for name, fields in named.items() if fields
     }
-
-
-def test_heat_is_seen_in_counters_however_short_it_was(fake_nvml):
-    """Throttled time is a counter: what passed between two readings is in it although the clock is high again."""
-    fake_nvml.show(Scene([throttled(h100(0), reason=270)]))
-    with child() as started:
-        first = started.read(0)[UUID].values
-        fake_nvml.show(Scene([h100(0, fields={270: Field(200_000_000)})]))
-        later = started.read(5)[UUID].values
-
-    heat, clock = ("gpu_throttled_seconds_total", "hw_thermal"), ("gpu_sm_clock_hertz",)
-    assert (first[clock], later[clock]) == (345e6, 1755e6)
-    assert later[heat] == 0.2
 
 
 def test_a_broken_gpu_is_told_and_the_others_are_read(fake_nvml):
@@ -269,20 +252,6 @@ def test_what_changes_slowly_is_asked_for_seldom(fake_nvml):
     assert fake_nvml.calls().count("nvmlDeviceGetMigMode") == 1
 
 
-@pytest.mark.needs_tool("cc")
-def test_a_library_without_the_newer_functions_is_read(tmp_path, monkeypatch):
-    """An older library gives memory and processes in the older way; what the driver reserves counts as used then."""
-    old = FakeNvml(tmp_path, old=True, first=Scene([h100(0, processes={7: GIB})], driver="470.256.02"))
-    for name, value in old.environment.items():
-        monkeypatch.setenv(name, value)
-
-    with child() as started:
-        reading = started.read()[UUID]
-
-    assert reading.values["gpu_memory_used_bytes",] == 72.5 * GIB
-    assert (reading.processes, reading.mig, reading.driver_version) == (((7, GIB),), "0", "470.256.02")
-
-
 def test_instances_of_a_divided_gpu_have_readings_of_their_own(fake_nvml):
     """With MIG each instance has memory and processes; the rest is the whole GPU's, and no memory is told twice."""
     whole = divided(0, {44: GIB, 45: 2 * GIB}, {})
@@ -307,26 +276,6 @@ def test_instances_of_a_divided_gpu_have_readings_of_their_own(fake_nvml):
     assert ENERGY in readings[whole.uuid].values
     assert list(soon) == list(later) == [h100(1).uuid, whole.uuid, first]
     assert undivided[whole.uuid].values.keys() == readings[h100(1).uuid].values.keys()
-
-
-def test_processes_tell_which_server_has_which_gpus(fake_nvml):
-    """Eight GPUs of two servers: each process is on its own GPU, with its memory."""
-    fake_nvml.show(two_servers([11, 12, 13, 14], [21, 22, 23, 24]))
-    with child() as started:
-        found = [each.processes for each in started.read().values()]
-
-    assert found == [((pid, 70 * GIB),) for pid in (11, 12, 13, 14, 21, 22, 23, 24)]
-
-
-def test_a_counter_that_begins_again_is_given_as_it_is(fake_nvml):
-    """After the driver was loaded anew its counters are smaller; nothing is added to them."""
-    fake_nvml.show(Scene([h100(0)]))
-    with child() as started:
-        before = started.read(0)[UUID].values[ENERGY]
-        fake_nvml.show(Scene([reset(h100(0))]))
-        after = started.read(5)[UUID].values[ENERGY]
-
-    assert (before > 5_000_000, after < 1_000_000) == (True, True)
 
 
 UNKNOWN_VALUES = [

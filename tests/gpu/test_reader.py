@@ -168,15 +168,6 @@ def test_an_answer_that_is_not_understood_ends_the_child():
     assert "unknown" in logs[1]["detail"]
 
 
-def test_a_remark_of_the_library_is_no_answer():
-    """What is printed beside an answer changes nothing."""
-    world = World([b"a remark", ONE])
-    world.report(0)
-    world.children[0].say(ONE)
-
-    assert world.report(0).reason == "ok"
-
-
 @pytest.mark.parametrize(("code", "reason"), [(12, "no_library"), (9, "no_driver"), (4, "no_permission")])
 def test_what_somebody_must_repair_is_tried_seldom(code, reason):
     """Without library, driver or rights it is tried again after a minute, and more and more rarely, up to ten."""
@@ -186,18 +177,6 @@ def test_what_somebody_must_repair_is_tried_seldom(code, reason):
 
     assert [round(wait, -1) for wait in waits] == [60, 120, 240, 480, 600, 600]
     assert all(child.is_closed for child in world.children)
-
-
-def test_after_a_success_what_must_be_repaired_is_tried_as_at_first():
-    """A driver that is removed later is looked for after a minute again; each report without one has its own time."""
-    world = World([failure(9)], [failure(9)], [ONE, failure(9)], [ONE])
-    world.report()
-    waits = [world.seconds_until_next_child() for _ in range(2)]
-    removed, still = world.report(), world.report()
-    waits.append(world.seconds_until_next_child())
-
-    assert [round(wait, -1) for wait in waits] == [60, 120, 60]
-    assert (removed.reason, still.at) == ("no_driver", removed.at + 5)
 
 
 def test_lost_access_is_tried_soon_and_a_success_begins_anew():
@@ -241,16 +220,6 @@ def test_a_gpu_that_the_driver_no_longer_shows_is_lost():
     broken, lost = ("GPU-1", "reset_required", 0), [(uuid, "lost", 0) for uuid in ("GPU-2", "GPU-3")]
     assert sorted(states[1]) == [broken, ("GPU-2", "ok", 1), lost[1]]
     assert sorted(states[2]) == [broken, *lost]
-
-
-def test_gpus_are_in_the_order_of_the_driver_also_while_one_is_lost():
-    """A lost GPU keeps its place between the others."""
-    three = [("GPU-b", "ok"), ("GPU-c", "ok"), ("GPU-a", "ok")]
-    left = ONE.replace(b"GPU-1", b"GPU-a").replace(b'"number":0', b'"number":2')
-    world = World([reading(*three), left])
-    world.report()
-
-    assert [each.gpu for each in world.report().gpus] == ["GPU-b", "GPU-c", "GPU-a"]
 
 
 def test_a_driver_without_gpus_and_gpus_that_cannot_be_opened_are_told():

@@ -119,15 +119,6 @@ def test_the_child_imports_nothing_of_the_folder_that_the_daemon_was_started_in(
         assert len(started.read()) == 1
 
 
-def test_a_child_that_fails_says_why():
-    """What a broken child prints is what the daemon logs; here it is asked for a time that is none."""
-    with child() as started:
-        started.process._process.stdin.write(b"now\n")
-        started.process._process.stdin.flush()
-        until(lambda: started.process.is_over)
-        assert started.process.take()[-1].line == b"ValueError: could not convert string to float: 'now\\n'"
-
-
 def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path, monkeypatch):
     """A remark without an end stands on a line of its own."""
     (tmp_path / "pynvml.py").write_text(
@@ -171,16 +162,3 @@ def test_only_the_child_imports_the_library():
         if "gpu.child import" in text or "import vllm_watch.daemon.gpu.child" in text
     ]
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=SECONDS).returncode == 0
-
-
-def test_the_child_starts_little(fake_nvml):
-    """The child imports what it needs: not the daemon's libraries, which cost memory and time at each start."""
-    fake_nvml.show(WORKS)
-    program = "import sys, vllm_watch.daemon.gpu.child; print(*sys.modules)"
-    names = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=SECONDS
-    )
-
-    assert not {"msgspec", "structlog", "requests", "tornado", "yaml", "logging", "subprocess"} & {
-        *names.stdout.split()
-    }

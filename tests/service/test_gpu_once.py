@@ -10,11 +10,12 @@ from tests.support.waiting import HandClock
 
 from vllm_watch.cli.commands import server_check
 from vllm_watch.cli.commands.server_check import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
-from vllm_watch.daemon.catalog.findings import Known, findings
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
+from vllm_watch.daemon.exposition.document import EngineDocument, ServerDocument, SourceDocument
+from vllm_watch.daemon.exposition.findings import findings
 from vllm_watch.daemon.service import gpus
 from vllm_watch.daemon.service.gpus import ANSWER_SECONDS, read_once
 from vllm_watch.daemon.state.gpu_report import GpuReport, ServerGpu
@@ -161,6 +162,7 @@ def test_a_machine_without_a_driver_is_nothing_to_look_at():
 
 def test_a_driver_says_nothing_of_the_server():
     """A server of which only the GPUs can be read is one of which nothing is known."""
-    known = Known({"metrics": False, "gpu": True}, ["unknown"], None, (), "", ())
+    sources = [SourceDocument("metrics"), SourceDocument("gpu", up=True)]
+    server = ServerDocument("a", sources=sources, engines=[EngineDocument()])
 
-    assert "no source can be read, so nothing is known" in {finding.text for finding in findings(known)}
+    assert "no source can be read, so nothing is known" in {finding.text for finding in findings(server)}

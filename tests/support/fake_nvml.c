@@ -5,7 +5,7 @@
  * What it reports is in the file that FAKE_NVML_SCENE names; tests/support/fake_nvml.py writes it and says what each
  * line means. The file is looked at in each call and read again when another one is in its place, so a scene can change
  * while a process uses the library. With FAKE_NVML_CALLS each call is appended to a file, with the fields it asks for.
- * Built with -DOLD it lacks the functions that came with newer drivers. It is for one thread.
+ * It is for one thread.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -399,7 +399,6 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *gpu, unsigned *size, struct pr
     return processes(__func__, gpu, size, list);
 }
 
-#ifndef OLD
 int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *size, struct process *list)
 {
     return processes(__func__, gpu, size, list);
@@ -450,4 +449,3 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **ins
         }
     return code ? code : NOT_FOUND;
 }
-#endif

@@ -146,15 +146,14 @@ class FakeNvml:
 
     Args:
         folder: Where the file is.
-        old: Whether the library lacks the functions that came with newer drivers.
         first: The first scene.
     """
 
-    def __init__(self, folder: Path, *, old: bool = False, first: Scene | None = None) -> None:
+    def __init__(self, folder: Path, first: Scene | None = None) -> None:
         self._scene = folder / "scene"
         self._calls = folder / "calls"
         self._library = folder / LIBRARY
-        self._library.write_bytes(shared(build_old if old else build))
+        self._library.write_bytes(shared(build))
         self.show(first or Scene())
 
     @property
@@ -187,16 +186,11 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     fake.show(Scene(driver=""))
 
 
-def build_old() -> bytes:
-    """Return the library as it was before some of its functions came."""
-    return build("-DOLD")
-
-
-def build(*options: str) -> bytes:
+def build() -> bytes:
     """Return the built library."""
     compiler = tools.find("cc")
     assert compiler is not None, tools.source("cc")
-    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *options]
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, LIBRARY)
         subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True, timeout=SECONDS)

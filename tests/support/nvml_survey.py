@@ -38,7 +38,7 @@ from vllm_watch.daemon.gpu.quantities import (
 
 SOURCES = (
     Field(LINK_COUNT),
-    *dict.fromkeys(source for each in (*EACH_TIME, *SELDOM, *OF_LINKS) for source in each.sources),
+    *dict.fromkeys(source for sources in {**EACH_TIME, **SELDOM, **OF_LINKS}.values() for source in sources),
     Call("nvmlDeviceGetComputeRunningProcesses_v3"),
     Call("nvmlDeviceGetMigMode"),
 )

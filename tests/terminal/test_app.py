@@ -21,8 +21,8 @@ from vllm_watch.cli.terminal.app import TopApp, run_app
 from vllm_watch.cli.terminal.cells import columns
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.screens import KEYS, EventsScreen, HelpScreen, HomeScreen, Page, ServerScreen
-from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.exposition.document import SinceDocument
+from vllm_watch.daemon.exposition.findings import Finding
 
 
 pytestmark = pytest.mark.slow

@@ -24,10 +24,10 @@ from vllm_watch.cli.terminal.numbers import (
     state_word,
 )
 from vllm_watch.cli.terminal.server_detail import events_screen, lasts, meaning_lines, server_detail, step_lines
-from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.reasons import explain
 from vllm_watch.daemon.catalog.states import CAUSES, ENGINE_STATES, STATES, first_steps
 from vllm_watch.daemon.exposition.document import decode
+from vllm_watch.daemon.exposition.findings import Finding
 from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.support.errors import DaemonError
 

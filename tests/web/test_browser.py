@@ -400,21 +400,6 @@ def test_narrow_and_dark(visit, shown, viewport, is_many):
     assert window.violations() == []
 
 
-def test_printed(visit, shown):
-    """On paper the ground is white, also of a dark screen, all rows are there, and nothing that is to be clicked."""
-    shown.document = {"servers": [server(f"s{number}") for number in range(MANY)]}
-    window = visit(color_scheme="dark")
-    page = window.open()
-    assert page.locator(".find").is_visible()
-    page.emulate_media(media="print")
-
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.locator(".find").is_hidden()
-    assert page.evaluate(
-        "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.rows'))"
-    )
-
-
 def test_two_hundred_servers_by_keyboard(visit, shown):
     """Many servers are found, opened, read and closed without a mouse, and only what is open costs its last hour."""
     servers = [server(f"node{number:03}", "idle") for number in range(MANY)]
@@ -459,19 +444,6 @@ def test_two_hundred_servers_by_keyboard(visit, shown):
     assert page.locator(".server").count() == 0
     assert window.focused() == ["node150", True]
     assert window.violations() == []
-
-
-def test_the_banner_opens_its_server(visit, shown):
-    """The names in the banner lead to their cards, also where there are many servers; five of a state are named."""
-    servers = [server(f"bad{number}", "stalled", since=60) for number in range(7)]
-    shown.document = {"servers": [*servers, *(server(f"s{number}") for number in range(MANY))]}
-    page = visit().open()
-
-    assert page.locator(".troubles .badge").inner_text() == "7 stalled"
-    assert page.locator(".troubles a").count() == 5
-    assert page.locator(".troubles").inner_text().endswith("and 2 more")
-    page.locator(".troubles").get_by_role("link", name="bad3").click()
-    assert page.locator("#server-bad3").is_visible()
 
 
 def test_a_chart_is_read_by_keyboard(visit, shown):

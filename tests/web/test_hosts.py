@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 
 import pytest
 
-from tests.support.waiting import SECONDS
 from tests.web.conftest import Client
 
 from vllm_watch.daemon.web.addresses import is_named, names_here
@@ -76,14 +74,6 @@ def test_what_only_looks_like_one_will_not(host):
     assert not is_named(host, names_here())
 
 
-def test_who_sends_no_name_is_no_browser(web):
-    """A client of HTTP/1.0, such as a load balancer's check, is answered."""
-    with socket.create_connection(("127.0.0.1", web.port), timeout=SECONDS) as connection:
-        connection.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
-
-        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
 def test_where_others_connect_any_name_will_do(endpoints, host):
     """A Prometheus or a probe of another machine asks by names that only its network knows."""
@@ -100,13 +90,3 @@ def test_names_may_be_given(endpoints, host):
     asked = ("watch.example.com", "watch.example.com:443", "10.1.2.3:9468", "rebound.example")
     with serving(endpoints, host, allowed_hosts=("Watch.Example.com",)) as client:
         assert [client.ask("/", Host=name).status for name in asked] == [200, 200, 200, 421]
-
-
-def test_the_name_that_is_listened_on_will_do(endpoints):
-    """Whatever the configuration calls the address, it may be asked for by that."""
-    with serving(endpoints, "localhost") as client:
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", "/-/ready")
-
-            assert connection.getresponse().status == 200

@@ -4,16 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import math
-import os
 import socket
-import threading
-import time
 
 import pytest
 
-from structlog.testing import capture_logs
 from tests.support.patience import USUAL
 from tests.support.waiting import until
 
@@ -71,13 +65,6 @@ def test_slow_headers_end_at_the_deadline(quick_client):
         _drip_until_the_end(connection)
 
 
-def test_slow_body_ends_at_the_deadline(quick_client):
-    """E5: a client that drips a body is dropped too."""
-    with quick_client.connect() as connection:
-        connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
-        _drip_until_the_end(connection)
-
-
 def test_idle_connection_is_closed(quick_client):
     """E5: a connection that is kept open for nothing is closed."""
 
@@ -87,19 +74,6 @@ def test_idle_connection_is_closed(quick_client):
             return _read_all(connection)
 
     until(lambda: answer().endswith(b"ready\n"))  # Its time is over at the first try where the machine stands still.
-
-
-def test_half_open_connections_hinder_nobody(client):
-    """E5: beside 200 clients that have sent half a request one is answered at once."""
-    threads = threading.active_count()
-    with contextlib.ExitStack() as stack:
-        for number in range(200):
-            half = (b"GET /metrics HTT", b"", b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
-            with contextlib.suppress(ConnectionError):
-                stack.enter_context(client.connect()).sendall(half[number % 4])
-
-        assert client.ask("/metrics").status == 200
-        assert threading.active_count() <= threads + 1
 
 
 def test_one_connection_too_many_waits_for_a_place(monkeypatch, quick_client):
@@ -202,41 +176,3 @@ def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):
 
     assert client.ask("/-/ready").status == 200
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
-
-
-def test_clients_wait_for_a_free_descriptor(client, monkeypatch, caplog):
-    """F1: a client for whom no file can be opened is answered as soon as one can; one line says why it waited."""
-    monkeypatch.setattr(server_module, "ACCEPT_AGAIN_SECONDS", 0.01)
-    _fail_to_accept(monkeypatch, times=3)
-    with capture_logs() as said:
-        status = client.ask("/-/ready").status
-
-    assert (200, ["web.accept_failed"]) == (status, [entry["event"] for entry in said])
-    assert not caplog.records
-
-
-def test_nobody_asks_in_vain_again_and_again(web, client, monkeypatch):
-    """F1: while no file can be opened for a client the loop rests, though a connection is there all the time."""
-    monkeypatch.setattr(server_module, "ACCEPT_AGAIN_SECONDS", 3600)
-    tried = _fail_to_accept(monkeypatch, times=math.inf)
-    with client.connect():
-        until(lambda: tried)
-        for _ in range(2):
-            started = time.monotonic()
-            until(lambda since=started: web.heartbeat.age() < time.monotonic() - since)
-
-    assert 1 == len(tried)
-
-
-def _fail_to_accept(monkeypatch, times):
-    """Let accepting fail so many times for want of descriptors; return what grows with each try."""
-    accept, tried = socket.socket.accept, []
-
-    def fail(listener):
-        tried.append(listener)
-        if len(tried) > times:
-            return accept(listener)
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(socket.socket, "accept", fail)
-    return tried

@@ -76,14 +76,6 @@ def test_page_has_no_code_of_its_own():
     assert re.findall(r"<style|style=|\son\w+=|<script(?![^>]*src=)", ASSETS["/"]) == []
 
 
-def test_page_works_without_javascript():
-    """Without JavaScript the page says where the values are."""
-    (fallback,) = re.findall(r"<noscript>(.*?)</noscript>", ASSETS["/"], re.DOTALL)
-
-    assert 'href="metrics"' in fallback
-    assert 'href="api/v1/snapshot"' in fallback
-
-
 @pytest.mark.parametrize("state", ENGINE_STATES)
 def test_state_is_known_to_the_page(state):
     """Every state has its place from worst to best, its colour and, unless it needs none, its sign."""
@@ -162,12 +154,3 @@ def test_links_are_told_and_open_a_window_of_their_own():
 def test_each_link_has_its_title(name):
     """Every kind of link has its words on the page."""
     assert re.search(rf"\b{name}: ", SCRIPTS["/static/links.js"])
-
-
-@pytest.mark.parametrize("name", ["log_events", "admission_rejections", "failed_requests"])
-def test_failures_on_the_page(name):
-    """The row of failures shows those of the log, refused requests and answers with errors."""
-    view = server_view(Server().scrape(page()).state.snapshot(1000.0))
-
-    assert name in view
-    assert f"server.{name}" in SCRIPTS["/static/server.js"]

@@ -6,17 +6,14 @@ from __future__ import annotations
 import os
 import ssl
 
-import bcrypt
 import msgspec
 import pytest
-import structlog
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.reference import OF_THE_WEB, examples_of
+from tests.support.reference import OF_THE_WEB, rows
 
 from vllm_watch.daemon.config.keys import keys_of
-from vllm_watch.daemon.config.reference import document
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.config.yaml_node import read_yaml
 from vllm_watch.daemon.support.errors import ConfigError
@@ -57,10 +54,10 @@ def load(folder):
 
 def test_each_example_of_the_reference_is_accepted(folder):
     """The example of each key of the web configuration is a value that the key accepts."""
-    for section, name, example in examples_of(document()):
-        if section in OF_THE_WEB:
-            (folder / "web.yml").write_text(f"key: {example.replace('/etc/vllm-watch', str(folder))}\n")
-            keys_of(section)[name].read(read_yaml(str(folder / "web.yml")).mapping()["key"])
+    for row in rows():
+        if row.section in OF_THE_WEB:
+            (folder / "web.yml").write_text(f"key: {row.example.replace('/etc/vllm-watch', str(folder))}\n")
+            keys_of(row.section)[row.key](read_yaml(str(folder / "web.yml")).mapping()["key"])
 
 
 def test_tls_has_safe_defaults(load):
@@ -96,7 +93,7 @@ def test_users_and_headers(load):
     """Users and headers need no TLS."""
     config = load(
         f"basic_auth_users: {{prometheus: {HASH}, 7: {HASH}}}\n"
-        "http_server_config: {http2: false, headers: {X-Frame-Options: deny}}\n"
+        "http_server_config: {headers: {X-Frame-Options: deny}}\n"
     )
 
     assert config.tls is None
@@ -113,53 +110,24 @@ def test_stamps_are_of_all_files(load, tmp_path):
     assert None not in config.stamps.values()
 
 
-def test_open_private_key_is_warned_about(load, tmp_path):
-    """A key that everyone on the machine may read is served with, and said once."""
-    with structlog.testing.capture_logs() as quiet:
-        load(TLS)
-    (tmp_path / "server.key").chmod(0o644)
-    with structlog.testing.capture_logs() as logs:
-        load(TLS)
-
-    assert quiet == []
-    assert [(entry["event"], entry["file"]) for entry in logs] == [
-        ("web_config.private_key_readable", str(tmp_path / "server.key"))
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", ": the file is empty"),
         ("tls_config: {}", ':1: unknown key "tls_config"; did you mean "tls_server_config"?'),
-        ("rate_limit: {}", ":1: rate_limit: a rate limit is not supported by this version"),
         ("tls_server_config: {cert_file: server.pem}", ':1: tls_server_config: missing key "key_file"'),
         (
             "tls_server_config:\n  cert_file: none.pem\n  key_file: x",
             ":2: tls_server_config.cert_file: cannot be read: no such file",
         ),
-        (
-            "tls_server_config:\n  cert_file: .\n  key_file: x",
-            ":2: tls_server_config.cert_file: expected a regular file",
-        ),
         ("tls_server_config: {cert_file: server.pem, key_file: ca.key}", f":1: tls_server_config: {PAIR}"),
-        ("tls_server_config: {cert_file: web.yml, key_file: server.key}", f":1: tls_server_config: {PAIR}"),
-        (f"{TLS}  cert: x", ":4: tls_server_config.cert: a certificate or key inside the file is not supported"),
+        (f"{TLS}  cipher_suites: []", ':4: tls_server_config: unknown key "cipher_suites"; known are cert_file, '),
+        (f"{TLS}  client_auth_type: RequireAnyClientCert", ":4: tls_server_config.client_auth_type: expected NoClient"),
         (f"{TLS}  min_version: TLS11", ':4: tls_server_config.min_version: expected TLS12 or TLS13, got "TLS11"'),
         (
             f"{TLS}  min_version: TLS13\n  max_version: TLS12",
             ":1: tls_server_config: min_version TLS13 is later than max_version TLS12",
         ),
-        (
-            f"{TLS}  client_auth_type: RequireAnyClientCert",
-            ":4: tls_server_config.client_auth_type: RequireAnyClientCert would accept certificates from anyone",
-        ),
-        (
-            f"{TLS}  client_auth_type: RequestClientCert",
-            ":4: tls_server_config.client_auth_type: RequestClientCert would accept certificates from anyone",
-        ),
-        (f"{TLS}  client_auth_type: no", ":4: tls_server_config.client_auth_type: expected text, got the truth value"),
-        (f"{TLS}  client_auth_type: All", ":4: tls_server_config.client_auth_type: expected one of NoClientCert, "),
         (
             f"{TLS}  client_auth_type: RequireAndVerifyClientCert",
             ":1: tls_server_config: RequireAndVerifyClientCert needs client_ca_file",
@@ -179,8 +147,7 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         pytest.param(f"{HASH}: a", ':1: unknown key "$…"', id="hash as a key"),
         ("basic_auth_users: {hunter2@example: x}", ":1: basic_auth_users.…@example: expected a bcrypt hash"),
         (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is not a user name'),
-        (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is not a user name'),
-        ("http_server_config: {http2: true}", ":1: http_server_config.http2: HTTP/2 is not supported"),
+        ("http_server_config: {http2: true}", ':1: http_server_config: unknown key "http2"; known are headers'),
         (
             "http_server_config: {headers: {Location: x}}",
             ':1: http_server_config.headers: "Location" is not a supported header',
@@ -248,10 +215,3 @@ def test_encrypted_key_asks_nobody(load, tmp_path, authority):
 
     with pytest.raises(ConfigError, match="unencrypted"):
         load_web_config(str(tmp_path / "web.yml"))
-
-
-def test_hash_of_bcrypt_is_taken(load):
-    """What bcrypt makes is what the file takes."""
-    made = bcrypt.hashpw(b"x", bcrypt.gensalt(4)).decode()
-
-    assert load(f"basic_auth_users: {{a: {made}}}").users == {"a": made}

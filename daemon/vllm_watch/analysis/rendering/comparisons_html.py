@@ -10,7 +10,7 @@ from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.curve_figure import curve_figures
 from vllm_watch.analysis.rendering.difference_figure import difference_figure
-from vllm_watch.analysis.rendering.distribution_figures import Spread, latency_figure, together
+from vllm_watch.analysis.rendering.distribution_figures import latency_figure, together
 from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
@@ -56,10 +56,10 @@ def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:
     """Return how each latency is spread, all runs of a side together."""
     figures = []
     for name in LATENCIES:
-        spreads = [
-            Spread(side, together([run.distributions[name] for run in runs if name in run.distributions]))
+        spread = {
+            side: together([run.distributions[name] for run in runs if name in run.distributions])
             for side, runs in sides.items()
-        ]
-        figure = latency_figure(name, spreads, f"latency-{name}")
+        }
+        figure = latency_figure(name, spread, f"latency-{name}")
         figures += [] if figure is None else [figure]
     return tuple(figures)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Objective, PhaseName, Run
@@ -92,23 +95,18 @@ def objective_text(objective: Objective) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return names without the folders that all begin with and the parts that all end with: ``bench1``, ``bench2``."""
+    """Return names without what all begin with, and without the parts of paths that all end with: ``bench1``."""
     if len(set(names)) < 2:
         return list(names)
-    parts = [name.split("/") for name in names]
+    parts = [re.split("(?<=/)|(?<=: )", name) for name in names]
     start = _alike(parts)
     end = _alike([each[start:][::-1] for each in parts])
-    short = ["/".join(each[start : len(each) - end]) for each in parts]
+    short = ["".join(each[start : len(each) - end]).rstrip("/") for each in parts]
     return short if all(short) else list(names)
 
 
 def _alike(parts: Sequence[Sequence[str]]) -> int:
-    count = 0
-    for each in zip(*parts, strict=False):
-        if len(set(each)) > 1:
-            return count
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*parts, strict=False)))
 
 
 def validity(run: Run) -> tuple[Statement, ...]:

@@ -20,13 +20,13 @@ from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, s
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
-from vllm_watch.daemon.catalog.findings import alert_subject, alert_text
 from vllm_watch.daemon.catalog.gpu_texts import GRAVE_XIDS, GpuState, xid_text
 from vllm_watch.daemon.catalog.reasons import KERNEL_LOG, KernelLogReason
 from vllm_watch.daemon.config.config_file import SUFFIX, list_server_files
 from vllm_watch.daemon.config.model import Config, OtlpConfig, PrometheusConfig
 from vllm_watch.daemon.config.web import load_web_config
 from vllm_watch.daemon.discovery.pods import with_pods
+from vllm_watch.daemon.exposition.findings import alert_subject, alert_text
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES
-from vllm_watch.daemon.catalog.findings import Finding
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
 from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
@@ -23,7 +22,8 @@ from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
 from vllm_watch.daemon.exposition.document import GpuDocument
-from vllm_watch.daemon.exposition.json_view import gpu_documents
+from vllm_watch.daemon.exposition.findings import Finding, findings
+from vllm_watch.daemon.exposition.json_view import as_document, gpu_document
 from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor
@@ -38,7 +38,6 @@ from vllm_watch.daemon.state.snapshot import (
     ServerSnapshot,
     SourceSnapshot,
 )
-from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.printable import ReportLine
@@ -155,7 +154,7 @@ def _checked(
 def server_lines(checked: CheckedServer, *, is_one: bool = True) -> Iterator[ReportLine]:
     """Yield the report on a server; without `is_one` only what others have alike: not where it is, nor what it does."""
     snapshot = checked.snapshot
-    found = server_findings(snapshot)
+    found = list(findings(as_document(snapshot)))
     for source in snapshot.sources:
         yield from _check_source(checked, source, is_one=is_one)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
@@ -279,7 +278,7 @@ def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterato
         gpus: Those that are known.
         named: How its configuration calls them.
     """
-    for used, shown in zip(gpus, gpu_documents(gpus), strict=True):
+    for used, shown in zip(gpus, map(gpu_document, gpus), strict=True):
         reading = used.reading
         if reading is None:
             yield ReportLine(f"    {used.gpu}, {_HOW[used.how]}: not read", is_wrong=False)

@@ -28,11 +28,11 @@ from vllm_watch.cli.terminal.numbers import (
     state_piece,
 )
 from vllm_watch.cli.terminal.tables import engine_lines, gpu_lines
-from vllm_watch.daemon.catalog.findings import Finding, Weight
 from vllm_watch.daemon.catalog.number_texts import duration, significant
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, WRONG, SourceName
 from vllm_watch.daemon.catalog.states import meaning
 from vllm_watch.daemon.exposition.document import EngineDocument, EventDocument, SourceDocument
+from vllm_watch.daemon.exposition.findings import Finding, Weight
 from vllm_watch.daemon.state.window import MIN_SECONDS
 
 

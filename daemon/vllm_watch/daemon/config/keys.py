@@ -2,9 +2,9 @@
 """
 Keys of a configuration file, and how the value of each is read.
 
-What people need to know of them is in `reference.md.template`, from which `daemon/CONFIGURATION.md` is made.
-A mapping of the file is a `Section`, a struct whose fields are annotated with their keys. Reading does not stop at the
-first mistake: those of all keys of a section and of all items of a list are collected.
+What people need to know of them is in `daemon/CONFIGURATION.md`.
+A mapping of the file is a `Section`, a struct whose fields are annotated with the functions that read their values.
+Reading does not stop at the first mistake: those of all keys of a section and of all items of a list are collected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
@@ -40,19 +40,8 @@ _NUMBER = re.compile(r"\d{1,12}(\.\d{1,12})?", re.ASCII)
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-class Key(NamedTuple):
-    """A key of a file: how its value is read, in words what that may be, and the section that a mapping is."""
-
-    read: Reader
-    expects: str = ""
-    section: type[Section] | None = None
-
-
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A mapping of a file. Each field that is annotated with a `Key` is a key of it, with the field's default."""
-
-    unsupported: ClassVar[Mapping[str, Key]] = MappingProxyType({})
-    """Further keys, which other programs accept in such a file."""
+    """A mapping of a file. Each field that is annotated with a `Reader` is a key of it, with the field's default."""
 
     def checked(self, _node: ConfigNode) -> Self:
         """Return the section if its values fit together; `ConfigError` otherwise."""
@@ -60,15 +49,11 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def keys_of(kind: type[Section]) -> Mapping[str, Key]:
-    """Return the keys of a section by name."""
-    keys = {
-        name: annotation
-        for name, hint in get_type_hints(kind, include_extras=True).items()
-        for annotation in getattr(hint, "__metadata__", ())
-        if isinstance(annotation, Key)
-    }
-    return {**{name: keys[name] for name in kind.__struct_fields__ if name in keys}, **kind.unsupported}
+def keys_of(kind: type[Section]) -> Mapping[str, Reader]:
+    """Return what reads the value of each key of a section."""
+    hints = get_type_hints(kind, include_extras=True)
+    annotated = {name: getattr(hints[name], "__metadata__", ()) for name in kind.__struct_fields__}
+    return {name: readers[0] for name, readers in annotated.items() if readers}
 
 
 class Mistakes:
@@ -119,15 +104,13 @@ def read_section(
     for name, value in values.items():
         with mistakes.collect():
             if name not in keys:
-                raise node.error(
-                    _unknown_key(name, [known for known in keys if known not in kind.unsupported]), value.line
-                )
-            given[name] = keys[name].read(value)
+                raise node.error(_unknown_key(name, list(keys)), value.line)
+            given[name] = keys[name](value)
     mistakes.check()
     return kind(**{**otherwise, **fixed, **given}).checked(node)
 
 
-def _missing(kind: type[Section], keys: Mapping[str, Key], given: Collection[str]) -> list[str]:
+def _missing(kind: type[Section], keys: Mapping[str, Reader], given: Collection[str]) -> list[str]:
     """Return the required keys that are not given; none if there is an unknown key, which may be one of them."""
     if any(name not in keys for name in given):
         return []
@@ -141,36 +124,39 @@ def _unknown_key(key: str, known: Sequence[str]) -> str:
     return f"unknown key {quote(key)}; {hint}"
 
 
-def fitting_timeout(timeout: float, section: ConfigNode, longest: float, name: str, usual: float) -> float:
-    """Return the timeout of a section, in its place the usual one where its default is too long."""
+def with_fitting_timeout(
+    section: SectionType, node: ConfigNode, longest: float, name: str, usual: float
+) -> SectionType:
+    """Return a section whose `timeout` is not longer than something; where its default is, it is the usual one."""
+    timeout: float = getattr(section, "timeout")  # noqa: B009  # Not every section has one.
     if timeout <= longest:
-        return timeout
-    given = section.mapping().get("timeout")
+        return section
+    given = node.mapping().get("timeout")
     if given is not None:
         raise given.error(f"{given.written()} is longer than {name}")
-    return usual
+    return msgspec.structs.replace(section, timeout=usual)
 
 
 # The kinds of keys.
 
 
-def text_key(parse: Callable[[str], object] = str) -> Key:
-    """Return a key whose value is a text."""
-    return Key(lambda node: node.parsed(node.text(), parse))
+def text_key(parse: Callable[[str], object] = str) -> Reader:
+    """Return the reader of a text."""
+    return lambda node: node.parsed(node.text(), parse)
 
 
-def value_key(parse: Callable[[str], object], expects: str = "") -> Key:
-    """Return a key whose value is parsed as it is written, whatever YAML reads it as."""
-    return Key(lambda node: node.parsed(node.written(), parse), expects)
+def value_key(parse: Callable[[str], object]) -> Reader:
+    """Return the reader of a value that is parsed as it is written, whatever YAML reads it as."""
+    return lambda node: node.parsed(node.written(), parse)
 
 
-def list_key(parse: Callable[[str], object]) -> Key:
-    """Return a key whose value is a list of texts."""
-    return Key(lambda node: tuple(read_each(node.items(), lambda item: item.parsed(item.text(), parse))))
+def list_key(parse: Callable[[str], object]) -> Reader:
+    """Return the reader of a list of texts."""
+    return lambda node: tuple(read_each(node.items(), lambda item: item.parsed(item.text(), parse)))
 
 
-def words_key(words: Sequence[str], *, between: str = ", ") -> Key:
-    """Return a key whose value is one of some words, in the reference with `between` them."""
+def words_key(*words: str) -> Reader:
+    """Return the reader of one of some words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -178,11 +164,11 @@ def words_key(words: Sequence[str], *, between: str = ", ") -> Key:
             raise ValueError(f"expected {expected}, got {quote(text)}")
         return text
 
-    return value_key(parse, between.join(f"`{word}`" for word in words))
+    return value_key(parse)
 
 
-def number_key(most: float) -> Key:
-    """Return a key whose value is a number above zero."""
+def number_key(most: float) -> Reader:
+    """Return the reader of a number above zero."""
 
     def parse(text: str) -> float:
         if _NUMBER.fullmatch(text) is None or not 0 < float(text) <= most:
@@ -192,8 +178,8 @@ def number_key(most: float) -> Key:
     return value_key(parse)
 
 
-def duration_key(shortest: str, longest: str) -> Key:
-    """Return a key whose value is a duration within these bounds."""
+def duration_key(shortest: str, longest: str) -> Reader:
+    """Return the reader of a duration within these bounds."""
 
     def parse(text: str) -> float:
         seconds = parse_duration(text)
@@ -201,12 +187,7 @@ def duration_key(shortest: str, longest: str) -> Key:
             raise ValueError(f"expected a duration from {shortest} to {longest}, got {quote(text)}")
         return seconds
 
-    return value_key(parse, f"duration, {shortest} to {longest}")
-
-
-def path_key() -> Key:
-    """Return a key whose value is a path."""
-    return Key(read_path)
+    return value_key(parse)
 
 
 def read_path(node: ConfigNode) -> str:
@@ -214,9 +195,9 @@ def read_path(node: ConfigNode) -> str:
     return str(Path(node.file).absolute().parent / node.parsed(node.text(), check_path))
 
 
-def section_key(kind: type[Section], *, alone: Callable[[ConfigNode], object] | str | None = None) -> Key:
+def section_key(kind: type[Section], *, alone: Reader | str | None = None) -> Reader:
     """
-    Return a key whose value is a mapping.
+    Return the reader of a mapping.
 
     Args:
         kind: The section.
@@ -226,15 +207,6 @@ def section_key(kind: type[Section], *, alone: Callable[[ConfigNode], object] | 
     def read(node: ConfigNode) -> object:
         if alone is None or node.is_mapping:
             return read_section(node, kind)
-        return kind(**{alone: keys_of(kind)[alone].read(node)}) if isinstance(alone, str) else alone(node)
+        return kind(**{alone: keys_of(kind)[alone](node)}) if isinstance(alone, str) else alone(node)
 
-    return Key(read, section=kind)
-
-
-def unsupported_key(what: str) -> Key:
-    """Return a key that other programs accept in such a file, and this one rejects."""
-
-    def reject(node: ConfigNode) -> object:
-        raise node.error(f"{what} is not supported by this version")
-
-    return Key(reject)
+    return read

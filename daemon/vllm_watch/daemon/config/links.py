@@ -76,8 +76,7 @@ def _check_places(text: str) -> None:
     if re.search(r"[{}]", _PLACE.sub("", text)):
         raise ValueError("write %7B and %7D for braces that are not around a placeholder")
     if tuple(name for name in names if name not in PLACES) not in {(), *TIMES}:
-        pairs = " or ".join(f"{{{begin}}} and {{{end}}}" for begin, end in TIMES)
-        raise ValueError(f"expected {pairs}, each once and in this order, or no time at all")
+        raise ValueError("expected {from} and {to} or {from_seconds} and {to_seconds}, each once and in this order")
 
 
 def place_values(values: Mapping[str, str | None]) -> Mapping[str, str]:

@@ -11,23 +11,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.config.keys import (
-    Key,
     Mistakes,
+    Reader,
     Section,
     duration_key,
-    fitting_timeout,
     keys_of,
     list_key,
-    path_key,
     read_each,
+    read_path,
     read_section,
     section_key,
     text_key,
     value_key,
+    with_fitting_timeout,
     words_key,
 )
 from vllm_watch.daemon.config.server_config import (
@@ -70,7 +68,7 @@ class PrometheusConfig(Section, frozen=True):
 
     url: Annotated[str, text_key(parse_prometheus_url)]
     timeout: Annotated[float, duration_key("100ms", LONGEST_TIMEOUT)] = 5.0
-    bearer_token_file: Annotated[str | None, path_key()] = None
+    bearer_token_file: Annotated[str | None, read_path] = None
     tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
 
 
@@ -80,23 +78,20 @@ class OtlpConfig(Section, frozen=True):
     endpoint: Annotated[str, text_key(parse_otlp_url)]
     interval: Annotated[float, duration_key("5s", "1h")] = 60.0
     timeout: Annotated[float, duration_key("100ms", "60s")] = 10.0
-    headers_file: Annotated[str | None, path_key()] = None
+    headers_file: Annotated[str | None, read_path] = None
     tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
 
     def checked(self, node: ConfigNode) -> OtlpConfig:
         """Return the section with a timeout that is no longer than the interval."""
-        timeout = fitting_timeout(
-            self.timeout, node, self.interval, f"the interval of {self.interval:g}s", self.interval
-        )
-        return msgspec.structs.replace(self, timeout=timeout)
+        return with_fitting_timeout(self, node, self.interval, f"the interval of {self.interval:g}s", self.interval)
 
 
 class GpuConfig(Section, frozen=True):
     """How the machine's GPUs are read."""
 
-    read: Annotated[str, words_key(("auto", "always", "never"))] = "auto"
+    read: Annotated[str, words_key("auto", "always", "never")] = "auto"
     interval: Annotated[float, duration_key("1s", "60s")] = 5.0
-    kernel_log: Annotated[str, words_key(("journal", "/dev/kmsg", "never"))] = "journal"
+    kernel_log: Annotated[str, words_key("journal", "/dev/kmsg", "never")] = "journal"
 
 
 def _gpu_off(node: ConfigNode) -> GpuConfig:
@@ -105,8 +100,8 @@ def _gpu_off(node: ConfigNode) -> GpuConfig:
     return GpuConfig(read="never", kernel_log="never")
 
 
-def _as_of_a_server(name: str) -> Key:
-    """Return a key that is the same for every pod as for a server of the list."""
+def _as_of_a_server(name: str) -> Reader:
+    """Return the reader of a key that is the same for every pod as for a server of the list."""
     return keys_of(ServerConfig)[name]
 
 
@@ -130,13 +125,13 @@ class KubernetesConfig(Section, frozen=True):
 
     selector: Annotated[str, text_key(check_selector)]
     namespace: Annotated[str | None, text_key(check_namespace)] = None
-    kubeconfig: Annotated[str | None, path_key()] = None
+    kubeconfig: Annotated[str | None, read_path] = None
     every: Annotated[float, duration_key("5s", "5m")] = 10.0
     port: Annotated[int | str, value_key(parse_port)] = 8000
     path: Annotated[str, text_key(check_url_path)] = "/metrics"
-    scheme: Annotated[str, words_key(("http", "https"))] = "http"
-    metrics: Annotated[MetricsConfig, Key(_read_scrapes)] = MetricsConfig(url="")
-    pod_labels: Annotated[Mapping[str, str], Key(_read_pod_labels)] = MappingProxyType({})
+    scheme: Annotated[str, words_key("http", "https")] = "http"
+    metrics: Annotated[MetricsConfig, _read_scrapes] = MetricsConfig(url="")
+    pod_labels: Annotated[Mapping[str, str], _read_pod_labels] = MappingProxyType({})
     labels: Annotated[Mapping[str, str], _as_of_a_server("labels")] = MappingProxyType({})
     probe: Annotated[ProbeConfig | None, _as_of_a_server("probe")] = None
     slo: Annotated[SloConfig | None, _as_of_a_server("slo")] = None
@@ -188,15 +183,15 @@ class Config(Section, frozen=True):
 
     listen: Annotated[str, value_key(check_listen)] = DEFAULT_LISTEN
     allowed_hosts: Annotated[tuple[str, ...], list_key(check_host)] = ()
-    web_config_file: Annotated[str | None, path_key()] = None
-    checkpoint: Annotated[str | None, path_key()] = None
+    web_config_file: Annotated[str | None, read_path] = None
+    checkpoint: Annotated[str | None, read_path] = None
     links: Annotated[LinksConfig, section_key(LinksConfig)] = LinksConfig()
     prometheus: Annotated[PrometheusConfig | None, section_key(PrometheusConfig, alone="url")] = None
     otlp: Annotated[OtlpConfig | None, section_key(OtlpConfig, alone="endpoint")] = None
     gpu: Annotated[GpuConfig, section_key(GpuConfig, alone=_gpu_off)] = GpuConfig()
     kubernetes: Annotated[KubernetesConfig | None, section_key(KubernetesConfig)] = None
-    servers: Annotated[tuple[ServerConfig, ...], Key(_read_servers, section=ServerConfig)] = ()
-    servers_dir: Annotated[str | None, path_key()] = None
+    servers: Annotated[tuple[ServerConfig, ...], _read_servers] = ()
+    servers_dir: Annotated[str | None, read_path] = None
     files: Mapping[str, str] = MappingProxyType({})
 
     @property

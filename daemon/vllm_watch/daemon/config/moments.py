@@ -13,10 +13,7 @@ from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.support.errors import UsageError
 
 
-EXAMPLE = "2026-11-20T14:00:00Z"
-"""A moment with its time zone."""
-
-EXAMPLES = f'{EXAMPLE}, "2026-11-20 14:00", 1795183200, -2h or now'
+EXAMPLES = '2026-11-20T14:00:00Z, "2026-11-20 14:00", 1795183200, -2h or now'
 """A moment in each of its forms."""
 
 _DATE_AND_TIME = re.compile(
@@ -42,13 +39,13 @@ def parse_time(text: str, now: float) -> float:
     Parse a moment into seconds since the epoch.
 
     Args:
-        text: A date and time as in RFC 3339 (in this machine's time zone if it names none; the time may be left out),
-            seconds since the epoch, milliseconds as in Grafana's addresses, ``now``, or how long ago: ``-90m``.
+        text: A date and time as in RFC 3339 (in this machine's time zone if it names none, the earlier one where clocks
+            go back; the time may be left out), seconds since the epoch, milliseconds as in Grafana's addresses,
+            ``now``, or how long ago: ``-90m``.
         now: The present, in seconds since the epoch.
 
     Raises:
-        ValueError: It is none of these, or is there twice or never because the clocks are changed; the message is shown
-            after the option.
+        ValueError: It is none of these; the message is shown after the option.
     """
     text = text.strip()
     ago = _AGO.fullmatch(text)
@@ -109,14 +106,9 @@ def _seconds(written: re.Match[str], text: str) -> float:
     # The parts are joined again: Python 3.10 knows no Z, and three or six digits of a second only.
     offset = "+00:00" if zone in {"Z", "z"} else zone or ""
     try:
-        moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{offset}")
-        seconds, second = moment.timestamp(), moment.replace(fold=1).timestamp()
+        seconds = datetime.fromisoformat(f"{day}T{time or '00:00'}{offset}").timestamp()
     except (ValueError, OverflowError):
         raise ValueError(f"there is no such date or time: {quote(text)}") from None
-    if time and seconds != second:
-        # In this zone the clocks go back then, or forward.
-        how_often = "twice" if seconds < second else "never"
-        raise ValueError(f"this time is there {how_often} on that day, give its zone as in {EXAMPLE}: {quote(text)}")
     if seconds < 0:
         raise ValueError(f"expected a time after 1970, got {quote(text)}")
     return seconds + (float(f"0.{fraction}") if fraction else 0.0)

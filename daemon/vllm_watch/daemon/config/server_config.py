@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One server of the configuration, as frozen values: what to watch, and the key of the file for each value.
+One server of the configuration, as frozen values: what to watch, and how each value is read from the file.
 
-A field has its key, with its bounds and what the reference writes, in its annotation; `checked` has what must fit
-together. Times are in seconds. Secrets are never in a configuration, only the names of the files that hold them.
+A field has the function that reads it, with its bounds, in its annotation; `checked` has what must fit together. Times
+are in seconds. Secrets are never in a configuration, only the names of the files that hold them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ import msgspec
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.config.keys import (
-    Key,
     Mistakes,
     Section,
     duration_key,
-    fitting_timeout,
     number_key,
-    path_key,
     read_each,
     read_path,
     read_section,
     section_key,
     text_key,
     value_key,
+    with_fitting_timeout,
 )
 from vllm_watch.daemon.config.links import fill_link, missing_places, parse_link, place_values
 from vllm_watch.daemon.config.texts import (
@@ -77,9 +75,9 @@ _NEEDED = {
 class TlsConfig(Section, frozen=True):
     """Files in PEM format: authorities to trust, and the client certificate to present."""
 
-    ca_file: Annotated[str | None, path_key()] = None
-    cert_file: Annotated[str | None, path_key()] = None
-    key_file: Annotated[str | None, path_key()] = None
+    ca_file: Annotated[str | None, read_path] = None
+    cert_file: Annotated[str | None, read_path] = None
+    key_file: Annotated[str | None, read_path] = None
 
     def checked(self, node: ConfigNode) -> TlsConfig:
         """Return the section if its key has a certificate."""
@@ -94,15 +92,14 @@ class MetricsConfig(Section, frozen=True):
     url: Annotated[str, text_key(parse_url)]
     interval: Annotated[float, duration_key("500ms", "60s")] = 5.0
     timeout: Annotated[float, duration_key("100ms", "60s")] = 4.0
-    bearer_token_file: Annotated[str | None, path_key()] = None
+    bearer_token_file: Annotated[str | None, read_path] = None
     tls: Annotated[TlsConfig | None, section_key(TlsConfig)] = None
 
     def checked(self, node: ConfigNode) -> MetricsConfig:
         """Return the section with a timeout that is no longer than the interval."""
-        timeout = fitting_timeout(
-            self.timeout, node, self.interval, f"the interval of {self.interval:g}s", 0.8 * self.interval
+        return with_fitting_timeout(
+            self, node, self.interval, f"the interval of {self.interval:g}s", 0.8 * self.interval
         )
-        return msgspec.structs.replace(self, timeout=timeout)
 
 
 class ProbeConfig(Section, frozen=True):
@@ -115,16 +112,15 @@ class ProbeConfig(Section, frozen=True):
 
     every: Annotated[float, duration_key("10s", "1h")] = 60.0
     timeout: Annotated[float, duration_key("1s", "5m")] = 20.0
-    api_key_file: Annotated[str | None, path_key()] = None
+    api_key_file: Annotated[str | None, read_path] = None
     model: Annotated[str | None, text_key(check_model)] = None
     url: Annotated[str | None, text_key(parse_completions_url)] = None
 
     def checked(self, node: ConfigNode) -> ProbeConfig:
         """Return the section with a timeout that is no longer than the time from one probe to the next."""
-        timeout = fitting_timeout(
-            self.timeout, node, self.every, f"the {self.every:g}s from one probe to the next", self.every
+        return with_fitting_timeout(
+            self, node, self.every, f"the {self.every:g}s from one probe to the next", self.every
         )
-        return msgspec.structs.replace(self, timeout=timeout)
 
 
 class SloConfig(Section, frozen=True):
@@ -250,17 +246,17 @@ class ServerConfig(Section, frozen=True):
     """
 
     name: Annotated[str, text_key(check_name)]
-    log: Annotated[str | None, Key(_read_log, section=JournalConfig)] = None
+    log: Annotated[str | None, _read_log] = None
     journal: str | None = None
     metrics: Annotated[MetricsConfig | None, section_key(MetricsConfig, alone="url")] = None
     probe: Annotated[ProbeConfig | None, section_key(ProbeConfig)] = None
     slo: Annotated[SloConfig | None, section_key(SloConfig, alone=_preset_of_slo)] = None
     capacity: Annotated[CapacityConfig | None, section_key(CapacityConfig, alone=_capacity_of_file)] = None
     links: Annotated[LinksConfig, section_key(LinksConfig)] = LinksConfig()
-    gpus: Annotated[tuple[str, ...], Key(_read_gpus)] = ()
+    gpus: Annotated[tuple[str, ...], _read_gpus] = ()
     cost_per_hour: Annotated[float | None, number_key(MAX_COST_PER_HOUR)] = None
     peak_flops: Annotated[float | None, value_key(parse_peak_flops)] = None
-    labels: Annotated[Mapping[str, str], Key(read_labels)] = MappingProxyType({})
+    labels: Annotated[Mapping[str, str], read_labels] = MappingProxyType({})
     stall_after: Annotated[float, duration_key("5s", "1h")] = STALL_SECONDS
     command: CommandFacts = CommandFacts()
 

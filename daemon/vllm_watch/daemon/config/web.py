@@ -16,16 +16,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-import structlog
-
 from vllm_watch.daemon.config.keys import (
-    Key,
     Section,
     read_each,
     read_path,
     read_section,
     section_key,
-    unsupported_key,
     words_key,
 )
 from vllm_watch.daemon.config.texts import quote
@@ -49,12 +45,9 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-_UNVERIFIED_CLIENT_AUTH = frozenset({"RequestClientCert", "RequireAnyClientCert"})
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _HASH = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 _MIN_COST = 4
-
-log = structlog.get_logger("vllm_watch.web")
 
 
 class Stamp(NamedTuple):
@@ -82,18 +75,7 @@ def _read_file(node: ConfigNode) -> str:
             stream.read(1)
     except OSError as error:
         raise node.error(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except ValueError:
-        raise node.error("no file can have this name") from None
     return file
-
-
-def _read_client_auth(node: ConfigNode) -> str:
-    kind = node.text()
-    if kind in _UNVERIFIED_CLIENT_AUTH:
-        raise node.error(f"{kind} would accept certificates from anyone and is not supported")
-    if kind not in _CLIENT_AUTH:
-        raise node.error(f"expected one of {', '.join(_CLIENT_AUTH)}, got {quote(kind)}")
-    return kind
 
 
 def _read_users(node: ConfigNode) -> Mapping[str, str]:
@@ -132,31 +114,15 @@ def _read_header(node: ConfigNode) -> str:
     return text
 
 
-def _read_http2(node: ConfigNode) -> bool:
-    if node.written() != "false":
-        raise node.error("HTTP/2 is not supported; leave it out or say false")
-    return False
-
-
 class WebTls(Section, frozen=True):
     """The section ``tls_server_config``."""
 
-    cert_file: Annotated[str, Key(_read_file)]
-    key_file: Annotated[str, Key(_read_file)]
-    client_auth_type: Annotated[str, Key(_read_client_auth)] = _NO_CLIENT_CERT
-    client_ca_file: Annotated[str | None, Key(_read_file)] = None
-    min_version: Annotated[str, words_key(tuple(_VERSIONS), between=" or ")] = "TLS12"
-    max_version: Annotated[str, words_key(tuple(_VERSIONS), between=" or ")] = "TLS13"
-
-    unsupported = MappingProxyType(
-        {
-            **dict.fromkeys(("cert", "key", "client_ca"), unsupported_key("a certificate or key inside the file")),
-            "client_allowed_sans": unsupported_key("a list of client names"),
-            "cipher_suites": unsupported_key("a choice of cipher suites"),
-            "curve_preferences": unsupported_key("a choice of curves"),
-            "prefer_server_cipher_suites": unsupported_key("a choice of cipher suites"),
-        }
-    )
+    cert_file: Annotated[str, _read_file]
+    key_file: Annotated[str, _read_file]
+    client_auth_type: Annotated[str, words_key(*_CLIENT_AUTH)] = _NO_CLIENT_CERT
+    client_ca_file: Annotated[str | None, _read_file] = None
+    min_version: Annotated[str, words_key(*_VERSIONS)] = "TLS12"
+    max_version: Annotated[str, words_key(*_VERSIONS)] = "TLS13"
 
     def checked(self, node: ConfigNode) -> WebTls:
         """Return the section if its authorities and versions fit together."""
@@ -178,8 +144,7 @@ class WebTls(Section, frozen=True):
 class HttpServer(Section, frozen=True):
     """The section ``http_server_config``."""
 
-    headers: Annotated[Mapping[str, str], Key(_read_headers)] = MappingProxyType({})
-    http2: Annotated[bool, Key(_read_http2)] = False
+    headers: Annotated[Mapping[str, str], _read_headers] = MappingProxyType({})
 
 
 class WebSections(Section, frozen=True):
@@ -187,9 +152,7 @@ class WebSections(Section, frozen=True):
 
     tls_server_config: Annotated[WebTls | None, section_key(WebTls)] = None
     http_server_config: Annotated[HttpServer, section_key(HttpServer)] = HttpServer()
-    basic_auth_users: Annotated[Mapping[str, str], Key(_read_users)] = MappingProxyType({})
-
-    unsupported = MappingProxyType({"rate_limit": unsupported_key("a rate limit")})
+    basic_auth_users: Annotated[Mapping[str, str], _read_users] = MappingProxyType({})
 
 
 class WebConfig(NamedTuple):
@@ -216,7 +179,6 @@ def load_web_config(file: str) -> WebConfig:
     if tls is not None:
         stamps.update((each, stamp_of(each)) for each in tls.files)
         context = _make_context(node.mapping()["tls_server_config"], tls)
-        _warn_of_open_key(tls.key_file)
     return WebConfig(context, sections.basic_auth_users, sections.http_server_config.headers, stamps)
 
 
@@ -236,14 +198,6 @@ def _make_context(node: ConfigNode, tls: WebTls) -> ssl.SSLContext:
     context.maximum_version = _VERSIONS[tls.max_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    _load_certificate(context, node, tls)
-    if tls.client_ca_file is not None:
-        _load_client_ca(context, node, tls.client_ca_file)
-    context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, node: ConfigNode, tls: WebTls) -> None:
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(tls.cert_file, tls.key_file, password="")
@@ -251,19 +205,10 @@ def _load_certificate(context: ssl.SSLContext, node: ConfigNode, tls: WebTls) ->
         raise node.error(
             "cert_file and key_file must be a certificate and its own private key, unencrypted, in PEM format"
         ) from None
-
-
-def _load_client_ca(context: ssl.SSLContext, node: ConfigNode, file: str) -> None:
     try:
-        context.load_verify_locations(file)
+        if tls.client_ca_file is not None:
+            context.load_verify_locations(tls.client_ca_file)
     except (OSError, ValueError):
         raise node.error("client_ca_file must hold certificates in PEM format") from None
-
-
-def _warn_of_open_key(file: str) -> None:
-    try:
-        mode = os.stat(file).st_mode  # noqa: PTH116 - As in `stamp_of`.
-    except OSError:
-        return
-    if mode & stat.S_IROTH:
-        log.warning("web_config.private_key_readable", file=file)
+    context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
+    return context

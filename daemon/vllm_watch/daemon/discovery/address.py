@@ -159,9 +159,6 @@ def address_of(
     if command.uds is not None:
         text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
         return MetricsAddress(findings=(ReportLine(text, is_wrong=True),))
-    if command.has_port_per_rank:
-        text = f"Each of its data-parallel ranks has a port of its own, and port {command.port} has no /metrics: "
-        return MetricsAddress(findings=(ReportLine(text + "configure each rank's port as a server.", is_wrong=True),))
     port = command.port or _chosen_port(network, sockets)
     if port is None:
         return MetricsAddress(findings=(ReportLine("It was started with --port 0 and has not opened a port yet."),))

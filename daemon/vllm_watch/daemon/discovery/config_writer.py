@@ -23,8 +23,8 @@ def configuration_of(servers: Sequence[DiscoveredServer]) -> str:
 
 
 def is_writable(server: DiscoveredServer) -> bool:
-    """Whether a configuration can name a source of a server; it cannot name a path that is not printable."""
-    return server.url is not None or server.journal is not None or (server.lasting_log or "\n").isprintable()
+    """Whether a configuration can name a source of a server."""
+    return any((server.url, server.journal, server.lasting_log))
 
 
 def _lines(servers: Sequence[DiscoveredServer]) -> Iterator[str]:
@@ -59,17 +59,14 @@ def _lines_of_server(server: DiscoveredServer) -> Iterator[str]:
 
 def _lines_of_log(server: DiscoveredServer) -> Iterator[str]:
     """Yield the log by the path that lasts, or why it is not given."""
-    log = server.lasting_log
     if server.journal is not None:
         yield f"    log: {{journal: {_text(server.journal)}}}"
-    elif server.log is not None and log is None:
-        yield f"    # Its log {printable(server.log)} is there under this name only while this process runs."
-    elif log is not None and not log.isprintable():
-        yield f"    # Its log {printable(log)} has a name that a configuration cannot contain: rename it."
-    elif log is not None:
-        if log != server.log:
+    elif server.lasting_log is not None:
+        if server.lasting_log != server.log:
             yield f"    # Its log was renamed: until it is started again it writes to {printable(server.log or '')}."
-        yield f"    log: {_text(glob.escape(log))}"
+        yield f"    log: {_text(glob.escape(server.lasting_log))}"
+    elif server.log is not None:
+        yield f"    # Its log {printable(server.log)} has this name only while it runs, or does not print."
 
 
 def _text(text: str) -> str:

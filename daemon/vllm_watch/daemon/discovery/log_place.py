@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +16,6 @@ from vllm_watch.daemon.sources.rotation import log_name
 from vllm_watch.daemon.support.printable import ReportLine
 
 
-MAX_PIPES = 4
-"""How many programs of a pipeline are followed."""
-
 _CONTAINER_LOGS = (
     ("var/lib/docker/containers", "{id}/{id}-json.log"),
     ("var/log/containers", "*-{id}.log"),
@@ -29,18 +26,16 @@ _CONTAINER_LOGS = (
 START_APPENDING = "start it with >> vllm.log 2>&1, or as a systemd unit."
 
 
-class LogPlace(NamedTuple):
-    """
-    A file, a unit of the journal, or neither; and findings about it.
+_INSIDE = re.compile(r"/proc/[0-9]+/root/")
+"""A file that only its container has, by the path that it has here while a process of the container runs."""
 
-    `lasting_log` is the path that the file had when the server was started, as far as that is known: a later start
-    writes there again.
-    """
+
+class LogPlace(NamedTuple):
+    """A file, a unit of the journal, or neither; and findings about it."""
 
     log: str | None = None
     journal: str | None = None
     findings: tuple[ReportLine, ...] = ()
-    lasting_log: str | None = None
 
 
 class ProcessView(NamedTuple):
@@ -90,27 +85,28 @@ def _file(view: ProcessView, output: Output) -> LogPlace:
     if output.is_deleted:
         text = f"It writes to a file that has been deleted, {path}: only what follows it already can read it. Start it "
         text += "again; to rotate its log use copytruncate, because vLLM never opens a new file."
-        deleted = LogPlace(findings=(ReportLine(text, is_wrong=True),))
         # A daemon that has read the path still has the file open.
-        return deleted if output.is_inside_container else deleted._replace(log=path, lasting_log=_started_with(path))
+        return LogPlace(None if output.is_inside_container else path, findings=(ReportLine(text, is_wrong=True),))
     if output.access == "denied":
         return _nowhere(
-            f"{view.me} may not read its log {path} ({output.holders}): {_remedy(view, output)}, and allow access to "
-            "its folders."
+            f"{view.me} may not read its log {path}: give it a group or an ACL (setfacl -m u:{view.me}:r {path}), and "
+            "allow access to its folders."
         )
     if output.access == "elsewhere":
         return _nowhere(
             f"Its log {path} is in a container or mount that cannot be reached from here: mount a folder of the host "
             "there, and give that with --log."
         )
-    lasting = None if output.is_inside_container else _started_with(path)
-    return LogPlace(log=path, findings=tuple(_flaws(output)), lasting_log=lasting)
+    return LogPlace(log=path, findings=tuple(_flaws(output)))
 
 
-def _started_with(path: str) -> str:
-    """Return the path that a file had before rotation renamed it; a date may have been in its name from the start."""
-    name = log_name(path)
-    return name if name.endswith(".log") or Path(name).is_file() else path
+def lasting_path(log: str | None) -> str | None:
+    """Return the path that a log had before rotation renamed it, where a later start writes again, if there is one."""
+    if log is None or not log.isprintable() or _INSIDE.search(log):
+        return None
+    name = log_name(log)
+    # A date may have been in its name from the start.
+    return name if name.endswith(".log") or Path(name).is_file() else log
 
 
 def _flaws(output: Output) -> list[ReportLine]:
@@ -118,7 +114,7 @@ def _flaws(output: Output) -> list[ReportLine]:
     if not output.is_appending:
         text = "Its log was opened with >, so rotation by copytruncate leaves a hole of NUL bytes and the file never "
         flaws.append(ReportLine(text + "gets smaller: start it with >> instead of > (tee: with -a).", is_wrong=True))
-    if not output.is_inside_container and _started_with(output.path) != output.path:
+    if not output.is_inside_container and lasting_path(output.path) not in {None, output.path}:
         text = "Its log has been renamed while it was open, and vLLM continues to write to the old file: rotate with "
         flaws.append(ReportLine(text + "copytruncate.", is_wrong=True))
     if output.is_inside_container:
@@ -127,29 +123,17 @@ def _flaws(output: Output) -> list[ReportLine]:
     return flaws
 
 
-def _remedy(view: ProcessView, output: Output) -> str:
-    """Return what makes a file readable; never membership of root's group."""
-    acl = f"set an ACL (setfacl -m u:{view.me}:r {output.path})"
-    return acl if output.group in {"root", ""} else f"add {view.me} to the group {output.group} or {acl}"
-
-
 def _pipe(view: ProcessView, output: Output) -> LogPlace:
     """Return the file at the end of a pipeline, or a container's log."""
     reader = view.open_files.reader_of(output.inode, view.processes)
-    for _ in range(MAX_PIPES):
-        if reader is None:
-            break
+    if reader is not None:
         files = view.open_files.files_written(reader.pid)
         if files:
             return _file(view, files[0])
-        onward = view.open_files.output(reader.pid, 1)
-        next_reader = view.open_files.reader_of(onward.inode, view.processes) if onward.kind == "pipe" else None
-        if next_reader is None:
-            return _nowhere(
-                f"Its output goes into a pipe to {reader.name} (process {reader.pid}), which does not write it to a "
-                f"file: put tee -a vllm.log in between, or {START_APPENDING}"
-            )
-        reader = next_reader
+        return _nowhere(
+            f"Its output goes into a pipe to {reader.name} (process {reader.pid}), which does not write it to a file: "
+            f"put tee -a vllm.log first, or {START_APPENDING}"
+        )
     if view.owner.container is not None:
         return _container_log(view, view.owner.container)
     return _nowhere(
@@ -160,33 +144,14 @@ def _pipe(view: ProcessView, output: Output) -> LogPlace:
 
 def _container_log(view: ProcessView, container: str) -> LogPlace:
     """Return the file in which a container's runtime keeps its output."""
-    short = container[:12]
-    is_closed = False
     for folder, pattern in _CONTAINER_LOGS:
-        try:
-            is_closed = is_closed or _is_closed(view.host / folder)
-            paths = sorted((view.host / folder).glob(pattern.format(id=container)))
-        except PermissionError:
-            is_closed = True
-            continue
-        readable = [path for path in paths if is_readable(str(path))]
-        if readable:
-            return LogPlace(log=str(readable[0]), lasting_log=str(readable[0]))
-        is_closed = is_closed or bool(paths)
-    if is_closed:
-        return _nowhere(f"{view.me} may not read the log of its container {short}: run vllm-watch as root.")
-    return _nowhere(f"The log of its container {short} is not in a file: start it with the logging driver json-file.")
-
-
-def _is_closed(folder: Path) -> bool:
-    """Whether a folder exists and may not be listed."""
-    try:
-        os.scandir(folder).close()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False
+        for path in sorted((view.host / folder).glob(pattern.format(id=container))):
+            if is_readable(str(path)):
+                return LogPlace(log=str(path))
+    return _nowhere(
+        f"The log of its container {container[:12]} is not in a file that {view.me} may read: run vllm-watch as root, "
+        "and start the container with the logging driver json-file."
+    )
 
 
 def _socket(view: ProcessView, output: Output) -> LogPlace:
@@ -217,12 +182,10 @@ def _kept_nowhere(_view: ProcessView, output: Output) -> LogPlace:
 
 
 def _denied(view: ProcessView, _output: Output) -> LogPlace:
-    unit = view.owner.unit
     who = "root" if view.user == "root" else f"{view.user} or root"
-    at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
     return _nowhere(
         f"Its log cannot be found: it runs as {view.user}, and vllm-watch as {view.me}. Run vllm-watch as "
-        f"{who}, give it the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or name the log with --log{at_unit}."
+        f"{who}, give it the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or name the log with --log."
     )
 
 

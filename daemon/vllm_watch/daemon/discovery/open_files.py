@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import re
 import stat
@@ -11,7 +10,7 @@ import stat
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.discovery.processes import Process, ProcFiles, is_readable, user_name
+from vllm_watch.daemon.discovery.processes import Process, ProcFiles, is_readable
 
 
 OutputKind = Literal["file", "pipe", "socket", "terminal", "null", "other", "closed", "denied"]
@@ -26,7 +25,7 @@ class Output(NamedTuple):
     What a file descriptor is open on.
 
     `path` of a file is where this process finds it if `access` is ``ok``, else where the other process has it. `inode`
-    is that of a pipe or socket. `holders` are a file's owner, group and mode: ``root:adm 0640``.
+    is that of a pipe or socket.
     """
 
     kind: OutputKind
@@ -36,8 +35,6 @@ class Output(NamedTuple):
     is_appending: bool = False
     is_deleted: bool = False
     is_inside_container: bool = False
-    group: str = ""
-    holders: str = ""
 
 
 class OpenFiles:
@@ -113,15 +110,7 @@ class OpenFiles:
             return Output("other", path)
         is_appending = bool(self._flags(pid, descriptor) & os.O_APPEND)
         found, access = self._reached(pid, target, status)
-        return Output(
-            "file",
-            found,
-            access=access,
-            is_appending=is_appending,
-            is_inside_container=found != target,
-            group=_group(status.st_gid),
-            holders=f"{user_name(status.st_uid)}:{_group(status.st_gid)} {stat.S_IMODE(status.st_mode):04o}",
-        )
+        return Output("file", found, access=access, is_appending=is_appending, is_inside_container=found != target)
 
     def _reached(self, pid: int, path: str, status: os.stat_result) -> tuple[str, Access]:
         """Return where this process finds a file of another one, perhaps in a container, and whether it may read it."""
@@ -158,10 +147,3 @@ class OpenFiles:
             return sorted(int(name) for name in self._files.names(pid, "fd"))
         except (OSError, ValueError):
             return []
-
-
-def _group(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)

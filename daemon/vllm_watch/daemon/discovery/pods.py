@@ -10,7 +10,6 @@ told to remove it.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 
 from collections import Counter
@@ -33,7 +32,6 @@ MAX_PODS = 256
 WAS_READY_AFTER = 10.0
 """Seconds after its start from which on a change of a pod's readiness says that it was ready before."""
 
-_LONGEST_NAME = 120
 _LAST_PORT = 65535
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -122,7 +120,7 @@ class PodsError(Exception):
 def plan_pods(pods: Iterable[Pod], before: PodPlan, config: KubernetesConfig, now: float) -> PodPlan:
     """Return what becomes of all pods that the selector matches, after the last plan; `now` is by the wall clock."""
     # An API server has each name once; if one does not, a server would be there twice.
-    listed = sorted({server_name(pod.name): pod for pod in pods}.values(), key=lambda pod: pod.name)
+    listed = sorted({as_name(pod.name): pod for pod in pods}.values(), key=lambda pod: pod.name)
     served = frozenset(pod.uid for pod in listed if pod.uid in before.served or _has_been_ready(pod, config.port))
     watched = {each.pod.uid for each in before.pods if each.server is not None}
     judged = {pod.name: _judged(pod, served, config, now) for pod in listed}
@@ -180,7 +178,7 @@ def _server(pod: Pod, port: int, config: KubernetesConfig) -> ServerConfig:
     url = f"{config.scheme}://{host}:{port}{config.path}"
     own = {label: pod.labels[name] for label, name in config.pod_labels.items() if name in pod.labels}
     return ServerConfig(
-        name=server_name(pod.name),
+        name=as_name(pod.name),
         metrics=msgspec.structs.replace(config.metrics, url=url),
         probe=config.probe,
         slo=config.slo,
@@ -189,15 +187,6 @@ def _server(pod: Pod, port: int, config: KubernetesConfig) -> ServerConfig:
         labels=MappingProxyType({**config.labels, **own}),
         stall_after=config.stall_after,
     )
-
-
-def server_name(pod: str) -> str:
-    """Return a pod's name as a server's: as it is, unless it is longer than a server's may be."""
-    if len(pod) <= _LONGEST_NAME:
-        return as_name(pod)
-    # Cut off is what distinguishes it from others of the same owner.
-    digest = hashlib.sha256(pod.encode()).hexdigest()[:10]
-    return as_name(f"{pod[: _LONGEST_NAME - len(digest) - 1]}-{digest}")
 
 
 def with_pods(config: Config, pods: Sequence[ServerConfig]) -> Config:

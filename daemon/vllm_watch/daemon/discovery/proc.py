@@ -55,7 +55,6 @@ class Environment(NamedTuple):
     has_api_key: bool = False
     journal_inode: int = 0
     logging_level: str = "INFO"
-    configures_logging: bool = True
 
 
 class Proc:
@@ -99,7 +98,6 @@ class Proc:
             has_api_key=bool(entries.get(b"VLLM_API_KEY")),
             journal_inode=int(inode) if inode.isdigit() else 0,
             logging_level=_level(entries.get(b"VLLM_LOGGING_LEVEL", b"INFO")),
-            configures_logging=entries.get(b"VLLM_CONFIGURE_LOGGING", b"1") != b"0",
         )
 
     def _text_within(self, pid: int, path: str) -> str | None:

@@ -88,7 +88,6 @@ class ServeCommand(NamedTuple):
     uses_tls: bool = False
     needs_api_key: bool = False
     is_headless: bool = False
-    has_port_per_rank: bool = False
     log_stats_disabled: bool = False
     api_server_count: int | None = None
     flags: Flags | None = None
@@ -175,7 +174,6 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
         uses_tls=bool(options.get("ssl-certfile")),
         needs_api_key=_API_KEY in options,
         is_headless="headless" in options,
-        has_port_per_rank="data-parallel-multi-port-external-lb" in options,
         log_stats_disabled=options.get("disable-log-stats") == _TRUE,
         api_server_count=_size(options.get("api-server-count")),
         flags=given_flags((name, _plain_number(value)) for name, value in options.items()),

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name, unique_name
 from vllm_watch.daemon.discovery.address import PublishedPort, address_of
-from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, log_place
+from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, lasting_path, log_place
 from vllm_watch.daemon.discovery.proc import Environment, Proc
 from vllm_watch.daemon.discovery.processes import Process, ProcessList, user_name
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
@@ -37,8 +37,6 @@ class DiscoveredServer(NamedTuple):
 
     `name` is that of `name_of`; `with_names` makes it unique. `started` tells the process from a later one with the
     same number. `url` is that of /metrics; `log` is the path of the file that it writes now, `journal` a unit.
-    `lasting_log` is the path that a configuration may name, because a later start writes there, too: not that of a
-    rotated file.
     """
 
     pid: int
@@ -50,7 +48,11 @@ class DiscoveredServer(NamedTuple):
     log: str | None
     journal: str | None
     findings: tuple[ReportLine, ...]
-    lasting_log: str | None = None
+
+    @property
+    def lasting_log(self) -> str | None:
+        """The path that a configuration may name, because a later start writes there, too: not a rotated file's."""
+        return lasting_path(self.log)
 
     @property
     def is_watchable(self) -> bool:
@@ -130,9 +132,7 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
         *_findings_of_command(command, environment, is_config_read=read is not None),
     )
     name = name_of(command, address.url)
-    server = DiscoveredServer(
-        pid, root.started, name, user, command, address.url, place.log, place.journal, findings, place.lasting_log
-    )
+    server = DiscoveredServer(pid, root.started, name, user, command, address.url, place.log, place.journal, findings)
     return server if proc.table.is_running(root) else None
 
 
@@ -193,9 +193,6 @@ def _findings_of_statistics(
         return
     if environment.logging_level in _QUIET_LEVELS:
         text = f"VLLM_LOGGING_LEVEL={environment.logging_level} hides statistics and the start in its log: use INFO."
-        yield ReportLine(text, is_wrong=True)
-    if not environment.configures_logging:
-        text = "VLLM_CONFIGURE_LOGGING=0 hides vLLM's lines in its log: start it without that variable."
         yield ReportLine(text, is_wrong=True)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vllm_watch.daemon.catalog.gpu_texts import GpuAction, GpuState
-from vllm_watch.daemon.gpu.quantities import EACH_TIME, LINK_COUNT, MEMORY, OF_LINKS, SELDOM, Call, Field, Quantity
+from vllm_watch.daemon.gpu.quantities import EACH_TIME, LINK_COUNT, MEMORY, OF_LINKS, SELDOM, Field, Source
 
 
 if TYPE_CHECKING:  # The child that reads the driver imports this module, and nothing of the daemon's libraries.
@@ -65,7 +65,6 @@ def reason_of(code: int, *, was_read: bool) -> GpuReason:
     return _REASONS.get(code, "access_lost" if was_read else "no_driver")
 
 
-Source = Field | Call
 Answer = tuple[int, float]
 """A code and, if it is that of success, a value."""
 
@@ -190,10 +189,10 @@ class Device:
             self._links = int(self._ask_fields([count])[count][1])
         self._seldom = self._read((*SELDOM, *OF_LINKS) if self._links else SELDOM)
 
-    def _read(self, quantities: Iterable[Quantity]) -> dict[str, float]:
+    def _read(self, keys: Iterable[str]) -> dict[str, float]:
         """Return what the card has, by key; a source that it does not have is left out from now on."""
         values: dict[str, float] = {}
-        waiting = [each.key for each in quantities if self._sources[each.key]]
+        waiting = [key for key in keys if self._sources[key]]
         while waiting:
             answers = self._ask(dict.fromkeys(self._sources[key][0] for key in waiting))
             again = []
@@ -253,10 +252,7 @@ class Device:
         """Return the processes on it and their bytes; `None` if they cannot be known."""
         if not self._lists_processes:
             return None
-        function = "nvmlDeviceGetComputeRunningProcesses_v3"
-        code, found = self._result(function)
-        if code in NEVER:
-            code, found = self._result("nvmlDeviceGetComputeRunningProcesses_v2")
+        code, found = self._result("nvmlDeviceGetComputeRunningProcesses_v3")
         if code != SUCCESS:
             self._lists_processes = code not in NEVER
             return None
@@ -281,7 +277,7 @@ class Device:
 
 def _all_sources() -> dict[str, list[Source]]:
     """Return the sources of each series that a card may have, by key."""
-    return {each.key: list(each.sources) for each in (*EACH_TIME, *SELDOM, *OF_LINKS)}
+    return {key: list(sources) for key, sources in {**EACH_TIME, **SELDOM, **OF_LINKS}.items()}
 
 
 def _sum(before: Answer | None, answer: Answer) -> Answer:

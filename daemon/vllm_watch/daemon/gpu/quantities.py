@@ -2,6 +2,8 @@
 """
 What is read of a GPU: the one table of series, each with where NVML has it and its unit there.
 
+Drivers before 510 lack the functions that are called here for memory and processes, which are absent there.
+
 Fields are the NVML_FI_DEV_… of nvml.h, which one call reads together. A series may have several sources: drivers and
 cards differ, and the first that a card has is used. What changes slowly is read seldom, for each field may cost a
 question to the card's own processor.
@@ -9,6 +11,7 @@ question to the card's own processor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -69,87 +72,73 @@ class Call(NamedTuple):
     times: int = 1
 
 
-class Quantity(NamedTuple):
-    """
-    A series.
-
-    Args:
-        key: Its name without the prefix and its labels beside the GPU's, with spaces between.
-        sources: Where it is from, the best one first.
-    """
-
-    key: str
-    sources: tuple[Field | Call, ...]
+Source = Field | Call
+Quantities = Mapping[str, tuple[Source, ...]]
+"""Where series are from, the best source first, by their names without the prefix and their labels beside the GPU's."""
 
 
 _PERCENT, _MILLI, _NANO = 100, 1000, 1_000_000_000
 _KIB, _MEGA = 1024, 1_000_000
 
-MEMORY = (
-    Quantity(
-        "gpu_memory_total_bytes",
-        (Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,), "total"), Call("nvmlDeviceGetMemoryInfo", (), "total")),
-    ),
-    Quantity(
-        "gpu_memory_used_bytes",
-        (Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,), "used"), Call("nvmlDeviceGetMemoryInfo", (), "used")),
-    ),
-)
+MEMORY: Quantities = {
+    "gpu_memory_total_bytes": (Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,), "total"),),
+    "gpu_memory_used_bytes": (Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,), "used"),),
+}
 """What is known of a MIG instance, too."""
 
-EACH_TIME = (
-    *MEMORY,
-    Quantity("gpu_busy_ratio", (Call("nvmlDeviceGetUtilizationRates", (), "gpu", _PERCENT),)),
-    Quantity("gpu_memory_busy_ratio", (Call("nvmlDeviceGetUtilizationRates", (), "memory", _PERCENT),)),
-    Quantity("gpu_power_watts", (Field(185, _MILLI), Call("nvmlDeviceGetPowerUsage", per=_MILLI))),
-    Quantity("gpu_energy_joules_total", (Field(83, _MILLI),)),
-    Quantity("gpu_temperature_celsius core", (Call("nvmlDeviceGetTemperature", (CORE_SENSOR,)),)),
-    Quantity("gpu_temperature_celsius memory", (Field(82, positive=True),)),
-    Quantity("gpu_sm_clock_hertz", (Call("nvmlDeviceGetClockInfo", (SM_CLOCK,), times=_MEGA),)),
-    Quantity("gpu_throttled_seconds_total power_cap", (Field(74, _NANO),)),
+EACH_TIME: Quantities = {
+    **MEMORY,
+    "gpu_busy_ratio": (Call("nvmlDeviceGetUtilizationRates", (), "gpu", _PERCENT),),
+    "gpu_memory_busy_ratio": (Call("nvmlDeviceGetUtilizationRates", (), "memory", _PERCENT),),
+    "gpu_power_watts": (Field(185, _MILLI), Call("nvmlDeviceGetPowerUsage", per=_MILLI)),
+    "gpu_energy_joules_total": (Field(83, _MILLI),),
+    "gpu_temperature_celsius core": (Call("nvmlDeviceGetTemperature", (CORE_SENSOR,)),),
+    "gpu_temperature_celsius memory": (Field(82, positive=True),),
+    "gpu_sm_clock_hertz": (Call("nvmlDeviceGetClockInfo", (SM_CLOCK,), times=_MEGA),),
+    "gpu_throttled_seconds_total power_cap": (Field(74, _NANO),),
     # Older drivers count heat as one reason.
-    Quantity("gpu_throttled_seconds_total thermal", (Field(269, _NANO), Field(75, _NANO))),
-    Quantity("gpu_throttled_seconds_total hw_thermal", (Field(270, _NANO),)),
-    Quantity("gpu_throttled_seconds_total power_brake", (Field(271, _NANO),)),
-    Quantity("gpu_throttled_seconds_total sync_boost", (Field(76, _NANO),)),
-    Quantity("gpu_throttled_seconds_total board", (Field(77, _NANO),)),
-    Quantity("gpu_throttled_seconds_total reliability", (Field(79, _NANO),)),
-    Quantity("gpu_recovery_action", (Field(ACTION),)),
-)
+    "gpu_throttled_seconds_total thermal": (Field(269, _NANO), Field(75, _NANO)),
+    "gpu_throttled_seconds_total hw_thermal": (Field(270, _NANO),),
+    "gpu_throttled_seconds_total power_brake": (Field(271, _NANO),),
+    "gpu_throttled_seconds_total sync_boost": (Field(76, _NANO),),
+    "gpu_throttled_seconds_total board": (Field(77, _NANO),),
+    "gpu_throttled_seconds_total reliability": (Field(79, _NANO),),
+    "gpu_recovery_action": (Field(ACTION),),
+}
 """What is read in every reading."""
 
-SELDOM = (
-    Quantity("gpu_power_limit_watts", (Field(190, _MILLI), Call("nvmlDeviceGetEnforcedPowerLimit", per=_MILLI))),
-    Quantity("gpu_sm_clock_max_hertz", (Call("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), times=_MEGA),)),
-    Quantity("gpu_ecc_errors_total corrected boot", (Field(3),)),
-    Quantity("gpu_ecc_errors_total uncorrected boot", (Field(4),)),
-    Quantity("gpu_ecc_errors_total corrected life", (Field(5),)),
-    Quantity("gpu_ecc_errors_total uncorrected life", (Field(6),)),
-    Quantity("gpu_remapped_rows corrected", (Field(142),)),
-    Quantity("gpu_remapped_rows uncorrected", (Field(143),)),
-    Quantity("gpu_row_remap_pending", (Field(144),)),
-    Quantity("gpu_row_remap_failed", (Field(145),)),
-    Quantity("gpu_pcie_errors_total replay", (Field(94),)),
-    Quantity("gpu_pcie_errors_total correctable", (Field(173),)),
-    Quantity("gpu_pcie_errors_total nonfatal", (Field(179),)),
-    Quantity("gpu_pcie_errors_total fatal", (Field(180),)),
-    Quantity("gpu_pcie_bytes_total tx", (Field(197, wide=True),)),
-    Quantity("gpu_pcie_bytes_total rx", (Field(198, wide=True),)),
-)
+SELDOM: Quantities = {
+    "gpu_power_limit_watts": (Field(190, _MILLI), Call("nvmlDeviceGetEnforcedPowerLimit", per=_MILLI)),
+    "gpu_sm_clock_max_hertz": (Call("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), times=_MEGA),),
+    "gpu_ecc_errors_total corrected boot": (Field(3),),
+    "gpu_ecc_errors_total uncorrected boot": (Field(4),),
+    "gpu_ecc_errors_total corrected life": (Field(5),),
+    "gpu_ecc_errors_total uncorrected life": (Field(6),),
+    "gpu_remapped_rows corrected": (Field(142),),
+    "gpu_remapped_rows uncorrected": (Field(143),),
+    "gpu_row_remap_pending": (Field(144),),
+    "gpu_row_remap_failed": (Field(145),),
+    "gpu_pcie_errors_total replay": (Field(94),),
+    "gpu_pcie_errors_total correctable": (Field(173),),
+    "gpu_pcie_errors_total nonfatal": (Field(179),),
+    "gpu_pcie_errors_total fatal": (Field(180),),
+    "gpu_pcie_bytes_total tx": (Field(197, wide=True),),
+    "gpu_pcie_bytes_total rx": (Field(198, wide=True),),
+}
 """What is read every `SELDOM_SECONDS`."""
 
 _of_each_link = partial(Field, per_link=True, lasts=True)
 
 # The first source is that of NVLink before version 5.
-OF_LINKS = (
-    Quantity("gpu_nvlink_active_links", (Field(165, per_link=True),)),
-    Quantity("gpu_nvlink_errors_total replay", (_of_each_link(161),)),
-    Quantity("gpu_nvlink_errors_total recovery", (_of_each_link(162), _of_each_link(213))),
-    Quantity("gpu_nvlink_errors_total crc", (_of_each_link(163),)),
-    Quantity("gpu_nvlink_errors_total recovery_failed", (_of_each_link(214),)),
-    Quantity("gpu_nvlink_bytes_total tx", (Field(138, times=_KIB, scope=ALL_LINKS), _of_each_link(202))),
-    Quantity("gpu_nvlink_bytes_total rx", (Field(139, times=_KIB, scope=ALL_LINKS), _of_each_link(204))),
-)
+OF_LINKS: Quantities = {
+    "gpu_nvlink_active_links": (Field(165, per_link=True),),
+    "gpu_nvlink_errors_total replay": (_of_each_link(161),),
+    "gpu_nvlink_errors_total recovery": (_of_each_link(162), _of_each_link(213)),
+    "gpu_nvlink_errors_total crc": (_of_each_link(163),),
+    "gpu_nvlink_errors_total recovery_failed": (_of_each_link(214),),
+    "gpu_nvlink_bytes_total tx": (Field(138, times=_KIB, scope=ALL_LINKS), _of_each_link(202)),
+    "gpu_nvlink_bytes_total rx": (Field(139, times=_KIB, scope=ALL_LINKS), _of_each_link(204)),
+}
 """The same of a GPU that has NVLinks."""
 
 SELDOM_SECONDS = 30.0

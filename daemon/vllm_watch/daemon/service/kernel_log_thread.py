@@ -85,7 +85,7 @@ class KernelLogThread(ServiceThread):
 
     def _turn(self) -> float:
         if self._opened != self._place:
-            self._close_source()
+            self._close()
             self._opened = self._place
             if self._opened != NEVER:
                 self._source = kernel_log(self._opened, self.cursor, self._clock.wall)
@@ -95,14 +95,10 @@ class KernelLogThread(ServiceThread):
         self._poll(self._opened, self._source)
         return 0.0 if self._source.has_more else POLL_SECONDS
 
-    def _close_source(self) -> None:
+    def _close(self) -> None:
         if self._source is not None:
             self._source.close()
             self._source = None
-
-    def _close(self) -> None:
-        self._close_source()
-        self._places.close()
 
     def _poll(self, place: str, source: KernelLog) -> None:
         """Read what is new; whatever it is, the next poll is made."""
@@ -133,7 +129,7 @@ class KernelLogThread(ServiceThread):
             gpus = server.gpus()
             are_all = self._xids.know(gpus)
             if gpus and not are_all:
-                self._places.ask(self._clock.now)
+                self._places.ask()
             server.note_xids([event for event in events if self._xids.concern(event, gpus)], are_all=are_all)
 
     def _log_event(self, event: XidEvent) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable
 from vllm_watch.daemon.support.errors import UsageError
 
 
-MAX_PORT = 65535
 _BACKLOG = 128
 
 
@@ -30,48 +29,26 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Raises:
         UsageError: The address cannot be listened on.
     """
-    if not 0 <= port <= MAX_PORT:
-        raise UsageError(f"cannot listen on {address_text(host, port)}: the port is not within 0 to {MAX_PORT}")
+    sockets: list[socket.socket] = []
     try:
-        return _bind_all(host, port)
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, address in sorted({(family, str(address[0])) for family, _, _, _, address in found}):
+            is_dual = host == "::" and socket.has_dualstack_ipv6()
+            listener = socket.create_server((address, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
+            listener.setblocking(False)
+            sockets.append(listener)
+            port = port or listener.getsockname()[1]
     except (OSError, UnicodeError) as error:
+        for each in sockets:
+            each.close()
         raise UsageError(f"cannot listen on {address_text(host, port)}: {_reason(error)}") from error
+    return sockets
 
 
 def is_loopback(sockets: Iterable[socket.socket]) -> bool:
     """Return whether only this machine can connect."""
     hosts = (str(each.getsockname()[0]).partition("%")[0] for each in sockets)
     return all(ipaddress.ip_address(host).is_loopback for host in hosts)
-
-
-def _bind_all(host: str, port: int) -> list[socket.socket]:
-    sockets: list[socket.socket] = []
-    try:
-        for family, address in _resolve(host):
-            sockets.append(_listen(family, address, port, dual_stack=host == "::"))
-            port = port or sockets[0].getsockname()[1]
-    except OSError:
-        for each in sockets:
-            each.close()
-        raise
-    return sockets
-
-
-def _resolve(host: str) -> list[tuple[int, str]]:
-    """Return the host's addresses, each once, IPv4 first."""
-    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return sorted({(int(family), str(address[0])) for family, _, _, _, address in found})
-
-
-def _listen(family: int, address: str, port: int, *, dual_stack: bool) -> socket.socket:
-    listener = socket.create_server(
-        (address, port),
-        family=family,
-        backlog=_BACKLOG,
-        dualstack_ipv6=dual_stack and socket.has_dualstack_ipv6(),
-    )
-    listener.setblocking(False)
-    return listener
 
 
 def address_text(host: str, port: int) -> str:
@@ -84,8 +61,8 @@ def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, UnicodeError):
         return "this is no host name"
     # The message of a socket's error repeats the address; that of its number does not.
-    words = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-    reason = f"{words[:1].lower()}{words[1:]}" if words else "the address is wrong"
+    words = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+    reason = f"{words[:1].lower()}{words[1:]}"
     return f"{reason}; --listen takes another one" if error.errno == errno.EADDRINUSE else reason
 
 

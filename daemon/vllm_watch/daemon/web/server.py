@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, cast
@@ -42,8 +42,6 @@ HEADER_SECONDS = 5.0
 BODY_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 """A client that has not read its response by then is disconnected."""
-ACCEPT_AGAIN_SECONDS = 0.5
-"""How long nobody is let in when the process can open no more files."""
 MAX_CONNECTIONS = 256
 _MAX_BYTES = 16 * 1024
 _MAX_BUFFERED = 64 * 1024
@@ -83,35 +81,6 @@ class BoundedServer(HTTPServer):
             max_buffer_size=_MAX_BUFFERED,
         )
         self._tls_context = tls_context
-        self._has_said_full = False
-
-    def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """Listen on sockets; while the process can open no more files, connections wait."""
-        for each in sockets:
-            self._sockets[each.fileno()] = each
-            self._accept_from(each)
-
-    def _accept_from(self, listener: socket.socket) -> None:
-        loop = IOLoop.current()
-
-        def accept(_listener: socket.socket, _events: int) -> None:
-            try:
-                connection, address = listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # The base class would be called again at once, and log each time.
-                self._handlers[listener.fileno()]()
-                waiting = loop.call_later(ACCEPT_AGAIN_SECONDS, self._accept_from, listener)
-                self._handlers[listener.fileno()] = lambda: loop.remove_timeout(waiting)
-                if not self._has_said_full:
-                    log.warning("web.accept_failed", error=str(error), hint="raise the limit of open files")
-                self._has_said_full = True
-                return
-            self._handle_connection(connection, address)
-
-        loop.add_handler(listener, accept, IOLoop.READ)
-        self._handlers[listener.fileno()] = lambda: loop.remove_handler(listener)
 
     def _handle_connection(self, connection: socket.socket, address: object) -> None:
         """Accept a connection with the present certificates: the base class keeps those that it started with."""
