@@ -31,7 +31,7 @@ from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.service.alerts import Alerts, alerts_view, ask
 from vllm_watch.daemon.service.kernel_log_thread import place_of
 from vllm_watch.daemon.service.otlp import OtlpPush, is_installed
-from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, kernel_log
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelJournal
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvents
 from vllm_watch.daemon.support.clock import SystemClock
@@ -276,7 +276,7 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
     if place == NEVER:
         return None
     clock, xids = SystemClock(), XidEvents()
-    log = kernel_log(place, None, clock.wall)
+    log = KernelJournal(wall=clock.wall)
     try:
         _poll_to_end(log, clock, xids)
         reason: KernelLogReason = "no_entries" if log.reason == "starting" else log.reason
@@ -285,7 +285,7 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
         log.close()
 
 
-def _poll_to_end(log: KernelLog, clock: SystemClock, xids: XidEvents) -> None:
+def _poll_to_end(log: KernelJournal, clock: SystemClock, xids: XidEvents) -> None:
     end = time.monotonic() + KERNEL_LOG_SECONDS
     silent = 0
     while silent < _SILENT_POLLS and time.monotonic() < end:
