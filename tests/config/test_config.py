@@ -124,7 +124,7 @@ class TestGoodFiles:
                 bearer_token_file=str(GOOD / "token"),
                 tls=TlsConfig(ca_file="/etc/ssl/ca.pem"),
             ),
-            gpu=GpuConfig(read="always", interval=10.0, kernel_log="/dev/kmsg"),
+            gpu=GpuConfig(read="always", interval=10.0, kernel_log="never"),
             servers=(first, *config.servers[1:]),
         )
         assert (config.host, config.port) == ("::1", 9469)

@@ -15,10 +15,8 @@ import pytest
 from tests.rendering import reports
 
 from vllm_watch.analysis.loadtest.load_test import Bounds, Goodput, Latency, Load, Report, Result, ServerUse
-from vllm_watch.analysis.rendering.document import Document
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
-from vllm_watch.analysis.rendering.text import render_text
 
 
 FORMATS = [report_text, report_markdown, report_json]
@@ -219,8 +217,7 @@ def test_several_runs_begin_with_a_table_of_them():
     """Of several runs the first section has a row for each, with its load; failures only where there are any."""
     text = report_text(reports.sweep())
 
-    assert ["4", "05:13:23", "8 min 32 s", "2,400", "424", "concurrency 8"] in rows(text)
-    assert ["4", "8 at once", "56.0 ms", "179 ms", "20.8 ms", "378 ms", "98.5"] in rows(text)
+    assert ["4 concurrency 8", "05:13:23", "8 at once", "424", "56.0 ms", "179 ms", "20.8", "98.5"] in rows(text)
     assert text.index("All 8 runs") < text.index("Run 1: ")
     assert "Failed  " not in text
 
@@ -231,7 +228,7 @@ def test_the_longest_phases_are_shown():
     text = report_text(reports.report(phases=many))
 
     assert "276 shorter phases are left out." in text
-    assert len(re.findall(r"^\d+ steady .*18\.3$", text, re.MULTILINE)) == 24
+    assert len(re.findall(r"^\d+ steady .*18\.3 .*2\.71$", text, re.MULTILINE)) == 24
 
 
 @pytest.mark.parametrize("render", FORMATS)
@@ -298,13 +295,3 @@ def test_json_has_no_number_that_json_lacks():
 
     assert {"view": "client"} == json.loads(text)["runs"][0]["result"]
     assert text.encode("ascii")
-
-
-@pytest.mark.parametrize("width", range(20, 60))
-def test_a_number_and_its_unit_are_on_one_line(width):
-    """However wide a text is, no line ends between a number and its unit, nor within a duration."""
-    text = "The log is from 2026-11-21 to 2026-11-22: 6 min 53 s, 97.2 % of 1 d 4 h and 350 ms of it"
-    lines = render_text(Document("t", text, ()), width).splitlines()[1:-1]
-
-    assert " ".join(lines) == text
-    assert all(any(whole in line for line in lines) for whole in ("6 min 53 s", "97.2 %", "1 d 4 h", "350 ms"))

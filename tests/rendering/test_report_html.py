@@ -9,15 +9,13 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
-import msgspec
 import pytest
 
 from tests.rendering import pages, reports
 
 from vllm_watch.analysis.loadtest.load_test import Distribution, Report, Timeline
-from vllm_watch.analysis.rendering import report_document
 from vllm_watch.analysis.rendering.html import style_sheet
-from vllm_watch.analysis.rendering.report_document import report_html
+from vllm_watch.analysis.rendering.report_document import MAX_SECTIONS, report_html
 from vllm_watch.analysis.rendering.svg import STYLES
 
 
@@ -203,45 +201,12 @@ def test_two_hours_stay_small():
     assert len(two_hours.encode()) < 200_000
 
 
-RUN = "<summary><h2>Run "
+def test_a_page_has_sections_of_the_first_runs():
+    """Each run has its row; the last ones of many have no section, which is said."""
+    page = report_html(Report(runs=tuple(reports.bare().runs[0] for _ in range(MAX_SECTIONS + 5))))
 
-
-def test_a_page_has_sections_of_as_many_runs_as_fit(monkeypatch):
-    """Each run has its row; the last ones of many have no section, which is said, and the first one always has one."""
-    monkeypatch.setattr(report_document, "MAX_BYTES", 150_000)
-    runs = Report(runs=tuple(reports.whole_run(f"run {at}") for at in range(5)))
-    page = report_html(runs)
-    shown = page.count(RUN)
-
-    assert 0 < shown < 5
-    assert len(page.encode()) < 200_000
-    assert f"the last {5 - shown} have only their row in these tables." in page
-    assert all(f'<td class="text">run {at}</td>' in page or f">{at}</td>" in page for at in range(5))
-    monkeypatch.setattr(report_document, "MAX_BYTES", 10)
-    assert report_html(runs).count(RUN) == 1
-
-
-def test_many_runs_are_drawn_as_means_of_their_loads():
-    """Sixty runs of three loads are three points, which is said."""
-    base = msgspec.structs.replace(reports.sweep().runs[0], timeline=Timeline(), distributions={})
-    loads = [msgspec.structs.replace(base.load, max_concurrency=at % 3 + 1) for at in range(60)]
-    page = report_html(Report(runs=tuple(msgspec.structs.replace(base, load=load) for load in loads)))
-
-    assert "Of many runs a point is the mean of all runs of its load." in page
-    assert drawing_of(page, "curve-0").count('class="mark') == 2 * 3
-
-
-def test_one_configuration_too_many_is_one():
-    """Of seven configurations six are drawn, and the seventh is one."""
-    runs = [
-        msgspec.structs.replace(
-            each, name=f"run {number}", config={"max-num-seqs": str(number)}, timeline=Timeline(), distributions={}
-        )
-        for number in range(7)
-        for each in reports.sweep().runs
-    ]
-
-    assert "1 configuration with less output is left out." in report_html(Report(runs=tuple(runs)))
+    assert page.count("<summary><h2>Run ") == MAX_SECTIONS
+    assert "the last 5 have only their row in this table." in page
 
 
 def test_a_peak_of_one_scrape_is_seen():
@@ -269,18 +234,6 @@ def test_a_gap_stays_a_gap():
 
     assert 3 == path.count("M")
     assert 1 == path.count("h0")
-
-
-def test_a_percentile_from_buckets_is_a_band():
-    """The latencies' drawing has a line at a percentile that is known, and a band between the bounds of a bucket."""
-    server = reports.server_result()
-    exact = report_html(reports.report())
-    bucketed = report_html(reports.report(result=server, views=(server,)))
-
-    assert "P50 58.0 ms" in exact
-    assert 'class="between"' not in exact
-    assert "P50 50 to 75 ms" in bucketed
-    assert 'class="between"' in bucketed
 
 
 def test_values_above_all_buckets_are_said():

@@ -81,7 +81,8 @@ def test_a_coordinate_is_short(value, text):
     [
         (["x/curve/bench1/result.json", "x/curve/bench2/result.json"], ["bench1", "bench2"]),
         (["a.log", "b.log"], ["a.log", "b.log"]),
-        (["x/a", "x/a/b"], ["x/a", "x/a/b"]),
+        (["x/a", "x/a/b"], ["a", "a/b"]),
+        (["curve: bench1", "curve: bench2"], ["bench1", "bench2"]),
         (["same", "same"], ["same", "same"]),
         (["one/result.json"], ["one/result.json"]),
         ([], []),

@@ -10,7 +10,7 @@ from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.curve_figure import curve_figures
 from vllm_watch.analysis.rendering.difference_figure import difference_figure
-from vllm_watch.analysis.rendering.distribution_figures import Spread, latency_figure, together
+from vllm_watch.analysis.rendering.distribution_figures import latency_figure, together
 from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
@@ -31,14 +31,12 @@ def comparisons_html(comparisons: Comparisons) -> str:
 
 
 def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
-    figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
-    titled = [
-        figure
-        if figure is None or len(pairs) == 1
-        else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
-        for pair, figure in zip(pairs, figures, strict=True)
-    ]
-    return tuple(figure for figure in titled if figure is not None)
+    figures = [(pair, difference_figure(pair, f"difference-{at}")) for at, pair in enumerate(pairs)]
+    return tuple(
+        figure if len(pairs) == 1 else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        for pair, figure in figures
+        if figure is not None
+    )
 
 
 def _timelines(sides: Sequence[Side]) -> tuple[Figure, ...]:
@@ -58,10 +56,10 @@ def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:
     """Return how each latency is spread, all runs of a side together."""
     figures = []
     for name in LATENCIES:
-        spreads = [
-            Spread(side, together([run.distributions[name] for run in runs if name in run.distributions]))
+        spread = {
+            side: together([run.distributions[name] for run in runs if name in run.distributions])
             for side, runs in sides.items()
-        ]
-        figure = latency_figure(name, spreads, f"latency-{name}")
+        }
+        figure = latency_figure(name, spread, f"latency-{name}")
         figures += [] if figure is None else [figure]
     return tuple(figures)

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.analysis.comparison.sweeps import load_order
 from vllm_watch.analysis.loadtest.client_texts import load_text
-from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
+from vllm_watch.analysis.loadtest.load_test import Load, Run
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.run_facts import short_names
@@ -32,8 +32,6 @@ class _Point(NamedTuple):
     latency: float
 
 
-_Drawn = tuple[Line, Sequence[_Point]]
-
 _LATENCIES: Mapping[str, tuple[str, ...]] = {
     "Time to first token against throughput": ("ttft_ms.p50", "ttft_ms.p95"),
     "Time per output token against throughput": ("tpot_ms.mean", "tpot_ms.p95"),
@@ -42,10 +40,6 @@ _TOP = 16
 _HEIGHT = 230
 _LEAST_LOADS = 2
 _ABOVE = 9
-_MOST_POINTS = 40
-"""More runs of a line are drawn as the means of their loads."""
-
-_MOST_LINES = len(svg.STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
@@ -77,9 +71,8 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
     if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
         return []
     known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
-    drawn = [(line, _few(each)) for line, each in _fastest(known)]
-    x = svg.linear((point.throughput for _, each in drawn for point in each), ticks=5)
-    y = svg.logarithmic(point.latency for _, each in drawn for point in each)
+    x = svg.linear((point.throughput for _, each in known for point in each), ticks=5)
+    y = svg.logarithmic(point.latency for _, each in known for point in each)
     plot = svg.Plot(x, y, _TOP, _HEIGHT)
     show, unit = svg.latency_ticks(y)
     parts = [
@@ -87,14 +80,14 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
         svg.level_axis(plot, "Output, tokens/s", has_grid=False),
     ]
     # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
-    for at, (_, each) in enumerate(drawn):
+    for at, (_, each) in enumerate(known):
         parts.append(_line(at, each, plot))
-        parts += [] if is_one_side and at < len(drawn) - 1 else [_labels(each, plot)]
-    description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
+        parts += [] if is_one_side and at < len(known) - 1 else [_labels(each, plot)]
+    description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in known)
     picture = svg.drawing(key, title, description, _TOP + _HEIGHT + svg.AXIS_HEIGHT, *parts)
-    entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
-    notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.", *_left_out(known, drawn))
-    return [Figure(key, title, picture, entries, _table(drawn), notes)]
+    entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(known))
+    note = f"The number at a point is its load: {_unit(known[0][1][0].run.load)}."
+    return [Figure(key, title, picture, entries, _table(known), (note,))]
 
 
 def _points(line: Line) -> list[_Point]:
@@ -102,47 +95,14 @@ def _points(line: Line) -> list[_Point]:
     found = []
     for run in line.runs:
         result = run.result if run.load.ramp_up is None else None
-        latency = None if result is None else _statistic(result, name, statistic)
+        latency = None if result is None else getattr(getattr(result, name), statistic, None)
         if result is not None and result.output_throughput is not None and latency is not None and latency > 0:
             found.append(_Point(run, result.output_throughput, latency))
     return sorted(found, key=lambda point: load_order(point.run.load))
 
 
-def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
-    """Return the lines with the most output, as many as can be told apart, in their order."""
-    ranked = sorted(range(len(known)), key=lambda at: -max(point.throughput for point in known[at][1]))
-    return [known[at] for at in sorted(ranked[:_MOST_LINES])]
-
-
-def _few(points: Sequence[_Point]) -> list[_Point]:
-    """Return the points of a line; of many the mean of each load."""
-    return list(points) if len(points) <= _MOST_POINTS else [_mean(group) for group in _by_load(points)]
-
-
 def _mean(points: Sequence[_Point]) -> _Point:
     return _Point(points[0].run, fmean(point.throughput for point in points), fmean(point.latency for point in points))
-
-
-def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
-    if len(known) > len(drawn):
-        few, less = len(known) - len(drawn), "with less output"
-        yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
-    if any(len(points) > _MOST_POINTS for _, points in known):
-        yield "Of many runs a point is the mean of all runs of its load."
-
-
-def _statistic(result: Result, name: str, statistic: str) -> float | None:
-    """Return one value of a latency; the middle of the bucket if that is all that is known."""
-    latency = getattr(result, name)
-    if latency is None:
-        return None
-    value: float | None = getattr(latency, statistic)
-    bounds = latency.bounds.get(statistic)
-    if value is None and statistic == "p50":
-        value = latency.median
-    if value is None and bounds is not None and None not in {bounds.low, bounds.high}:
-        return float((bounds.low + bounds.high) / 2)
-    return value
 
 
 def _short(load: Load) -> str:

@@ -66,11 +66,6 @@ def style_sheet() -> str:
     return page + style_rules()
 
 
-def html_size(section: Section) -> int:
-    """Return how many bytes a section takes on a page."""
-    return sum(len(part.encode()) for part in _section(section, 2, ""))
-
-
 def _section(section: Section, level: int, key: str) -> Iterator[str]:
     heading = _heading(section.title, level)
     if section.is_folded:

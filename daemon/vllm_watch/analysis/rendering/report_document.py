@@ -9,7 +9,7 @@ from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Report, Run
 from vllm_watch.analysis.rendering.answer import answer, answer_of_several
 from vllm_watch.analysis.rendering.curve_figure import by_configuration, curve_figures
-from vllm_watch.analysis.rendering.distribution_figures import batch_figure, latency_figures
+from vllm_watch.analysis.rendering.distribution_figures import latency_figures
 from vllm_watch.analysis.rendering.document import (
     Block,
     Column,
@@ -21,7 +21,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     plain_table,
 )
-from vllm_watch.analysis.rendering.html import html_size, render_html
+from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.request_blocks import prompt_figure, request_blocks
 from vllm_watch.analysis.rendering.results import overview, result_block
@@ -30,7 +30,7 @@ from vllm_watch.analysis.rendering.server_use import (
     MAX_PHASES,
     capacity_blocks,
     common_capacity,
-    phase_tables,
+    phase_table,
     plan_blocks,
     use_block,
 )
@@ -46,8 +46,8 @@ _TEXT_PHASES = 24
 _NOTHING = "Nothing is known of how it went."
 _ONE_RUN = "One of them whole, with all its numbers: --run and its number. All are in the HTML: -o report.html."
 
-MAX_BYTES = 3_000_000
-"""How many bytes of sections of runs a page has: of many runs, the last ones have only their row in the table."""
+MAX_SECTIONS = 40
+"""How many runs have a section of a page: of more, the last ones have only their row in the table."""
 
 
 def report_text(report: Report, width: int = WIDTH) -> str:
@@ -68,15 +68,10 @@ def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
 
 
 def report_html(report: Report) -> str:
-    """Return a report as one page of HTML: with a section for each run, as far as they fit into `MAX_BYTES`."""
-    sections: list[Section] = []
-    size, common = 0, common_capacity(report.runs)
-    for at, run in enumerate(report.runs):
-        section = Section("", sections=run_sections(run, MAX_PHASES, common, f"run-{at}"))
-        size += html_size(section)
-        if sections and size > MAX_BYTES:
-            break
-        sections.append(section)
+    """Return a report as one page of HTML: with a section for each of the first `MAX_SECTIONS` runs."""
+    common = common_capacity(report.runs)
+    shown = enumerate(report.runs[:MAX_SECTIONS])
+    sections = [Section("", sections=run_sections(run, MAX_PHASES, common, f"run-{at}")) for at, run in shown]
     return render_html(document(report, sections, curve_figures(by_configuration(report.runs), "curve")))
 
 
@@ -96,7 +91,7 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
         return Document(title(report.runs[0]), lead(report.runs[0]), (first._replace(blocks=blocks), *rest))
     common = common_capacity(report.runs)
     missing = len(report.runs) - len(sections)
-    text = f"The page would be too large with all runs: the last {missing} have only their row in these tables."
+    text = f"The page would be too large with all runs: the last {missing} have only their row in this table."
     several = Section(
         "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
         (
@@ -104,7 +99,7 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
             *plan_blocks(report.plan),
             *left_out,
             *((Statement("warning", text),) if missing else ()),
-            *overview(report.runs),
+            overview(report.runs),
             *latency_turn(report),
             *((Paragraph(common),) if common else ()),
             *(() if sections[0].sections else (Paragraph(_ONE_RUN),)),
@@ -170,18 +165,18 @@ def run_sections(run: Run, max_phases: int, common: str, key: str | None = None)
     `common` is what `common_capacity` says of all runs; drawings have ids that begin with `key`, without it are none.
     """
     known = flags(run)
-    load, *more = phase_tables(run, max_phases) or (None,)
     rest = (
         Section("Requests", request_blocks(run)),
         Section("How much it can carry", capacity_blocks(run, common)),
-        Section("The server during the load", (*_some(use_block(run)), *more)),
+        Section("The server during the load", _some(use_block(run))),
         Section("More drawings", () if key is None else _drawings(run, key)),
         Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
     )
     over_time = None if key is None else timeline_figure(run, f"{key}-timeline")
+    drawn = () if over_time is None else (over_time,)
     sections = (
         Section("In short", _in_short(run) or (Paragraph(_NOTHING),)),
-        Section("The run over time", (*((over_time,) if over_time else ()), *_some(load), *_some(events(run)))),
+        Section("The run over time", (*drawn, *_some(phase_table(run, max_phases)), *_some(events(run)))),
         Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
         *(each._replace(is_folded=True) for each in rest),
     )
@@ -212,11 +207,10 @@ def _or_nothing(table: Table, sentence: str) -> Block:
     return Paragraph(sentence) if table.is_empty else table
 
 
-def _some(table: Table | None) -> tuple[Block, ...]:
-    return () if table is None or table.is_empty else (table,)
+def _some(table: Table) -> tuple[Block, ...]:
+    return () if table.is_empty else (table,)
 
 
 def _drawings(run: Run, key: str) -> tuple[Figure, ...]:
-    batch_size = run.use.batch_size if run.steady is None else run.steady.use.batch_size or run.use.batch_size
-    others = (prompt_figure(run, f"{key}-prompt"), batch_figure(batch_size, f"{key}-batch"))
-    return (*latency_figures(run, f"{key}-latency"), *(each for each in others if each is not None))
+    prompts = prompt_figure(run, f"{key}-prompt")
+    return (*latency_figures(run, f"{key}-latency"), *(() if prompts is None else (prompts,)))

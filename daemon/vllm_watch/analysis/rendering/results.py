@@ -10,33 +10,26 @@ from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import load_seconds, objective_text, short_names
+from vllm_watch.analysis.rendering.run_facts import objective_text, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCY_NAMES,
     VIEW_LABELS,
     LatencyName,
     titled,
 )
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, hundredths, moment, percent, significant
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, hundredths, moment, percent, significant
 
 
-_FOUND = (
-    Column("No."),
+_OVERVIEW = (
+    Column("Run", is_text=True),
     Column("From", "UTC", is_text=True),
-    Column("For"),
-    Column("Requests"),
+    Column("Load", is_text=True),
     Column("Failed"),
     Column("Output", "tokens/s"),
-    Column("Run", is_text=True),
-)
-_COMPARED = (
-    Column("No."),
-    Column("Load", is_text=True),
     Column("TTFT P50"),
     Column("TTFT P99"),
-    Column("TPOT mean"),
-    Column("E2EL P50"),
-    Column("Goodput", "%"),
+    Column("TPOT", "ms"),
+    Column("Good", "%"),
 )
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")
@@ -62,52 +55,31 @@ _IN_SECONDS = 1000.0
 """From this mean on, in milliseconds, a server's latency is in seconds; a client's stays in its own unit."""
 
 
-def overview(runs: Sequence[Run]) -> tuple[Table, Table]:
-    """Return two tables with a row for each run: when it was and what it served, then its load and latencies."""
+def overview(runs: Sequence[Run]) -> Table:
+    """Return a row for each run, without the columns in which nothing is known; failures only where there are any."""
     names = short_names([run.name for run in runs])
-    days = {moment(run.start)[:10] for run in runs if run.start is not None}
-    found = [
-        _found_row(at, name, run, is_one_day=len(days) < 2)
-        for at, (name, run) in enumerate(zip(names, runs, strict=True), 1)
+    is_one_day = len({moment(run.start)[:10] for run in runs if run.start is not None}) < 2
+    rows = [_overview_row(at, *each, is_one_day=is_one_day) for at, each in enumerate(zip(names, runs, strict=True), 1)]
+    kept = [
+        at
+        for at, column in enumerate(_OVERVIEW)
+        if {row[at] for row in rows} - ({MISSING, "0"} if column.head == "Failed" else {MISSING})
     ]
-    return _table(_FOUND, found), _table(_COMPARED, [_compared_row(at, run) for at, run in enumerate(runs, 1)])
+    return plain_table("", tuple(_OVERVIEW[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows))
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Cells]) -> Table:
-    """Return rows without the columns in which nothing is known; those of failed requests need one."""
-    says_nothing = [{MISSING, "0"} if column.head == "Failed" else {MISSING} for column in columns]
-    kept = [at for at in range(len(columns)) if {row[at] for row in rows} - says_nothing[at]]
-    if len(kept) < 2:
-        kept = []
-    return plain_table(
-        "", tuple(columns[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows if kept)
-    )
-
-
-def _found_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cells:
-    result = run.result
+def _overview_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cells:
+    result = run.result or Result(view="server")
     start = moment(run.start)
     return (
-        str(number),
+        f"{number} {name}",
         start[11:] if is_one_day and run.start is not None else start,
-        duration(load_seconds(run) if result is None or result.duration_s is None else result.duration_s),
-        MISSING if result is None else count(result.successful),
-        MISSING if result is None else count(result.failed),
-        MISSING if result is None else significant(result.output_throughput),
-        name,
-    )
-
-
-def _compared_row(number: int, run: Run) -> Cells:
-    result = run.result or Result(view="server")
-    tpot = result.tpot_ms
-    return (
-        str(number),
         load_text(run.load) or MISSING,
+        count(result.failed),
+        significant(result.output_throughput),
         best_figure("p50", result.ttft_ms),
         best_figure("p99", result.ttft_ms),
-        MISSING if tpot is None or tpot.mean is None else f"{significant(tpot.mean)} ms",
-        best_figure("p50", result.e2el_ms),
+        significant(None if result.tpot_ms is None else result.tpot_ms.mean),
         MISSING if result.goodput is None else percent(result.goodput.ratio),
     )
 

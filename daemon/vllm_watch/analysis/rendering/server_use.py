@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.load_test import (
-    Bounds,
     Capacity,
     Demand,
     Memory,
-    Phase,
     Plan,
     Report,
     Run,
@@ -23,7 +21,7 @@ from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
 from vllm_watch.analysis.rendering.run_facts import objective_text, run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, limit, percent, significant, spread
+from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant, spread
 from vllm_watch.daemon.support.printable import printable
 
 
@@ -57,6 +55,18 @@ _FIELDS = (
     "drafted_tokens",
     "wasted_draft_tokens",
 )
+_PHASE_COLUMNS: Mapping[str, Column] = {
+    "prompt_tokens_per_second": Column("Prompts"),
+    "generation_tokens_per_second": Column("Output"),
+    "running": Column("Running"),
+    "waiting": Column("Waiting"),
+    "kv_cache_usage_ratio": Column("KV", "%"),
+    "preemptions": Column("Preempted"),
+    "acceptance_length": Column("Accepted", "tokens"),
+}
+_ALWAYS_SHOWN = 8
+"""The columns of a phase that are there in any case; the others if they say anything."""
+
 _BATCH_QUANTILES = {"P50": 0.5, "P95": 0.95, "P99": 0.99}
 
 
@@ -75,18 +85,26 @@ def use_block(run: Run) -> Table:
     return plain_table("", columns, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
-def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:
-    """Return the phases with their numbers: the load of all, then caches, drafts and batches where they are known."""
-    shown = _longest(run.phases, most)
+def phase_table(run: Run, most: int = MAX_PHASES) -> Table:
+    """Return the longest phases with their numbers, in order of time; of caches and drafts what there is."""
+    shown = sorted(sorted(enumerate(run.phases, start=1), key=lambda each: each[1].start - each[1].end)[:most])
+    start = run_start(run)
+    texts = [
+        (
+            f"{number} {phase.phase}",
+            f"{phase.start - start:,.1f}",
+            f"{phase.end - phase.start:,.1f}",
+            *(_field(phase.result, name) for name in _PHASE_COLUMNS),
+        )
+        for number, phase in shown
+    ]
+    columns = (Column("Phase", is_text=True), Column("From", "s"), Column("For", "s"), *_PHASE_COLUMNS.values())
+    kept = [at for at in range(len(columns)) if at < _ALWAYS_SHOWN or {row[at] for row in texts} - {MISSING, "0"}]
     left_out = len(run.phases) - len(shown)
-    notes: tuple[str, ...] = ("From: since the start of the load. Prompts and output: tokens/s.",)
+    notes: tuple[str, ...] = ("From: since the load's start. Prompts and output: tokens/s.",)
     notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
-    load = _phase_table("The load of each phase", shown, _load_columns(run))._replace(notes=notes)
-    known = [(column, show) for column, show in _MORE_COLUMNS if any(show(each) != MISSING for _, each in shown)]
-    more = _phase_table("Caches, drafts and batches of each phase", shown, known)
-    rows = tuple(row for row in more.groups[0].rows if set(row[1:]) - {MISSING})
-    more = plain_table(more.caption, more.columns, rows)._replace(notes=(_BATCHES,) if _BATCH_COLUMN in known else ())
-    return tuple(table for table in (load, more) if not table.is_empty)
+    rows = tuple(tuple(row[at] for at in kept) for row in texts)
+    return plain_table("The load of each phase", tuple(columns[at] for at in kept), rows)._replace(notes=notes)
 
 
 def positions(use: ServerUse) -> str:
@@ -110,60 +128,6 @@ def _field(use: ServerUse, name: str) -> str:
 
 def _batch(use: ServerUse, quantile: float) -> str:
     return MISSING if use.batch_size is None else bounded(quantile_bounds(use.batch_size, quantile))
-
-
-def _batch_limits(phase: Phase) -> str:
-    """Return the upper bounds of the batch sizes' percentiles: ``64 / 512 / 2,048``."""
-    if phase.result.batch_size is None:
-        return MISSING
-    found = [quantile_bounds(phase.result.batch_size, at) for at in _BATCH_QUANTILES.values()]
-    texts = [f">{limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
-    return MISSING if found[0] == Bounds() else " / ".join(texts)
-
-
-_Numbered = tuple[int, Phase]
-_PhaseColumn = tuple[Column, Callable[[Phase], str]]
-
-
-def _shown(name: str) -> Callable[[Phase], str]:
-    return lambda phase: _field(phase.result, name)
-
-
-def _load_columns(run: Run) -> tuple[_PhaseColumn, ...]:
-    start = run_start(run)
-    return (
-        (Column("From"), lambda phase: duration(phase.start - start)),
-        (Column("For"), lambda phase: duration(phase.end - phase.start)),
-        (Column("Prompts"), _shown("prompt_tokens_per_second")),
-        (Column("Output"), _shown("generation_tokens_per_second")),
-        (Column("Running"), _shown("running")),
-        (Column("Waiting"), _shown("waiting")),
-        (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
-    )
-
-
-_BATCH_COLUMN: _PhaseColumn = (Column("Batch size", ", ".join(_BATCH_QUANTILES), is_text=True), _batch_limits)
-_BATCHES = "Batch sizes: at most so many tokens, by the bounds of the buckets."
-_MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
-    (Column("Preempted"), _shown("preemptions")),
-    (Column("Prefix", "hits, %"), _shown("prefix_cache_hit_ratio")),
-    (Column("Multimodal", "hits, %"), _shown("mm_cache_hit_ratio")),
-    (Column("Acceptance", "tokens"), _shown("acceptance_length")),
-    (Column("Wasted", "%"), lambda phase: wasted(phase.result)),
-    (Column("By position", "accepted, %", is_text=True), lambda phase: positions(phase.result)),
-    _BATCH_COLUMN,
-)
-
-
-def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
-    heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
-    rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
-    return plain_table(caption, heads, rows)
-
-
-def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
-    longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
-    return tuple(sorted(longest, key=lambda each: each[0]))
 
 
 def common_capacity(runs: Sequence[Run]) -> str:

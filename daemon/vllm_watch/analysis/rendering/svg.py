@@ -176,12 +176,6 @@ def sample(style: int, *, is_marked: bool) -> str:
     return element("svg", size, line, *marks)
 
 
-def bar(style: int, left: float, right: float, top: float, height: float) -> str:
-    """Return an upright bar between two places across."""
-    place: Attributes = {"x": across(left), "width": across(right - left), "y": top, "height": height}
-    return element("rect", {"class": f"bar {style_class(style)}", **place})
-
-
 class Scale(NamedTuple):
     """
     The values at both ends, `low` below `high`, and where the ticks are. Of a logarithmic scale both are above 0.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 
 from collections.abc import Iterator, Sequence
@@ -36,11 +35,6 @@ _MARKS: dict[Tone, str] = {
     "undecided": "~        ",
     "unknown": "unknown  ",
 }
-
-
-_HELD = "\N{NO-BREAK SPACE}"
-_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|%)(?!\w))|(?:(?<=\d min)|(?<=\d [hd])) (?=\d)", re.ASCII)
-"""The blanks of ``6 min 53 s``."""
 
 
 def render_text(document: Document, width: int = WIDTH) -> str:
@@ -84,17 +78,9 @@ def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
     """Yield a text's lines, the mark before the first and as much space before the others."""
     # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
     indent = " " * len(mark)
-    lines = textwrap.wrap(_held(text), width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False)
-    yield from map(_released, lines)
-
-
-def _held(text: str) -> str:
-    """Return a text in which no number is at the end of a line and its unit on the next."""
-    return _IN_QUANTITY.sub(_HELD, printable(text))
-
-
-def _released(line: str) -> str:
-    return line.replace(_HELD, " ")
+    yield from textwrap.wrap(
+        printable(text), width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
@@ -157,5 +143,4 @@ def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> l
 
 
 def _cell(cell: str, width: int, *, drop_whitespace: bool) -> list[str]:
-    lines = textwrap.wrap(_held(cell), width, drop_whitespace=drop_whitespace, break_on_hyphens=False)
-    return list(map(_released, lines)) or [""]
+    return textwrap.wrap(printable(cell), width, drop_whitespace=drop_whitespace, break_on_hyphens=False) or [""]

@@ -109,10 +109,10 @@ class PodLister:
         """Close the connection."""
         self._client.close()
 
-    def pods(self, *, selected: bool = True) -> tuple[Pod, ...]:
-        """Return the pods that the selector matches, or all of the namespace."""
+    def pods(self) -> tuple[Pod, ...]:
+        """Return the pods that the selector matches."""
         # lightkube builds a selector of pairs; a name that only has to exist is written as it is.
-        labels: dict[str, Selected] | None = {self._selector: None} if selected else None
+        labels: dict[str, Selected] = {self._selector: None}
         found = []
         self._transport.end = time.monotonic() + LIST_SECONDS
         with _reasons():
