@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import Subject
 from vllm_watch.analysis.advice.batch_rules import CACHE_IS_SHORT
+from vllm_watch.analysis.loadtest.planning import memory_gib
 from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.catalog.number_texts import moment, percent, significant
 
@@ -56,10 +57,7 @@ def _lengths(subject: Subject) -> str | None:
 
 
 def _weights(hardware: Mapping[str, str]) -> str | None:
-    try:
-        weights, cache = (float(hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
-    except (KeyError, ValueError):
-        return None
+    weights, cache = memory_gib(hardware) or (0.0, 0.0)
     share = weights / (weights + cache) if weights + cache > 0 else 0.0
     if share <= _HEAVY:
         return None
