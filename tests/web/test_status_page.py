@@ -13,7 +13,7 @@ import yaml
 from tests.support.server_stories import READY, STARTING, Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.capacity.tracker import CapacityRange
+from vllm_watch.daemon.capacity.load import CapacityRange
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 from vllm_watch.daemon.config.server_config import LinksConfig

@@ -25,7 +25,8 @@ import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
 from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE
-from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, KnownUse
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange
 from vllm_watch.daemon.support.whole_file import replaced_file
 from vllm_watch_parsers.flags import is_flag_text
 
