@@ -14,8 +14,6 @@ from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.exposition.document import EngineDocument, ServerDocument, SourceDocument
-from vllm_watch.daemon.exposition.findings import findings
 from vllm_watch.daemon.service import gpus
 from vllm_watch.daemon.service.gpus import ANSWER_SECONDS, read_once
 from vllm_watch.daemon.state.gpu_report import GpuReport, ServerGpu
@@ -158,11 +156,3 @@ def test_a_machine_without_a_driver_is_nothing_to_look_at():
     assert needs_attention("log", "starting", is_up=False)
     assert not needs_attention("gpu", "ok", is_up=True)
     assert needs_attention("gpu", "of a newer daemon", is_up=False)
-
-
-def test_a_driver_says_nothing_of_the_server():
-    """A server of which only the GPUs can be read is one of which nothing is known."""
-    sources = [SourceDocument("metrics"), SourceDocument("gpu", up=True)]
-    server = ServerDocument("a", sources=sources, engines=[EngineDocument()])
-
-    assert "no source can be read, so nothing is known" in {finding.text for finding in findings(server)}
