@@ -92,7 +92,7 @@ def phase_table(run: Run, most: int = MAX_PHASES) -> Table:
     texts = [
         (
             f"{number} {phase.phase}",
-            f"{phase.start - start:,.1f}",
+            f"{round(phase.start - start, 1) + 0.0:,.1f}",
             f"{phase.end - phase.start:,.1f}",
             *(_field(phase.result, name) for name in _PHASE_COLUMNS),
         )
