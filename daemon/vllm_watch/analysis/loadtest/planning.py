@@ -162,7 +162,6 @@ def _answered(run: Run, result: Result) -> float:
 
 
 def _percentiles(latency: Latency | None) -> dict[float, float]:
-    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
     return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 

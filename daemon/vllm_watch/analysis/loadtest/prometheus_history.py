@@ -214,8 +214,6 @@ class PrometheusHistory:
 
 
 class _Chosen(NamedTuple):
-    """Whose values count, and when they were scraped."""
-
     origin: Origin
     at: float
 

@@ -8,7 +8,7 @@ import re
 import zlib
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -280,13 +280,10 @@ def read_sources(
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:
-    """Return the progress of one of so many sources, each of which counts alike."""
     return lambda share: progress((number + share) / count)
 
 
 class _Unit(NamedTuple):
-    """One source: `paths` are its files, several for a rotated log."""
-
     kind: SourceKind
     name: str
     paths: tuple[str, ...]
@@ -314,17 +311,10 @@ def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run
 
 
 def distinct_names(paths: Sequence[str]) -> dict[str, str]:
-    """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
-    parts = {path: Path(path).parts for path in paths}
-    lengths = dict.fromkeys(paths, 1)
-    while True:
-        named = {path: "/".join(parts[path][-lengths[path] :]) for path in paths}
-        counts = Counter(named.values())
-        alike = [path for path in paths if counts[named[path]] > 1 and lengths[path] < len(parts[path])]
-        if not alike:
-            return named
-        for path in alike:
-            lengths[path] += 1
+    """Return each path as it is named in the deepest folder that has all of them."""
+    whole = {path: Path(path).absolute() for path in paths}
+    folder = os.path.commonpath([each.parent for each in whole.values()]) if whole else "."
+    return {path: os.path.relpath(each, folder) for path, each in whole.items()}
 
 
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:

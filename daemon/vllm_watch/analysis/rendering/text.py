@@ -82,7 +82,6 @@ def _blocks(blocks: Sequence[Block], width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
-    """Yield a text's lines, the mark before the first and as much space before the others."""
     yield from _lines(text, width, initial_indent=mark, subsequent_indent=" " * len(mark))
 
 
@@ -93,7 +92,6 @@ def _lines(text: str, width: int, **how: Any) -> list[str]:  # noqa: ANN401  # O
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
-    """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
     widths = _widths(table, width)
     yield from _wrapped(table.caption, width)
     heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
@@ -135,7 +133,6 @@ def _longest_word(rows: Sequence[Cells], column: int) -> int:
 
 
 def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
-    """Return a row's lines: text to the left and wrapped, numbers to the right."""
     wrapped = [
         _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [cell]
         for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
