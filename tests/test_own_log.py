@@ -135,23 +135,6 @@ def test_events_are_ascii(tmp_path):
     assert target == json.loads(done.stdout)["fields"]["target"]
 
 
-@pytest.mark.parametrize("command", [["once", "--log"], ["check", "--log"], ["run", "--config"]])
-def test_a_hostile_path_commands_no_terminal(tmp_path, command):
-    """I4: names of files in messages of the command line are escaped."""
-    name = "\x1b[2J\u202eevil"
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN, *command, name],
-        capture_output=True,
-        timeout=SECONDS,
-        cwd=tmp_path,
-        check=False,
-    )
-
-    assert done.returncode
-    assert set() == commands_of(done.stdout + done.stderr)
-    assert b"evil" in done.stdout + done.stderr
-
-
 def test_printable_text_stays_as_it_is():
     """I4: letters of all scripts are shown."""
     text = "Ünïcödé 漢字 — [loggers.py:1] \\x1b"

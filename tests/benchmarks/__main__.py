@@ -7,11 +7,8 @@ many         what 200 servers cost one daemon, how long its pages take, and what
 once         `once` and `backfill` on a log of a million lines, beside `mtail --one_shot` on the same lines
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
-capacity     how well the capacity is predicted, by the time before an engine is saturated
 gpu          what reading eight GPUs costs, in the child process and in the daemon
 top          what `vllm-watch top` costs with one server and with 200, and how soon it shows them
-catching-up  how long the daemon takes for 1 GiB that was written while it was away
-report       `vllm-watch report` on logs of up to 30 million lines: speed and memory (not run unless it is named)
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 
 Each figure is compared with that of the last release in figures.json. The exit status is 1 if one is worse by more than
@@ -36,13 +33,10 @@ from pathlib import Path
 import msgspec
 
 from tests.benchmarks import (
-    capacity,
-    catching_up,
     gpu,
     lines,
     many,
     once,
-    report,
     scrape,
     soak,
     start,
@@ -61,14 +55,11 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "once": once.measure,
     "start": start.measure,
     "scrape": scrape.measure,
-    "capacity": capacity.measure,
     "gpu": gpu.measure,
     "top": terminal.measure,
-    "catching-up": catching_up.measure,
-    "report": report.measure,
     "soak": soak.measure,
 }
-LONG = frozenset({"report", "soak"})
+LONG = frozenset({"soak"})
 CALIBRATIONS = 5
 """How often the calibration runs before and after a benchmark; its median counts."""
 

@@ -66,16 +66,6 @@ def test_what_is_not_measured_is_named(run):
     assert "not measured: once: against mtail" in out
 
 
-def test_another_machine_is_said(run):
-    """The first lines say when the kept figures are from another kind of machine."""
-    run("--keep")
-    assert "another kind" not in run()[1]
-    kept = msgspec.json.decode(bench.KEPT.read_bytes(), type=Kept)
-    bench.KEPT.write_bytes(msgspec.json.encode(msgspec.structs.replace(kept, machine="64 cores")))
-
-    assert "That was another kind of machine" in run()[1]
-
-
 def test_one_benchmark_is_kept_alone_only_beside_others_of_the_same_run(run, capsys):
     """Keeping one takes a file of this version and machine, and leaves the others in it as they were."""
     with pytest.raises(SystemExit) as left:
@@ -89,15 +79,6 @@ def test_one_benchmark_is_kept_alone_only_beside_others_of_the_same_run(run, cap
 
     assert 9.0 == kept["once"].figures["against mtail"]
     assert 1.0 == kept["start"].figures["--version"]
-
-
-def test_a_benchmark_that_is_not_there(run, capsys):
-    """A wrong name is wrong usage, and the others are told."""
-    with pytest.raises(SystemExit) as left:
-        run("sop")
-
-    assert 2 == left.value.code
-    assert "there are start, once, soak" in capsys.readouterr().err
 
 
 def test_what_is_measured_ends_with_the_benchmark():

@@ -58,10 +58,3 @@ def test_figures_take_the_place_of_numbers(value, shown):
     assert f"| start | {shown} s, on 300 lines {shown} s, {shown} s | |" in text
     assert text.endswith("| 5 | 6 | 7 |\n")
     assert text == filled(text, "Cost", ROWS, kept(value))
-
-
-@pytest.mark.parametrize(("old", "new"), [("1 %, 1 MiB", "1 %"), ("| GPUs |", "| too many | 1, 1 | |\n| GPUs |")])
-def test_a_table_of_another_form_is_an_error(old, new):
-    """A number or a row too few or too many is said, not filled wrongly."""
-    with pytest.raises(ValueError, match=r"expected 2 numbers|argument 2 is shorter"):
-        filled(TABLE.replace(old, new), "Cost", ROWS, kept(1.0))

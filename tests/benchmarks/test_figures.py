@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.benchmarks.__main__ import BENCHMARKS, KEPT, LONG
-from tests.benchmarks.figures import Change, Figure, Kept, compare, kept_values, number, row
+from tests.benchmarks.figures import Change, Figure, Kept, compare
 
 
 def figure(value, better="lower", **more):
@@ -56,23 +56,6 @@ def test_more_than_a_fifth_is_told(now, before, slower, change):
 def test_a_goal(value, better, goal, misses):
     """A goal is missed on its wrong side only; without a value nothing is known."""
     assert misses == figure(value, better, goal=goal).misses_goal
-
-
-def test_what_has_a_value_is_kept():
-    """What is kept is what has a value, with four digits."""
-    now = [figure(0.123456), Figure("told", 5.0, "s"), Figure("missing", None, "x", "higher"), Figure("none", 0.0, "")]
-
-    assert {"start": 0.1235, "told": 5.0, "none": 0.0} == kept_values(now)
-
-
-def test_a_row():
-    """A row has the value with its unit, a goal that is missed, the change in per cent, and the note."""
-    told = row(figure(0.25, goal=0.15, note="median of 11"), Change("worse", 1.5))
-
-    assert ["start", "0.25", "s", "≤", "0.15", "missed", "+50%", "worse", "median", "of", "11"] == told.split()
-    assert ["start", "-", "gone", "no", "mtail"] == row(figure(None, note="no mtail"), Change("gone")).split()
-    assert ["start", "2", "s", "-5%"] == row(figure(2.0), Change("same", 0.95)).split()
-    assert ["0", "0.0123", "99.9", "1,200,000"] == [number(value) for value in (0.0, 0.012345, 99.94, 1.2e6)]
 
 
 def test_the_file_is_of_what_there_is():

@@ -51,12 +51,12 @@ def checked(tmp_path, monkeypatch):
     def run(make):
         opened = []
 
-        def open_log(*_arguments):
+        def open_log(**_arguments):
             opened.append(make())
             return opened[-1]
 
         monkeypatch.setattr(check_command, "place_of", lambda _config: "never" if make is None else "journal")
-        monkeypatch.setattr(check_command, "kernel_log", open_log)
+        monkeypatch.setattr(check_command, "KernelJournal", open_log)
         lines = list(dropwhile(lambda line: not line.text.startswith("kernel's log"), check(config)))
         view = view_of(config)
         assert all(log.is_closed for log in opened)

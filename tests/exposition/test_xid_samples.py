@@ -53,9 +53,9 @@ def test_a_log_that_is_read_has_each_code_with_its_class():
 @pytest.mark.parametrize("reason", KERNEL_LOG)
 def test_a_log_that_is_not_read_says_why(reason):
     """Each reason is a series."""
-    status = KernelLogStatus("/dev/kmsg", is_up=reason == "ok", reason=reason, totals=())
+    status = KernelLogStatus("journal", is_up=reason == "ok", reason=reason, totals=())
 
-    assert shown(status)["kernel_log_info", "/dev/kmsg", reason] == 1
+    assert shown(status)["kernel_log_info", "journal", reason] == 1
     assert shown(status)["kernel_log_up",] == (reason == "ok")
 
 

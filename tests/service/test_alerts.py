@@ -18,7 +18,6 @@ from tests.support.monitoring import process
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.cli.commands.check import check, view_of
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig
 from vllm_watch.daemon.config.texts import parse_duration
@@ -97,12 +96,6 @@ class TestSelection:
             "runbook_url": RUNBOOK,
             "dashboard_url": None,
         }
-
-    def test_a_time_that_is_none(self):
-        """A time that Prometheus has not set is not known."""
-        (found,) = listed(alert(since="0001-01-01T00:00:00Z"))
-
-        assert found.active_since is None
 
     def test_critical_ones_come_first(self):
         """The order is by severity, what fires before what is pending, and the oldest first."""
@@ -298,29 +291,6 @@ class TestThread:
             assert thread.alerts().problem.startswith(f"{config.url}: no answer for ")
         assert MAX_AGE > EVERY_SECONDS + parse_duration(LONGEST_TIMEOUT)
 
-    def test_a_failure_of_its_own(self, thread, monkeypatch):
-        """Where the daemon itself fails with an answer, that is said with the address and counted; it asks again."""
-        with prometheus(page(alert())) as (config, _):
-            with monkeypatch.context() as broken, structlog.testing.capture_logs() as logged:
-                broken.setattr(alerts, "ask", lambda *_: 1 / 0)
-                thread.follow(config)
-                until(lambda: "cannot be read" in thread.alerts().problem)
-                assert thread.alerts().problem.startswith(f"{config.url}: its answer cannot be read")
-            until(lambda: thread.alerts().listed)
-
-        assert thread._errors.counts()["alerts"] > 0
-        assert "alerts.failed" in [each["event"] for each in logged]
-
-    def test_another_prometheus(self, thread):
-        """Of a Prometheus that was configured just now nothing is known, whatever the one before has said."""
-        with prometheus(page(alert())) as (config, _):
-            thread.follow(config)
-            until(lambda: thread.alerts().listed)
-            other = msgspec.structs.replace(config, url="http://127.0.0.1:9")
-            thread._config = other
-
-            assert thread.alerts().problem == "http://127.0.0.1:9: it has not answered yet"
-
 
 RULES = """\
 groups:
@@ -403,29 +373,3 @@ class TestDaemon:
             assert service.fleet.servers[0] is monitor
         finally:
             service.stop()
-
-    def test_check_tells_of_it(self, tmp_path):
-        """`check` asks once: it lists what fires, and a page that fires or no answer is a problem."""
-        unwell = alert("VllmWatchUnwell", severity="info", server=None, instance="w:9468")
-        with prometheus(page(alert(engine="0"), alert("VllmQueueStanding", severity="warning"), unwell)) as (config, _):
-            lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-4:]
-            view = view_of(self.write(tmp_path, f"prometheus: {config.url}")())
-        gone = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-1]
-
-        assert [(line.text, line.is_wrong) for line in lines] == [
-            (f"prometheus {config.url}: ok. 3 alerts", False),
-            ("  critical, firing: VllmEngineStalled of a, engine 0. It stands.", True),
-            ("  warning, firing: VllmQueueStanding of a. It stands.", False),
-            ("  info, firing: VllmWatchUnwell of vllm-watch w:9468. It stands.", False),
-        ]
-        assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
-        assert view["prometheus"]["up"]
-        assert [each["alertname"] for each in view["alerts"]] == [
-            "VllmEngineStalled",
-            "VllmQueueStanding",
-            "VllmWatchUnwell",
-        ]
-        assert (gone.text, gone.is_wrong) == (
-            f"prometheus: FAILED. {config.url}: nothing listens at this address.",
-            True,
-        )

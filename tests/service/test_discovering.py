@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_servers import free_port
-from tests.support.samples import sample
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
@@ -31,13 +30,6 @@ pytestmark = pytest.mark.slow
 
 
 COMMAND = [sys.executable, "-m", "vllm_watch"]
-QUICKLY = """
-import sys
-from vllm_watch.cli.command_line import main
-from vllm_watch.daemon.service import threads
-threads.POLL_SECONDS = 1.0
-main(sys.argv[1:])
-"""
 """The same, but that it looks more often than every ten seconds."""
 
 
@@ -120,14 +112,6 @@ def daemon():
     running.close()
 
 
-@pytest.fixture
-def quick_daemon():
-    """A daemon that looks for servers often; with whole samples as often as it does."""
-    running = Daemon(sample([sys.executable, "-c", QUICKLY], COMMAND))
-    yield running
-    running.close()
-
-
 class TestRun:
     """`run` without arguments."""
 
@@ -156,41 +140,6 @@ class TestRun:
         daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
         daemon.until(lambda: daemon.states(name) == ["idle"])
         daemon.until(lambda: re.search(rf'max_running_requests{{[^}}]*server="{name}"}} 8\.0', daemon.page()))
-
-    def test_it_looks_by_itself(self, here, quick_daemon):
-        """Without being asked a new server is found, and the others go on as they are."""
-        daemon, ports = quick_daemon, [free_port(), free_port()]
-        first, second = [f"{here.folder.name}:{port}" for port in ports]
-        here.start(f"exec {here.command(port=ports[0])} >> vllm.log 2>&1")
-        daemon.until(lambda: daemon.states(first) == ["idle"])
-        here.start(f"exec {here.command(port=ports[1])} >> other.log 2>&1")
-        daemon.until(lambda: daemon.said("discovery.found", second))
-
-        assert ["idle"] == daemon.states(first)
-        assert 1 == len(re.findall(rf'source_up{{server="{first}",source="metrics"}} 1\.0', daemon.page()))
-
-    def test_a_log_that_is_renamed(self, here, daemon):
-        """A server whose log is renamed while it writes keeps its version and its counters, and is read on."""
-        port = free_port()
-        name, log = f"{here.folder.name}:{port}", here.folder / "vllm.log"
-        here.start(f"exec {here.command(port=port)} >> vllm.log 2>&1")
-        here.until_listening(port)
-        daemon.look()
-        daemon.until(lambda: daemon.states(name) == ["idle"])
-        # What the first look at the log finds is its history, and is not counted.
-        daemon.until(lambda: "log" in {entry["source"] for entry in daemon.said("source.changed", name)})
-        line = '(APIServer pid=1) INFO:     127.0.0.1:5 - "POST /v1/completions HTTP/1.1" 404 Not Found\n'
-        with log.open("a") as file:
-            self._append(file, line)
-            daemon.until(lambda: self._refused(daemon, name) == ["1.0"])
-            renamed = log.rename(f"{log}.2")
-            log.touch()
-            daemon.look()
-            daemon.until(lambda: daemon.said("discovery.found", name)[-1]["log"] == str(renamed))
-            self._append(file, line)
-            daemon.until(lambda: self._refused(daemon, name) == ["2.0"])
-
-        assert re.search(rf'server_info{{[^}}]*server="{name}"[^}}]*version="0\.14\.0"', daemon.page())
 
     def test_one_name_for_all_commands(self, here, daemon, tmp_path):
         """At one moment the daemon, `discover` and `record` have one name for a server, beside one of its model."""

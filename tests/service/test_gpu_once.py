@@ -10,7 +10,6 @@ from tests.support.waiting import HandClock
 
 from vllm_watch.cli.commands import server_check
 from vllm_watch.cli.commands.server_check import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
-from vllm_watch.daemon.catalog.findings import Known, findings
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
 from vllm_watch.daemon.config.model import Config, GpuConfig
@@ -157,10 +156,3 @@ def test_a_machine_without_a_driver_is_nothing_to_look_at():
     assert needs_attention("log", "starting", is_up=False)
     assert not needs_attention("gpu", "ok", is_up=True)
     assert needs_attention("gpu", "of a newer daemon", is_up=False)
-
-
-def test_a_driver_says_nothing_of_the_server():
-    """A server of which only the GPUs can be read is one of which nothing is known."""
-    known = Known({"metrics": False, "gpu": True}, ["unknown"], None, (), "", ())
-
-    assert "no source can be read, so nothing is known" in {finding.text for finding in findings(known)}

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import threading
 
 import msgspec
 import pytest
 
 from tests.support.gpus import gpu, report, uuid
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import until
 
 from vllm_watch.daemon.config.model import Config, GpuConfig
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
@@ -242,34 +240,6 @@ def test_a_reader_that_hangs_holds_up_nothing():
         until(lambda: source(other) == (True, "ok"))
 
 
-def test_a_reader_that_fails_is_counted_and_asked_again():
-    """An error is counted and shown; the next reading is made."""
-    with running() as daemon:
-        monitor = daemon.follow(config(server("a")))["a"]
-        until(lambda: source(monitor) == (True, "ok"))
-        (reader,) = daemon.readers
-        reader.failure = RuntimeError("no")
-        until(lambda: source(monitor) == (False, "internal_error"))
-        assert [each.gpu for each in monitor.snapshot().gpus] == [uuid(0)]
-        reader.failure = None
-        until(lambda: source(monitor) == (True, "ok"))
-
-        assert daemon.errors.counts()["gpu"] >= 1
-
-
-def test_a_server_that_cannot_be_told_ends_nothing(monkeypatch):
-    """Where telling a server fails, and telling it of that, too, the thread goes on: later it has its GPUs."""
-    with running() as daemon:
-        monitor = daemon.follow(config(server("a")))["a"]
-        until(lambda: source(monitor) == (True, "ok"))
-        with monkeypatch.context() as broken:
-            broken.setattr(monitor, "apply_gpus", None)
-            until(lambda: daemon.errors.counts()["gpu"] >= 2)
-        read_at = monitor.snapshot().sources[-1].last_reading
-        until(lambda: monitor.snapshot().sources[-1].last_reading > read_at)
-        until(lambda: source(monitor) == (True, "ok"))
-
-
 def test_the_end_closes_the_reader():
     """When the daemon ends, so does what reads the driver."""
     with running() as daemon:
@@ -277,27 +247,3 @@ def test_the_end_closes_the_reader():
         until(lambda: daemon.readers)
 
     assert daemon.readers[0].is_closed
-
-
-def test_the_price_and_the_gpus_change_without_watching_anew():
-    """A reload that changes only these keeps the server's monitor and all that it knows."""
-    monitor = ServerMonitor(server(), SystemClock())
-    changed = msgspec.structs.replace(server(), gpus=("GPU-1",), cost_per_hour=3.5)
-
-    assert monitor.update(changed)
-    assert monitor.snapshot().cost_per_hour == 3.5
-    assert not monitor.update(msgspec.structs.replace(changed, stall_after=60.0))
-
-
-@pytest.mark.slow
-def test_the_extra_is_looked_for_without_importing_it():
-    """A process that has the whole daemon knows whether the extra is installed, and has not imported it."""
-    program = (
-        "import sys, vllm_watch.daemon.service.supervisor; from vllm_watch.daemon.gpu.reader import has_module; "
-        "print(has_module() in {True, False}, 'pynvml' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=SECONDS
-    )
-
-    assert result.stdout.split() == ["True", "False"]

@@ -11,7 +11,6 @@ import time
 import pytest
 import structlog
 
-from tests.service.fuse import HangingFolder, can_mount
 from tests.service.test_supervisor import Told
 from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
@@ -39,7 +38,7 @@ STATS = (
 
 
 class StandIn:
-    """Stands for such a file system where none can be mounted: whoever looks at its files waits."""
+    """Stands for such a file system: whoever looks at its files waits."""
 
     def __init__(self, source, place, monkeypatch):
         self.source, self.place = source, place
@@ -55,12 +54,6 @@ class StandIn:
 
         monkeypatch.setattr(LogTailer, "poll", wait)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
     def hang(self):
         """Let whoever looks wait."""
         self._answers.clear()
@@ -72,12 +65,12 @@ class StandIn:
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
-    """A folder of a file system that can hang, or its stand-in where none can be mounted: `source` is behind it."""
+    """A folder of a file system that can hang: `source` is behind it."""
     real, place = tmp_path / "real", tmp_path / "remote"
     real.mkdir()
-    with HangingFolder(real, place) if can_mount() else StandIn(real, place, monkeypatch) as found:
-        yield found
-        found.answer()
+    found = StandIn(real, place, monkeypatch)
+    yield found
+    found.answer()
 
 
 class Daemon:
@@ -233,32 +226,6 @@ def test_the_checkpoint_keeps_what_was_known_of_it(remote, two_logs, start):
     assert (4, 0) == (daemon.lines("hanging"), daemon.lines("good"))
 
 
-def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
-    """Reload after reload that changes a server whose log hangs leaves one thread waiting, and says the reason."""
-    good, hanging = two_logs
-    daemon = start(hanging=remote.place / "vllm.log", good=good)
-    until(lambda: daemon.service.fleet.is_ready)
-    remote.hang()
-    until(lambda: daemon.reason("hanging") == "hangs")
-    threads = lasting_threads()
-    for number in range(1, 11):
-        changed = ServerConfig(name="hanging", log=str(remote.place / "vllm.log"), stall_after=30.0 + number)
-        daemon.config = Config(
-            listen="127.0.0.1:0", checkpoint=str(tmp_path / "state.json"), servers=(changed, daemon.config.servers[1])
-        )
-        daemon.service.request_reload()
-        until(lambda: daemon.service.fleet.config is daemon.config)
-        until(lambda: daemon.reason("hanging") == "hangs")
-    write(good)
-    until(lambda: daemon.lines("good") == 1)
-    during = lasting_threads()
-    write(hanging, 2)
-    remote.answer()
-    until(lambda: daemon.lines("hanging") == 2)
-
-    assert during <= threads + 3  # Not one for each reload.
-
-
 def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     """A stop does not wait for a log that hangs, and saves how far the others were read."""
     good, hanging = two_logs
@@ -286,28 +253,6 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     assert not any(thread.is_alive() for thread in still)
 
 
-def test_many_that_hang_are_found_together(tmp_path, remote, start):
-    """Forty logs of one dead file system hold up the last log for a few turns, by one thread each and no more."""
-    good = tmp_path / "good.log"
-    write(good)
-    for number in range(40):
-        write(tmp_path / "real" / f"{number}.log")
-    remote.hang()
-    of_other_tests = set(threading.enumerate())
-    daemon = start(**{f"h{number}": remote.place / f"{number}.log" for number in range(40)}, good=good)
-    guard, turns = daemon.service.threads.tail._guard, set()
-    until(lambda: turns.add(len(guard._left)) or len(guard._left) == 40)
-    until(lambda: all(daemon.reason(f"h{number}") == "hangs" for number in range(40)))
-    write(good)
-    until(lambda: daemon.lines("good") == 1)
-    most = len(set(threading.enumerate()) - of_other_tests)
-    remote.answer()
-    until(lambda: all(daemon.reason(f"h{number}") == "ok" for number in range(40)))
-
-    assert 40 <= most <= 40 + 20
-    assert len(turns) < 40  # Not one by one.
-
-
 def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
     """A server whose log hangs is closed at once, for letting go of a file may hang as well: its next look does it."""
     closed = []
@@ -322,24 +267,3 @@ def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
     server.log.poll()
 
     assert ([], [str(path)]) == (before, closed)
-
-
-def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypatch):
-    """A server whose file system begins to hang between two looks is closed all the same; its file is, in the end."""
-    answers, closed = threading.Event(), threading.Event()
-    monkeypatch.setattr(log_polling, "CLOSE_SECONDS", 0.05)
-
-    def close(_tail):
-        answers.wait(SECONDS)
-        closed.set()
-
-    monkeypatch.setattr(LogTailer, "close", close)
-    path = tmp_path / "vllm.log"
-    write(path)
-    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
-    server.log.poll()
-    server.close()
-    before = closed.is_set()
-    answers.set()
-
-    assert (False, True) == (before, closed.wait(SECONDS))

@@ -208,33 +208,6 @@ def test_each_failure_is_counted_and_costs_its_part_only(daemon, monkeypatch, pa
     assert {0} == set(before.values())
 
 
-def test_a_log_whose_reader_fails_is_not_up(daemon, monkeypatch):
-    """A reader that raises is shown as a source that is down for a reason of its own; another server's is read on."""
-    poll = LogTailer.poll
-    monkeypatch.setattr(
-        LogTailer, "poll", lambda tail, now: fail() if tail.pattern.endswith("a.log") else poll(tail, now)
-    )
-    with structlog.testing.capture_logs():
-        until(lambda: daemon.page().get(("source_info", "internal_error", "a", "log")) == 1)
-        page = daemon.page()
-    monkeypatch.undo()
-
-    assert (0, 1) == (page["source_up", "a", "log"], page["source_up", "b", "log"])
-    until(lambda: daemon.page()["source_up", "a", "log"] == 1)
-
-
-def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
-    """A scraper that raises is shown as a source that is down, and up again when it works."""
-    with structlog.testing.capture_logs():
-        with monkeypatch.context() as patch:
-            patch.setattr(Scraper, "scrape", fail)
-            until(lambda: daemon.page().get(("source_info", "internal_error", "m", "metrics")) == 1)
-            page = daemon.page()
-        until(lambda: daemon.page()["source_up", "m", "metrics"] == 1)
-
-    assert 0 == page["source_up", "m", "metrics"]
-
-
 def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
     search = daemon.service.threads.discovery

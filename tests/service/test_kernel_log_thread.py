@@ -38,12 +38,13 @@ class Log:
         self.cursor = None
         self.reason = "starting"
         self.lines = []
-        self.places = []
+        self.cursors = []
         self.is_closed = False
 
-    def open(self, place, cursor, _wall):
+    def open(self, cursor, wall):
         """Open it."""
-        self.places.append((place, cursor))
+        del wall
+        self.cursors.append(cursor)
         return self
 
     def poll(self, _now):
@@ -127,7 +128,6 @@ def line(at, text=XID, *, is_history=False):
         (False, (), "journal", "never"),
         (True, (), "journal", "journal"),
         (False, ("GPU-1",), "journal", "journal"),
-        (True, (), "/dev/kmsg", "/dev/kmsg"),
         (True, ("GPU-1",), "never", "never"),
     ],
 )
@@ -182,23 +182,12 @@ def test_the_driver_s_files_tell_where_a_gpu_is_that_nobody_reads():
     assert (places.asked, thread.events()) == (2, [(1, [("xid", "79", PCI)]), (None, [])])
 
 
-def test_a_failure_of_our_own_is_counted_and_survived():
-    """The next poll reads on."""
-    thread = Thread(("a", [UUID]))
-    thread.poll(ValueError("boom"))
-    assert ("internal_error", False) == (thread.thread._status.reason, thread.thread._status.is_up)
-    assert 1 == thread.errors.counts()["kernel_log"]
-
-    thread.poll()
-    assert "ok" == thread.thread._status.reason
-
-
 def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
     """The series are there, the cursor is saved at the end, and the next daemon resumes there."""
     log = Log()
     log.cursor, log.reason = "c7", "ok"
     log.lines = [line(AT, is_history=True), line(AT + 60)]
-    monkeypatch.setattr(kernel_log_thread, "kernel_log", log.open)
+    monkeypatch.setattr(kernel_log_thread, "KernelJournal", log.open)
     monkeypatch.setattr(kernel_log_thread, "place_of", lambda _config: "journal")
     (tmp_path / "log").write_text("")
     server = ServerConfig(name="a", log=str(tmp_path / "log"))
@@ -214,7 +203,7 @@ def test_the_daemon_follows_the_log_from_its_checkpoint(tmp_path, monkeypatch):
             daemon.stop()
 
     saved = json.loads((tmp_path / "checkpoint").read_text())
-    assert ("c7", [("journal", None), ("journal", "c7")]) == (saved["kernel_cursor"], log.places)
+    assert ("c7", [None, "c7"]) == (saved["kernel_cursor"], log.cursors)
     assert log.is_closed
     names = {sample.name for family in parse_text(page) for sample in family.samples}
     assert {"vllm_watch_kernel_log_up", "vllm_watch_kernel_log_info"} <= names

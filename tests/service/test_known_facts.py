@@ -188,16 +188,3 @@ def test_a_reload_keeps_them(machine):
     until(lambda: machine.watch.service.fleet.is_ready)
 
     assert 4 == machine.limit()
-
-
-def test_check_takes_them_too(machine):
-    """`check` names the flags of the process; where it sees none, a line says that they are not known, and why."""
-    assert any(
-        "not known: no log that is read has its start, and no process of this machine" in line
-        for line in machine.reports()
-    )
-    machine.serve(100, 4)
-    lines = machine.reports()
-
-    assert "  flags: max-num-seqs 4" in lines
-    assert not any("not known: no log" in line for line in lines)

@@ -96,13 +96,6 @@ def test_what_was_listed_stays_while_nothing_can_be_listed(thread, listing, erro
     assert listing.closed == 1
 
 
-def test_a_fault_of_ours_is_counted(thread, listing):
-    """What nobody foresaw is an internal error of this part, and the next list is made."""
-    poll(thread, listing, RuntimeError("a fault of ours"))
-
-    assert thread._errors.counts()["kubernetes"] == 1
-
-
 def test_the_series_say_how_listing_goes(thread, listing):
     """While pods are listed there are counts of every state and a mark for each watched one; else only the reason."""
     poll(thread, listing, PodsError("forbidden"))

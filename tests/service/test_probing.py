@@ -14,9 +14,7 @@ from tests.support.exposition import values_of
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.config.config_file import load_config
-from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
@@ -209,19 +207,6 @@ def test_a_sleeping_server_is_not_asked(watch, vllm):
     until(lambda: vllm.probes == 2)
 
 
-def test_check_asks_no_sleeping_server(watch, vllm):
-    """Looking once at a server that sleeps explains it, finds nothing wrong, and sends it no request."""
-    # The first probe may be under way still.
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-    watch.service.stop()
-    before, vllm.is_asleep = vllm.probes, True
-    findings = list(check(watch.load()))
-
-    assert before == vllm.probes
-    assert any("put it to sleep" in finding.text for finding in findings)
-    assert not any("engine 0" in finding.text and finding.is_wrong for finding in findings)
-
-
 def test_probes_never_overlap(watch, vllm, monkeypatch):
     """However late a probe is and however often its turn comes, a server has one at a time, and none is made up for."""
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
@@ -262,37 +247,6 @@ def test_a_reload_ends_a_probe_under_way_and_begins_anew(watch, vllm, monkeypatc
     assert b'"model":"other"' in vllm.stand_in.bodies[-1] + vllm.stand_in.bodies[-2]
 
 
-def test_a_probe_that_cannot_be_ended_holds_the_next_configuration_s_back(watch, monkeypatch):
-    """D4: while the old configuration's probe hangs where nothing ends it, in a name's resolution, none is added."""
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-    released, asked = threading.Event(), asked_when_due(monkeypatch)
-    meter = metered(monkeypatch, lambda _: released.wait(SECONDS))
-    watch.pass_time(60)
-    until(lambda: meter.most == 1)
-    watch.write("{every: 30s}")
-    watch.service.reload()
-    until(lambda: watch.service.fleet.servers[0].was_scraped)
-    asked.clear()
-    for turn in range(1, 4):
-        watch.service.threads.probes._wake.set()
-        until(lambda turn=turn: len(asked) >= turn)
-    released.set()
-
-    assert {watch.service.fleet.servers[0]} == set(asked)
-    assert 1 == meter.most
-
-
-def test_a_reload_may_bring_the_probe_and_take_it(watch):
-    """D4: with the probe's section go its series."""
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-    watch.file.write_text(watch.file.read_text().replace("probe: {every: 60s, timeout: 60s, api_key_file: key}", ""))
-    watch.service.reload()
-    assert not [key for key in watch.page() if key[0].startswith("probe") or key[1:] == ("a", "probe")]
-    watch.write()
-    watch.service.reload()
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-
-
 def test_the_key_is_in_no_output(watch, vllm, capfd):
     """The key is on no page and in no line of the daemon's log, whether probes succeed or fail."""
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
@@ -309,28 +263,3 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     assert {"is_success": False, "first_token_seconds": None} == (
         msgspec.json.decode(pages.snapshot().body)["servers"][0]["probe"]
     )
-
-
-def test_a_log_that_hangs_holds_no_probe_up(tmp_path, vllm, monkeypatch):
-    """A look at the log that never ends leaves the probe to notice what it can."""
-    released = threading.Event()
-    monkeypatch.setattr(LogMonitor, "poll", lambda _: released.wait(SECONDS) and False)
-    watch = Watch(tmp_path, vllm)
-    watch.write(log="a.log")
-    watch.service = Supervisor(watch.load(), watch.clock, load=watch.load)
-    watch.service.start()
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-    released.set()
-    watch.service.stop()
-
-
-def test_the_end_does_not_wait_for_a_probe(watch, vllm):
-    """D3: the daemon ends while a probe hangs, and does not wait for the end of it."""
-    until(lambda: watch.page().get(("probe_success", "a")) == 1)
-    vllm.is_wedged = True
-    watch.pass_time(60)
-    until(lambda: vllm.probes == 2)
-    started = time.monotonic()
-    watch.service.stop()
-
-    assert time.monotonic() - started < 60  # As long as the probe may take.

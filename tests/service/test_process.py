@@ -137,33 +137,6 @@ class TestEnd:
         assert time.monotonic() - started < 60  # As long as the scrape may take.
         assert 1 == running.count("service.stopped")
 
-    def test_during_a_checkpoint_to_a_slow_disk(self, tmp_path):
-        """D3: a signal in the middle of a checkpoint's fsync lets it end; the exit is 0 and the last line is saved."""
-        code = (
-            "import os, sys, time\n"
-            "from vllm_watch.cli import command_line as cli\n"
-            "from vllm_watch.daemon.sources import checkpoint\n"
-            "sync = os.fsync\n"
-            "def slow(descriptor):\n"
-            '    print(\'{"event": "syncs"}\', file=sys.stderr, flush=True)\n'
-            "    time.sleep(0.5)\n"
-            "    sync(descriptor)\n"
-            "checkpoint.os.fsync = slow\n"
-            "cli.main()\n"
-        )
-        log, state = tmp_path / "vllm.log", tmp_path / "state.json"
-        log.write_bytes(LINE)
-        config = configured(tmp_path, "{name: a, log: vllm.log}", checkpoint="state.json")
-        with daemon([sys.executable, "-c", code, "run", "--config", config]) as running:
-            running.until("syncs")
-            with log.open("ab") as file:
-                file.write(LINE)
-            status = running.ended()
-
-        assert 0 == status, running.entries
-        assert [2 * len(LINE)] == [each["offset"] for each in json.loads(state.read_bytes())["files"]]
-        assert not list(tmp_path.glob("*.tmp"))
-
     def test_a_second_signal_ends_it_at_once(self, tmp_path):
         """D3: while the first one is served, a second one kills: here the end hangs on purpose."""
         code = (
@@ -282,41 +255,8 @@ class TestReload:
         assert 0 == status
 
 
-class TestFirstMoments:
-    """What comes before the daemon has read its configuration is not lost."""
-
-    def test_a_reload_that_is_asked_for_at_once(self, tmp_path):
-        """A SIGHUP in the first moments of `run` does not end it: the configuration is read once more."""
-        (tmp_path / "vllm.log").touch()
-        config = configured(tmp_path, f"{{name: a, log: {tmp_path}/vllm.log}}")
-        with daemon([sys.executable, "-m", "vllm_watch", "run", "--config", config]) as running:
-            status = Path(f"/proc/{running.process.pid}/status")
-            until(lambda: int(re.search(r"SigBlk:\s*(\w+)", status.read_text())[1], 16) & 1, SECONDS)
-            running.process.send_signal(signal.SIGHUP)
-            running.until("config.reloaded")
-
-            assert (0, 1) == (running.ended(), running.count("service.started"))
-
-
 class TestFiles:
     """The files that a process may have open are shared among its logs, its clients and itself."""
-
-    def test_more_logs_than_files_that_may_be_open(self, tmp_path):
-        """F1: with 100 logs and 64 descriptors it answers, and the logs without one say so."""
-        for number in range(100):
-            (tmp_path / f"{number}.log").touch()
-        config = configured(tmp_path, *(f"{{name: s{n}, log: {tmp_path}/{n}.log}}" for n in range(100)))
-        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
-        with daemon([*COMMAND, "--config", config], preexec_fn=limit) as running:
-            running.until("service.started")
-            (started,) = [entry for entry in running.entries if entry["event"] == "service.started"]
-            port = int(started["address"].rpartition(":")[2])
-            until(lambda: b'reason="read_error"' in _asked(port, "/metrics"), SECONDS)
-            _, files = running.resources()
-            status = running.ended()
-
-        assert files < 48
-        assert (0, 0) == (status, sum("Traceback" in str(entry) for entry in running.entries))
 
     def test_the_limit_is_raised(self, tmp_path):
         """F1: the usual soft limit of 1024 files is not what the daemon keeps to, if the system allows more."""
@@ -394,35 +334,6 @@ class TestSurroundings:
 
         assert "0\n" == (tmp_path / "status").read_text()
         assert not [each for each in streams if each.startswith("socket:")]
-
-    def test_no_one_reads_its_own_log(self, tmp_path):
-        """D7: a standard error that is full, for its reader hangs, holds up neither reloads nor pages nor the end."""
-        (tmp_path / "vllm.log").touch()
-        port = free_port()
-        config = configured(tmp_path, "{name: a, log: vllm.log}", listen=f"127.0.0.1:{port}")
-        reader, writer = os.pipe()
-        try:
-            os.set_blocking(writer, False)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(writer, bytes(4096))
-            os.set_blocking(writer, True)
-            process = subprocess.Popen([*COMMAND, "--config", config], stderr=writer)
-            try:
-                until(lambda: _asked(port, "/-/ready") == b"ready\n")
-                config.write_text("servers: []\n")
-                process.send_signal(signal.SIGHUP)
-                until(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
-                process.send_signal(signal.SIGTERM)
-                status = process.wait(SECONDS)
-            finally:
-                process.kill()
-                process.wait(SECONDS)
-        finally:
-            os.close(reader)
-            os.close(writer)
-
-        assert 0 == status
 
 
 @pytest.fixture

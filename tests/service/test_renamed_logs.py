@@ -168,19 +168,6 @@ def test_a_log_that_is_renamed_while_the_daemon_is_down(machine):
         machine.look(lambda: lines_of(machine.counts()) == 1)
 
 
-def test_a_log_that_is_deleted(machine):
-    """A log that is deleted under its server is read on through the open file, and the server stays what it is."""
-    with machine.daemon(), machine.log.open("a") as file:
-        machine.write(START)
-        machine.look(lambda: lines_of(machine.counts()) == 2)
-        machine.log.unlink()
-        machine.tree.output(10, f"{machine.log} (deleted)")
-        machine.look(lambda: machine.follower.poll(fully=True).servers == machine.service.fleet.config.servers)
-        file.write(printed_now(REFUSED))
-        file.flush()
-        machine.look(lambda: lines_of(machine.counts()) == 3)
-
-
 def test_a_server_that_is_started_anew_with_another_log(machine):
     """A server that is started again and writes another log keeps its counters, and its start is counted."""
     with machine.daemon():
@@ -199,18 +186,3 @@ def test_a_server_that_is_started_anew_with_another_log(machine):
         assert (server,) == machine.service.fleet.servers
         assert [2.0] == [value for (name, *_), value in page.items() if name == "server_starts_total"]
         assert [2.0] == [value for key, value in page.items() if key[0] == "http_requests_total" and "404" in key]
-
-
-def test_a_neighbour_comes_and_goes(machine):
-    """A server keeps its name and its monitor when another one of its model comes, and when that has gone."""
-    with machine.daemon():
-        (server,) = machine.service.fleet.servers
-        machine.tree.add(20, f"vllm serve m --port {machine.port + 1 if machine.port < 65_535 else 1}")
-        machine.look(lambda: len(machine.service.fleet.servers) == 2)
-        assert server in machine.service.fleet.servers
-
-        for name in ("stat", "cmdline"):
-            (machine.tree.root / "20" / name).unlink()
-        machine.look(lambda: machine.follower.poll().servers == machine.service.fleet.config.servers)
-        assert server in machine.service.fleet.servers
-        assert machine.name == server.name

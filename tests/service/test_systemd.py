@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 
 import pytest
 
-from vllm_watch.daemon.service import systemd as systemd_module
 from vllm_watch.daemon.service.systemd import Notifier
 
 
@@ -126,21 +124,6 @@ def test_a_socket_that_vanishes_is_done_without(systemd):
         successor.setblocking(False)
         told.stopping()
         assert ["STOPPING=1"] == heard(successor)
-
-
-@pytest.mark.slow
-def test_a_full_socket_holds_nobody_up(systemd, monkeypatch):
-    """D1: systemd that does not read its socket for a while is told nothing, and no thread waits until it does."""
-    monkeypatch.setattr(systemd_module, "_SEND_SECONDS", 0.05)
-    told = notifier(systemd)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filler:
-        filler.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                filler.sendto(b"X", systemd.getsockname())
-    told.ready()
-
-    assert {"X"} == set(heard(systemd))
 
 
 @pytest.mark.parametrize(

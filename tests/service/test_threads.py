@@ -99,17 +99,6 @@ def test_a_pause_of_the_machine_keeps_the_distances(sent):
     assert 1.98 == pytest.approx(after[-1][-1] - after[0][-1], abs=0.03)
 
 
-def test_a_new_server_does_not_wait(sent):
-    """A server that comes with a reload is scraped at once, and the others keep their turns."""
-    old, new = Server("old"), Server("new")
-    loop, found = sent([old])
-    found.at(loop, moments(1000, 1002))
-    loop._servers = (old, new)
-    found.at(loop, moments(1002, 1009))
-
-    assert {old: [1000, 1005], new: [1002, 1007]} == found.times
-
-
 def test_servers_that_hang_hold_up_no_other():
     """With 60 servers of which 50 hang, those that answer are scraped again and again."""
     over = threading.Event()
@@ -127,20 +116,6 @@ def test_servers_that_hang_hold_up_no_other():
         loop.join()
 
     assert {1} == scraped
-
-
-def test_as_few_threads_as_will_do():
-    """Servers that answer at once share threads, however many they are."""
-    loop = ScrapeThread(clock := HandClock(), InternalErrors())
-    loop._servers = servers = tuple(Server(str(number), 1.0) for number in range(100))
-    workers = loop._workers
-    for clock.time in moments(1000, 1002):
-        loop._turn()
-        until(lambda: not workers._busy)
-    workers.end()
-
-    assert all(len(server.times) == 2 for server in servers)
-    assert len(workers._threads) < 5
 
 
 def test_without_threads_the_loop_goes_on(monkeypatch):

@@ -44,27 +44,6 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     log.tail.close()
 
 
-@pytest.mark.parametrize("seconds", [1, ROTATE_WAIT * 4])
-def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
-    """T15: a folder that is moved away and back, as a disk that is mounted again, repeats no line and loses none."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    log = Log(folder / "vllm.log")
-    log.grow(1)
-    log.grow(2)
-    folder.rename(tmp_path / "away")
-    log.poll(seconds)
-    log.poll(seconds)
-    log.write(3, path=tmp_path / "away" / "vllm.log")
-    (tmp_path / "away").rename(folder)
-
-    assert [3] == log.poll()
-    log.write(4)
-    assert [4] == log.poll()
-    assert (0, 0) == (log.counts.files_lost, log.counts.truncations)
-    log.tail.close()
-
-
 def test_a_log_that_is_renamed_and_missed_for_long(followed):
     """T12: what was written to a renamed file after it was let go is read when a new file appears."""
     followed.grow(1)
@@ -220,23 +199,3 @@ def test_what_is_no_file_is_refused_without_waiting(log, make, reason):
 
     assert not polls.is_alive()
     assert (False, reason, 2) == (*log.status, log.counts.read_errors)
-
-
-@pytest.mark.parametrize("kind", ["folder", "fifo", "socket"])
-def test_a_log_that_is_replaced_by_no_file(followed, kind):
-    """T18: something else in the log's place is refused, and the log that comes back is read."""
-    followed.grow(1)
-    followed.path.rename(followed.named(".1"))
-    with socket.socket(socket.AF_UNIX) as unused:
-        {
-            "folder": followed.path.mkdir,
-            "fifo": lambda: os.mkfifo(followed.path),
-            "socket": lambda: unused.bind(str(followed.path)),
-        }[kind]()
-    followed.poll()
-    followed.poll(ROTATE_WAIT + 1)
-    said = followed.status
-    followed.path.rmdir() if kind == "folder" else followed.path.unlink()
-    followed.write(2)
-
-    assert ((False, "not_regular"), [2]) == (said, followed.poll())

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import SECONDS
 from watchdog.observers import Observer
 
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
@@ -46,21 +46,6 @@ def test_a_new_file_and_a_new_name_are_hinted(tmp_path, watcher, wake):
     assert hinted(wake, path.touch)
 
 
-def test_lines_are_not_hinted(tmp_path, watcher, wake, monkeypatch):
-    """What a busy log writes wakes nobody: events come in order, and the first is a new file's."""
-    hints = []
-    monkeypatch.setattr(wake, "set", lambda: hints.append("hint"))
-    path = tmp_path / "vllm.log"
-    path.touch()
-    watcher.watch({str(tmp_path)})
-
-    path.write_text("line\n")
-    (tmp_path / "end").touch()
-    until(lambda: hints)
-
-    assert hints == ["hint"]
-
-
 def test_a_folder_that_is_replaced_is_watched_again(tmp_path, watcher, wake):
     """A new folder of the same name has its own watch at the next look."""
     folder = tmp_path / "logs"
@@ -96,13 +81,3 @@ def test_without_watches_logs_are_polled(tmp_path, watcher, monkeypatch):
 
     watcher.watch({str(tmp_path)})
     assert watcher.covers(str(tmp_path))
-
-
-def test_threads_end_with_the_watcher(tmp_path, wake):
-    """A watcher that is stopped leaves no thread behind."""
-    before = threading.active_count()
-    watcher = DirectoryWatcher(wake)
-    watcher.watch({str(tmp_path)})
-    watcher.stop()
-
-    until(lambda: threading.active_count() <= before)

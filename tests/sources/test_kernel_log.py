@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's log: what counts and what is history, from the journal and from /dev/kmsg; nobody else's text counts."""
+"""The kernel's log: what counts and what is history, from the journal; nobody else's text counts."""
 
 from __future__ import annotations
-
-import errno
-import os
 
 import pytest
 
 from tests.sources.journals import JournalProgram, journal_entry
 
 from vllm_watch.daemon.sources.journalctl import SETTLED_AFTER
-from vllm_watch.daemon.sources.kernel_log import KernelJournal, Kmsg, has_gpu_driver
+from vllm_watch.daemon.sources.kernel_log import KernelJournal, has_gpu_driver
 
 
 START = 1_795_000_000.0
@@ -95,32 +92,6 @@ def test_a_cursor_of_another_boot_is_not_waited_for(journals):
     assert [(-50, True), (20, False)] == journal.found
 
 
-def test_a_journalctl_that_ends_is_started_again_where_it_was(journals):
-    """The next run continues after the last entry; nothing is read twice. If its place is gone, it begins anew."""
-    journal = journals()
-    journal.prints(kernel_entry(1, START + 1))
-    journal.poll_until(lambda: journal.found)
-    journal.ends()
-    journal.poll_until(lambda: journal.log.reason == "journal_failed")
-    journal.now += 60
-    journal.poll_until(lambda: journal.has_started(1))
-    assert "--after-cursor=c1" in journal.called_with(1)[0]
-
-    journal.prints(kernel_entry(2, START + 30), run=1)
-    journal.poll_until(lambda: journal.log.cursor == "c2")
-    journal.ends(run=1)
-    journal.poll_until(lambda: journal.log.reason == "journal_failed")
-    journal.ends("Failed to seek to cursor: Invalid argument", run=2)
-    journal.now += 60
-    journal.poll_until(lambda: journal.log.cursor is None)
-    journal.now += 60
-    journal.poll_until(lambda: journal.has_started(3))
-    assert not any(argument.startswith("--after-cursor") for argument in journal.called_with(3)[0])
-    journal.prints(kernel_entry(1, START + 1), kernel_entry(2, START + 30), run=3)
-    journal.poll_until(lambda: len(journal.found) == 4)
-    assert [(1, False), (30, False), (1, True), (30, True)] == journal.found
-
-
 def test_others_messages_are_not_the_kernel_s(journals):
     """A program that logs the text of an Xid, or root that writes it to /dev/kmsg, makes no message of the kernel."""
     journal = journals()
@@ -145,126 +116,6 @@ def test_a_journal_without_the_kernel_has_a_reason(journals):
     journal.poll(SETTLED_AFTER)
 
     assert "no_entries" == journal.log.reason
-
-
-class Device:
-    """Stands for /dev/kmsg: one read is one record."""
-
-    def __init__(self, folder):
-        self.path = folder / "kmsg"
-        self.path.write_bytes(b"")
-        self.records = []
-
-    def reads(self, _descriptor, _size):
-        """Return the next record, or raise what the kernel does."""
-        if not self.records:
-            raise BlockingIOError(errno.EAGAIN, "")
-        record = self.records.pop(0)
-        if isinstance(record, OSError):
-            raise record
-        return record
-
-    def open(self, cursor=None):
-        """Start to read; at `START` the machine has run for 1,000 s."""
-        told = {"cursor": cursor, "wall": lambda _moment: START, "boot": "b0", "uptime": lambda: 1000.0}
-        self.log = Kmsg(str(self.path), **told, read=self.reads)
-        return self.log
-
-
-def record(number, at, message=XID, priority=3):
-    """Return a record, `at` seconds after the start."""
-    return f"{priority},{number},{(1000 + at) * 1_000_000},-;{message}\n SUBSYSTEM=pci\n DEVICE=+pci:x\n".encode()
-
-
-@pytest.fixture
-def device(tmp_path):
-    """A device without records."""
-    made = Device(tmp_path)
-    yield made
-    made.log.close()
-
-
-def found(lines):
-    """Return of each message when it was after the start, and whether it is history."""
-    return [(round(line.at - START), line.is_history) for line in lines]
-
-
-def test_kmsg_s_old_records_are_history(device):
-    """The first records are those of the buffer; what comes after them counts."""
-    log = device.open()
-    device.records = [record(7, -900), record(8, -5)]
-    assert [(-900, True), (-5, True)] == found(log.poll(START))
-    device.records = [record(9, 3)]
-
-    assert [(3, False)] == found(log.poll(START + 5))
-    assert ("b0 9", "ok", False) == (log.cursor, log.reason, log.has_more)
-
-
-@pytest.mark.parametrize(
-    ("cursor", "is_history"),
-    [("b0 8", [True, True, False]), ("b1 8", [True] * 3), ("s=1;i=2", [True] * 3), ("b0 x", [True] * 3)],
-)
-def test_kmsg_resumes_within_one_boot(device, cursor, is_history):
-    """Records after the cursor count, if the machine was not booted since."""
-    log = device.open(cursor)
-    device.records = [record(7, -9), record(8, -8), record(9, -7)]
-
-    assert is_history == [line.is_history for line in log.poll(START)]
-    assert "b0 9" == log.cursor
-
-
-def test_records_that_were_overwritten_are_passed_over(device):
-    """The kernel says once that it has overwritten records: the next read returns what there is."""
-    log = device.open()
-    log.poll(START)
-    device.records = [
-        BrokenPipeError(errno.EPIPE, ""),
-        record(100, 1),
-        BrokenPipeError(errno.EPIPE, ""),
-        record(200, 2),
-    ]
-
-    assert [(1, False), (2, False)] == found(log.poll(START + 3))
-
-
-def test_only_the_kernel_s_records_count(device):
-    """Records of programs have a facility; what is no record is passed over; escaped bytes are themselves."""
-    log = device.open()
-    log.poll(START)
-    device.records = [
-        record(1, 1, priority=14),
-        b"nonsense",
-        record(2, 1, message=r"NVRM: a\x0aNVRM: b\x5cx0a"),
-        record(3, 1, message="c;d", priority=6),
-    ]
-
-    assert ["NVRM: a\nNVRM: b\\x0a", "c;d"] == [line.text for line in log.poll(START + 3)]
-
-
-def test_a_device_that_fails_is_opened_again(device):
-    """Nothing is read twice, and the reason is known until then."""
-    log = device.open()
-    log.poll(START)
-    device.records = [record(1, 1), OSError(errno.EIO, "")]
-    assert [(1, False)] == found(log.poll(START + 2))
-    assert "read_error" == log.reason
-
-    device.records = [record(1, 1), record(2, 5)]
-    assert [] == log.poll(START + 2)
-    assert [(5, False)] == found(log.poll(START + 60))
-    assert "ok" == log.reason
-
-
-@pytest.mark.parametrize(("number", "reason"), [(errno.ENOENT, "not_found"), (errno.EPERM, "permission_denied")])
-def test_a_device_that_cannot_be_opened_has_a_reason(device, monkeypatch, number, reason):
-    """A container has no device, and without CAP_SYSLOG it cannot be opened."""
-    log = device.open()
-
-    def fail(*_arguments):
-        raise OSError(number, "")
-
-    monkeypatch.setattr(os, "open", fail)
-    assert ([], reason, None) == (log.poll(START), log.reason, log.cursor)
 
 
 def test_a_driver_shows_whether_there_are_gpus(tmp_path):

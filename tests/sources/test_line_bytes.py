@@ -68,15 +68,6 @@ def test_a_restart_inside_a_giant_line(log):
     assert ([], [2]) == (first, log.poll())
 
 
-def test_a_first_poll_into_a_giant_line(log):
-    """T19: a log whose last 256 KiB are one line without an end is read from the next line on."""
-    log.append(b"x" * 1_000_000)
-    log.poll()
-    log.append(stats_line(66) + stats_line(2))
-
-    assert ([2], []) == (log.poll(), log.history)
-
-
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_odd_bytes_are_inside_their_line(followed, odd):
     """T20: whatever bytes a line holds but a line feed, it is one line, and statistics quoted behind them are none."""

@@ -3,38 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-
-from pathlib import Path
 
 import pytest
 
-from tests.support.http_servers import StandIn, answer
-from tests.support.logs import Log, open_files, stats_line
-from tests.support.samples import sample
-from tests.support.waiting import until
+from tests.support.logs import Log, stats_line
 
-from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
-from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.service.threads import ScrapeThread
-from vllm_watch.daemon.sources import file_follower, log_file, startup_scan
+from vllm_watch.daemon.sources import file_follower, log_file
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch.daemon.support.own_health import InternalErrors
 
 
 pytestmark = pytest.mark.slow
-
-
-SCRAPES = sample(2_000, whole=10_000)
 
 
 def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
@@ -123,69 +105,6 @@ def test_a_backlog_is_read_in_pieces(followed):
     assert first < 5_000 == first + rest
 
 
-def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
-    """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
-    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1000)
-    monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
-    followed.grow(1)
-    with followed.away():
-        followed.write(*range(2, 100))
-        size = len(b"".join(stats_line(number) for number in range(2, 100)))
-    found = followed.poll()
-    read = sum(len(stats_line(number)) for number in found)
-
-    assert list(range(100 - len(found), 100)) == found
-    assert 1000 <= read < 1000 + len(stats_line(99))  # With the whole line that the limit is in.
-    assert size - read == followed.counts.skipped_bytes
-
-
-def test_a_log_that_outruns_its_reader(followed, monkeypatch):
-    """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
-    monkeypatch.setattr(file_follower, "MAX_BACKLOG", 1_000_000)
-    followed.append((b"x" * 999 + b"\n") * 16_000)
-    followed.poll()
-    behind = followed.counts.lag
-    followed.poll()
-
-    assert behind > 1_000_000
-    assert -1000 < followed.counts.skipped_bytes - (behind - 1_000_000) <= 0  # To the beginning of a line.
-
-
-def test_sigterm_is_honoured_during_a_backlog(tmp_path):
-    """T21: a daemon in the middle of much to read ends within a second of SIGTERM, its position saved at a line."""
-    log, checkpoint, config = tmp_path / "vllm.log", tmp_path / "state.json", tmp_path / "config.yml"
-    line = b'INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
-    block = line * ((1 << 20) // len(line))
-    config.write_text(f"listen: 127.0.0.1:0\ncheckpoint: {checkpoint}\nservers:\n- {{name: a, log: {log}}}\n")
-    log.write_bytes(line)
-    command = [sys.executable, "-m", "vllm_watch", "run", "--config", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
-
-        def bytes_read():
-            return int(Path(f"/proc/{daemon.pid}/io").read_text().split()[1])
-
-        try:
-            until(checkpoint.exists)
-            daemon.send_signal(signal.SIGSTOP)
-            with open(log, "ab") as file:
-                file.writelines(block for _ in range(600))
-            before = bytes_read()
-            daemon.send_signal(signal.SIGCONT)
-            until(lambda: bytes_read() > before + 20 * len(block))
-            worked = processor_seconds(daemon.pid)
-            daemon.send_signal(signal.SIGTERM)
-            _, status, usage = os.wait4(daemon.pid, 0)
-            daemon.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            daemon.kill()
-    saved = json.loads(checkpoint.read_bytes())["files"][0]["offset"]
-
-    assert (0, 0) == (daemon.returncode, saved % len(line))
-    # What it worked, not how long it waited for a busy machine's turn.
-    assert usage.ru_utime + usage.ru_stime - worked < 1.0
-    assert len(line) < saved < log.stat().st_size  # What the poll that was ended had read is read again.
-
-
 def test_many_logs_share_one_poll(tmp_path):
     """T21: one poll at many logs with a backlog reads no more than one at a single one."""
     tails = []
@@ -204,89 +123,3 @@ def test_many_logs_share_one_poll(tmp_path):
         tail.tail.close()
 
     assert tails[0] == tails[1] == file_follower.MAX_READS * log_file.READ_SIZE
-
-
-def processor_seconds(pid):
-    """Return how long a process has worked so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-class ScrapedClock:
-    """Waiting takes as long as the scrape that is under way."""
-
-    def __init__(self):
-        self.time = 1000.0
-        self.loop = None
-
-    def now(self):
-        """Return the time."""
-        return self.time
-
-    def wall(self, moment):
-        """Return the same."""
-        return moment
-
-    def wait(self, event, seconds):
-        """Let the seconds pass."""
-        self.time += max(seconds, 0)
-        while self.loop is None or self.loop._workers._busy:
-            time.sleep(0)
-        return event.is_set()
-
-
-class Scraped:
-    """Stands for a server."""
-
-    interval = 5.0
-    name = "a"
-
-    def __init__(self):
-        self.scrapes = 0
-
-    def scrape(self):
-        """Count."""
-        self.scrapes += 1
-
-
-def test_scrapes_leave_no_thread():
-    """T32: thousands of scrapes are done by the threads that were there after the first."""
-    of_other_tests, files = set(threading.enumerate()), open_files()
-
-    def threads():
-        return len(set(threading.enumerate()) - of_other_tests)
-
-    server, clock = Scraped(), ScrapedClock()
-    loop = clock.loop = ScrapeThread(clock, InternalErrors())
-    loop.follow([server])
-    until(lambda: server.scrapes >= 1)
-    during = threads()
-    until(lambda: server.scrapes >= SCRAPES)
-    after = threads()
-    loop.request_stop()
-    loop.join()
-    until(lambda: not threads())
-
-    assert during == after == 2
-    assert open_files() <= files
-
-
-def test_connections_that_end_leave_nothing_open(tmp_path):
-    """T32: descriptors are as many after 60 polls and scrapes, each on a connection of its own, as after the first."""
-    log = tmp_path / "vllm.log"
-    log.touch()
-    page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')
-    with StandIn(lambda _: [page], closes=True) as stand_in:
-        config = ServerConfig(name="a", log=str(log), metrics=MetricsConfig(url=stand_in.url))
-        server = ServerMonitor(config, SystemClock())
-        counts = set()
-        for number in range(60):
-            log.write_bytes(stats_line(number))
-            server.log.poll()
-            server.scrape()
-            until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
-            counts.add(open_files())
-        server.close()
-
-    assert 60 == stand_in.connections
-    assert max(counts) - min(counts) <= 1

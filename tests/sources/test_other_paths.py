@@ -55,35 +55,17 @@ def test_a_file_that_was_renamed(followed, is_noticed, foreign):
 def test_a_file_that_was_renamed_while_down(followed):
     """A file that was renamed in the daemon's absence is read on where it was left, also beside older positions."""
     followed.grow(1, 2)
-    early, _ = followed.stop()
+    early = followed.stop()
     followed.write(3)
-    followed.start((early, 0.0))
+    followed.start(early)
     followed.poll()
-    positions, stopped_at = followed.stop()
+    positions = followed.stop()
     followed.path = followed.path.rename(followed.named(".2"))
     followed.write(4)
     older = tuple(replace(each, path="/former") for each in early)
-    followed.tail = LogTailer(str(followed.path), (*positions, *older), stopped_at)
+    followed.tail = LogTailer(str(followed.path), (*positions, *older), followed.wall)
 
     assert ([4], []) == (followed.poll(), followed.poll())
-
-
-def test_another_file_at_the_path_of_a_position(followed):
-    """Where a path names a file that was read under another name, that goes before what the path named itself."""
-    followed.grow(1)
-    positions, stopped_at = followed.stop()
-    followed.rotate()
-    followed.write(2)
-    followed.start((positions, stopped_at))
-    assert [2] == followed.poll()
-    newer, stopped_at = followed.stop()
-    followed.named(".1").unlink()
-    followed.path.rename(followed.named(".1"))
-    followed.write(3, path=followed.named(".1"))
-    stale = [replace(each, path=str(followed.named(".1"))) for each in positions]
-    followed.tail = LogTailer(str(followed.named(".1")), (*stale, *newer), stopped_at)
-
-    assert [3] == followed.poll()
 
 
 def test_another_file_of_a_server_that_was_started_anew(followed):

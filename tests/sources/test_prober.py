@@ -17,7 +17,7 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.daemon.config.server_config import ProbeConfig
 from vllm_watch.daemon.sources import prober
-from vllm_watch.daemon.sources.prober import MAX_MODELS, MAX_STREAM, Prober
+from vllm_watch.daemon.sources.prober import MAX_STREAM, Prober
 from vllm_watch.daemon.support.clock import SystemClock
 
 
@@ -174,26 +174,6 @@ class TestBadServers:
         assert ("timeout", None) == (result.reason, result.first_token_seconds)
         assert 1 == len(server.requests)
 
-    def test_one_deadline_for_both_requests(self, monkeypatch):
-        """S2: the list of models and the completion share one deadline."""
-        starts = []
-
-        def pieces(head):
-            if head.startswith("GET"):
-                return [models("m")]
-            prober.close()
-            return []
-
-        with StandIn(pieces) as server:
-            prober = Prober(url_of(server), ProbeConfig(timeout=10 * SECONDS), SystemClock())
-            deadline = prober._client._deadline
-            start = deadline.start
-            monkeypatch.setattr(deadline, "start", lambda seconds: (starts.append(seconds), start(seconds)))
-            result = prober.probe()
-            prober.close()
-
-        assert ("timeout", 2, [10 * SECONDS]) == (result.reason, len(server.requests), starts)
-
     @pytest.mark.parametrize(
         ("status", "reason"),
         [
@@ -247,13 +227,6 @@ class TestBadServers:
         assert peak.size < 20 * MIB
         assert MAX_STREAM <= 64 * 1024
 
-    def test_endless_list_of_models(self):
-        """S4: a list of models without end is read up to a limit."""
-        endless = itertools.chain([answer(length=10**10)], itertools.repeat(b"x" * 65536))
-        with StandIn(lambda _: endless, closes=True) as server:
-            assert "too_large" == probe(server, known_model="").reason
-        assert MAX_MODELS <= MIB
-
     @pytest.mark.parametrize(
         "listed",
         [models(), models(""), models("x" * 5000), answer(b"{}"), answer(b'{"data":[{}]}'), answer(b"\xff")],
@@ -264,17 +237,6 @@ class TestBadServers:
         with served(listed) as server:
             assert "model_unknown" == probe(server, known_model="").reason
         assert 1 == len(server.requests)
-
-    @pytest.mark.parametrize("status", [301, 302, 307, 308])
-    @pytest.mark.parametrize("known_model", ["m", ""], ids=["completion", "models"])
-    def test_redirect(self, tmp_path, status, known_model):
-        """S5: a redirect is not followed: neither the request nor its key goes elsewhere."""
-        (tmp_path / "key").write_text(SECRET)
-        with served(*GOOD) as elsewhere, served(answer(b"", f"{status} Moved", Location=url_of(elsewhere))) as server:
-            result = probe(server, known_model=known_model, api_key_file=str(tmp_path / "key"))
-
-        assert "redirect" == result.reason
-        assert 0 == elsewhere.connections
 
     @pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff\xfe"])
     def test_key_unreadable(self, tmp_path, content):
@@ -295,34 +257,6 @@ class TestBadServers:
 
         assert SECRET in server.requests[0]
         assert SECRET not in repr(result) + "".join(capfd.readouterr())
-
-    def test_recovery(self):
-        """After each failure the next probe is for the same model, on a connection of its own, and is read."""
-        answers = iter([GOOD, [answer(b"", "503 Busy")], GOOD, [HEAD, chunk(token())], GOOD])
-        with StandIn(lambda _: next(answers)) as server:
-            prober = Prober(url_of(server), ProbeConfig(), SystemClock())
-            reasons = []
-            for seconds in (SECONDS, SECONDS, SECONDS, TIMEOUT, SECONDS):
-                prober._client._timeout = seconds
-                reasons.append(prober.probe("m").reason)
-            prober.close()
-
-        assert ["ok", "overloaded", "ok", "timeout", "ok"] == reasons
-        assert 5 == server.connections
-
-    def test_closing_ends_a_probe(self):
-        """Closing ends a probe under way at once."""
-        with served() as server:
-            prober = Prober(url_of(server), ProbeConfig(timeout=10 * SECONDS), SystemClock())
-            results = []
-            thread = threading.Thread(target=lambda: results.append(prober.probe("m")))
-            thread.start()
-            until(lambda: server.requests)
-            prober.close()
-            thread.join(SECONDS)
-
-        assert "timeout" == results[0].reason
-        assert not thread.is_alive()
 
     def test_nothing_leaks(self):
         """T32: probes, good and bad, leave no thread and no open file behind."""

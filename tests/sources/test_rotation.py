@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.support.logs import Log, open_files, stats_line
+from tests.support.logs import open_files, stats_line
 from tests.support.samples import sample
 
 from vllm_watch.daemon.sources import rotation
@@ -89,17 +89,6 @@ def test_a_copy_of_a_log_that_was_truncated_and_removed_is_read(followed):
     assert [1, 2] == found + followed.poll() + followed.poll()
 
 
-def test_rotated_beyond_retention_between_two_polls(followed):
-    """T4: what was open is read to its end although it was removed, and what is left of its successors, in order."""
-    followed.grow(1)
-    followed.write(2)
-    for number in range(10, 15):
-        followed.rotate(retention=3)
-        followed.write(number)
-
-    assert [2, 11, 12, 13, 14] == followed.poll()
-
-
 def test_numbers_of_two_digits_are_older(followed):
     """T4: a file that goes from .9 to .10 is older than .2, whatever its name sorts like."""
     for number in range(8):
@@ -162,17 +151,6 @@ def test_a_copy_of_what_was_read_is_not_read_again(followed):
     assert [9] == followed.poll()
 
 
-def test_a_hard_link_to_the_log_is_the_log(followed):
-    """A second name of the present file, like a rotated file's, makes nothing be read twice."""
-    followed.grow(1)
-    os.link(followed.path, followed.named(".1"))
-    first = followed.grow(2)
-    followed.path.unlink()
-    followed.write(3)
-
-    assert ([2], [3], []) == (first, followed.poll(), followed.poll())
-
-
 def test_files_are_renamed_while_they_are_listed(followed, monkeypatch):
     """T4: a rotation that goes on between the listing of rotated files and their opening loses nothing."""
     followed.grow(1)
@@ -231,18 +209,6 @@ def test_a_writer_that_never_notices_is_read_on(followed):
     assert [0, 1, 2, 3, 4] == found
 
 
-def test_a_writer_that_notices_late_is_read_on(followed):
-    """T3: a rotated file that is written for a minute more, a line every ten seconds, is read, beside the new one."""
-    followed.rotate()
-    found = []
-    for number in range(6):
-        followed.write(number)
-        followed.write(100 + number, path=followed.named(".1"))
-        found += followed.poll(10.5)
-
-    assert [*range(6), *range(100, 106)] == sorted(found)
-
-
 def test_a_rotated_file_is_let_go(followed):
     """T32: a rotated file that nobody writes to any more is closed, at once or at last if it was removed."""
     before = open_files()
@@ -291,21 +257,3 @@ def test_many_rotations_leave_nothing_open(followed):
     assert most <= before[0] + MAX_DRAINING + 1
     assert open_files() <= before[0]
     assert threading.active_count() <= before[1]
-
-
-def test_a_replaced_folder(tmp_path):
-    """T15: when the log's folder is replaced, the old file is read to its end and the new one from its start."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    log = Log(folder / "vllm.log")
-    log.grow(1)
-    with open(log.path, "ab", buffering=0) as old:
-        folder.rename(tmp_path / "away")
-        old.write(stats_line(2))
-        first = log.poll()
-        folder.mkdir()
-        second = log.grow(3)
-        old.write(stats_line(4))
-
-    assert ([2], [3], [4]) == (first, second, log.poll())
-    log.tail.close()

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.framing import MAX_LINE, MAX_WRAPPED
-from vllm_watch.daemon.sources import file_follower, startup_scan
+from vllm_watch.daemon.sources import startup_scan
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
@@ -306,24 +306,6 @@ def page_of(state, now=0.0):
     return {(s.name, *s.labels): getattr(s, "value", None) for s in server_samples(state.snapshot(now))}
 
 
-def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch):
-    """I1, I2: wherever a backlog is gone into, no rest of a line or record is believed."""
-    text = wrap(hostile_log())
-    server = Server(tmp_path, wrap(BEFORE))
-    positions = server.tail.positions()
-    server.tail.close()
-    server.path.write_bytes(text)
-    for at in beginnings(text)[:-4]:
-        monkeypatch.setattr(file_follower, "MAX_BACKLOG", len(text) - at)
-        server.restart(positions)
-        found = {
-            key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}
-        }
-
-        assert {("server_info", "s", "", "0.12.0", "", ""): 1} == found, at
-        server.tail.close()
-
-
 def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
     """I2: where a container's runtime begins a new file between two parts, the rest is no line of its own."""
     if wrap is plain:
@@ -337,45 +319,6 @@ def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
     server.write(long[cut:] + wrap(LATER))
 
     assert 0 == server.count("server_starts_total")
-    server.tail.close()
-
-
-def test_a_rest_that_comes_late_is_no_line(tmp_path, monkeypatch):
-    """I2, T2: the end of a line whose beginning was skipped may come long after the skip."""
-    monkeypatch.setattr(startup_scan, "TAIL", 0)
-    monkeypatch.setattr(startup_scan, "READ_BACK", 0)
-    server = Server(tmp_path, BEFORE + LATER + b"x" * 100)
-    server.write(REAL.replace(b"Running: 7", b"Running: 666"))
-
-    assert 666.0 not in server.page().values()
-    server.tail.close()
-
-
-def test_a_stop_inside_a_long_line_is_a_stop_before_it(tmp_path):
-    """T2, T19: a daemon stopped while it drops a long line does not take the line's rest for a line."""
-    server = Server(tmp_path, BEFORE)
-    server.write(b"x" * 10 * MAX_LINE)
-    positions = server.tail.positions()
-    server.tail.close()
-    server.restart(positions)
-    server.write(record(STATS_MESSAGE.replace("Running: 7", "Running: 666")) + b"\n")
-
-    assert 666.0 not in server.page().values()
-    assert 1 == server.count("log_long_lines_total")
-    server.tail.close()
-
-
-def test_an_unfinished_line_with_nuls_is_completed_after_a_restart(tmp_path):
-    """T2, T10: NUL bytes in an unfinished line do not move the place where it begins."""
-    server = Server(tmp_path, BEFORE)
-    line = REAL.replace(b"Running: 7", b"Running: 5")
-    server.write(b"\0" * 300 + line[:40] + b"\0" * 300)
-    positions = server.tail.positions()
-    server.tail.close()
-    server.restart(positions)
-    server.write(line[40:])
-
-    assert 5.0 == next(value for key, value in server.page().items() if key[0] == "requests_running")
     server.tail.close()
 
 

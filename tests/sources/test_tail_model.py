@@ -163,7 +163,6 @@ class History:
         self.repeatable = set()
         self.read_since_save = []
         self.tail = LogTailer(str(self.followed), wall=self.wall)
-        self.looked_at = self.clock
         self.take_in(self.tail.poll(self.now))
         self.save()
 
@@ -353,12 +352,9 @@ class History:
         """Poll once, and check every value."""
         self.now += 1
         self.pass_time()
-        looked_at = self.clock
         if self.system is not None:
             self.system.has_failed = False
-        batches = self.tail.poll(self.now)
-        self.looked_at = looked_at
-        self.take_in(batches)
+        self.take_in(self.tail.poll(self.now))
 
     def take_in(self, batches):
         """Check and keep what a poll has brought, and where it stopped: that is what is known until the next one."""
@@ -391,7 +387,6 @@ class History:
         brought = []
         self.now += 1
         self.pass_time()
-        looked_at = self.clock
         self.system.has_failed = False
         self.system.hang(self.random.randint(0, 12))
         poll = threading.Thread(target=lambda: brought.append(self.tail.poll(self.now)))
@@ -407,13 +402,11 @@ class History:
         if is_killed:
             self.kill()  # Nothing of what it was about to bring is known.
         else:
-            self.looked_at = looked_at
             self.take_in(brought[0])
 
     def save(self):
         """Write a checkpoint."""
         self.saved = self.positions
-        self.saved_at = self.looked_at
         if self.system is None or not self.system.has_failed:
             self.read_since_save = []  # Of a file that fails only what was so before is known.
 
@@ -434,7 +427,7 @@ class History:
         self.tail.close()
         for _ in range(self.random.choice([0, 0, 1, 2])):
             self.random.choice([self.write, self.write, self.rotate, self.recreate])()
-        self.tail = LogTailer(str(self.followed), self.saved, self.saved_at, self.wall)
+        self.tail = LogTailer(str(self.followed), self.saved, self.wall)
         before = set(self.read)
         self.poll()
         counts = self.tail.status().tail

@@ -16,8 +16,6 @@ from tests.support.logs import run_child, stats_line
 
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service.monitor import ServerMonitor
-from vllm_watch.daemon.sources.file_follower import LIST_SECONDS
-from vllm_watch.daemon.sources.log_file import LogFile
 from vllm_watch.daemon.support.clock import SystemClock
 
 
@@ -42,31 +40,6 @@ def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
     assert [5] == followed.poll()
 
 
-def test_copies_of_two_truncations_between_two_polls(followed):
-    """T7: two rounds of copy and truncate between two polls lose nothing either."""
-    followed.grow(1)
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-    followed.named(".1").rename(followed.named(".2"))
-    followed.copytruncate()
-    followed.write(4)
-
-    assert [2, 3, 4] == followed.poll()
-
-
-def test_what_follows_a_lost_copy_is_after_a_gap(followed):
-    """T7: where the copy that was read into is gone, what was said before is not the present any more."""
-    followed.grow(1)
-    followed.copytruncate()
-    followed.write(2)
-    followed.copytruncate()
-    followed.write(3)
-
-    assert [2, 3] == followed.poll()
-    assert ([False, True, True], 1) == (followed.gaps, followed.counts.files_lost)
-
-
 def test_copies_of_a_log_that_was_not_read_yet(followed):
     """T7: what was written to a new log and copied away before the first poll at it is read from the copy."""
     line = stats_line(3, second=30)
@@ -80,27 +53,6 @@ def test_copies_of_a_log_that_was_not_read_yet(followed):
     followed.write(4)
 
     assert ([1, 2], [3, 4], []) == (first, followed.poll(), followed.poll())
-
-
-def test_an_empty_log_has_its_folder_listed_rarely(followed, monkeypatch):
-    """A log to which nothing is written costs no list of its folder at each poll, however many files are in it."""
-    listed, scandir = [], os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
-    for _ in range(3 * int(LIST_SECONDS)):
-        followed.poll()
-
-    assert 3 >= len(listed)
-
-
-def test_a_copy_of_an_empty_log_is_found_although_nothing_shows_a_change(followed, monkeypatch):
-    """Where the times of files are too coarse to show that a log was written and emptied, its copy is still read."""
-    monkeypatch.setattr(LogFile, "state", lambda log: log.file_id)
-    followed.poll()
-    followed.write(1)
-    followed.copytruncate()
-    found = [followed.poll() for _ in range(int(LIST_SECONDS) + 1)]
-
-    assert [1] == [number for numbers in found for number in numbers]
 
 
 def test_without_a_copy_an_unfinished_line_is_lost_and_counted(followed):
@@ -184,7 +136,7 @@ def test_a_hole_in_an_unfinished_line(log):
     log.start(stopped)
     log.append(line[60:])
 
-    assert stopped[0][0].offset == len(stats_line(1))
+    assert stopped[0].offset == len(stats_line(1))
     assert [7] == log.poll()
 
 

@@ -85,7 +85,7 @@ def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
     first.close()
     path.write_bytes(line + b"\n" + line.replace(b"Running: 7", b"Running: 5") + b"\n")
     os.utime(path, (NOW + ahead, NOW + ahead))
-    tail = LogTailer(str(path), positions if is_resumed else (), NOW)
+    tail = LogTailer(str(path), positions if is_resumed else ())
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
     for batch in tail.poll(NOW):
         state.apply_log(batch)

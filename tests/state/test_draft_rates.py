@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates from the log: drafted and accepted tokens over one interval, and whether prompt tokens include cached ones."""
+"""Rates from the log: drafted and accepted tokens of one interval, and whether prompt tokens include cached ones."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 
 
+RATES = ("accepted_tokens_per_second", "drafted_tokens_per_second")
+
+
 def drafts(seconds, tokens=500):
     """Return a line on drafts that vLLM divides by so many seconds: half of those drafted were accepted."""
     return (
@@ -26,63 +29,20 @@ def drafts(seconds, tokens=500):
     ).encode()
 
 
-def shown(moments):
-    """Return the accepted tokens per second after each line; `moments` are when it is read and what it covers."""
+def test_rates_are_those_of_a_line_that_follows_one_of_the_interval_before():
+    """VLLM divides the first line after a start or a pause by all of that: its rates are left out, its ratios not."""
     server, rates = Server(has_metrics=False), []
-    server.now = 0.0
-    for read, covered in moments:
-        server.log(line(running=4, generation=100.0), drafts(covered), after=read - server.now)
+    for after, covered in ((10, 60), (10.5, 10), (9.5, 10), (60, 70), (10, 10)):
+        if covered == 70:
+            server.log(line(), after=10)  # Idle.
+        server.log(line(running=4, generation=100.0), drafts(covered), after=after)
         gauges = server.engine().gauges
-        rates.append(gauges["spec_decode_accepted_tokens_per_second"].value)
-        assert gauges["spec_decode_drafted_tokens_per_second"].value == pytest.approx(2 * rates[-1], rel=1e-3)
-    return rates
+        rates.append([gauges[f"spec_decode_{name}"].value for name in RATES if f"spec_decode_{name}" in gauges])
+        assert (2.0, 0.5) == tuple(
+            gauges[f"spec_decode_{name}"].value for name in ("mean_acceptance_length", "acceptance_ratio")
+        )
 
-
-@pytest.mark.parametrize("late", [0.5, 3.5, 5.0, 9.4, 9.9])
-@pytest.mark.parametrize("index", range(6))
-def test_a_line_that_is_read_late_changes_no_rate(late, index):
-    """One late look, whichever line it is at: the lines say 50 tokens/s, and so do the gauges."""
-    moments = [(10.0 * number + (late if number == index else 0.0), 10) for number in range(1, 12)]
-
-    assert [50.0] * len(moments) == shown(moments)
-
-
-def test_several_late_looks_change_no_rate():
-    """A file system that shows what was written seconds later, now and then, makes no engine faster."""
-    late = (0.0, 9.0, 0.0, 8.0, 0.0, 9.5, 7.0, 0.0, 9.0, 0.0)
-
-    assert [50.0] * 10 == shown([(10.0 * number + seconds, 10) for number, seconds in enumerate(late)])
-
-
-def test_after_a_pause_the_rate_is_that_of_one_interval():
-    """VLLM divides by the pause, too: what was made in the last interval was made in that."""
-    assert [50.0, 50.0, 50.0, 50.0] == shown([(10, 10), (20, 10), (80, 60), (90, 10)])
-
-
-def test_a_request_now_and_then_is_always_after_a_pause():
-    """An engine that works for one interval a minute shows what it made in that interval."""
-    server = Server(has_metrics=False)
-    for _ in range(4):
-        server.log(line(running=1, generation=100.0), drafts(60), after=50)
-        rate = server.value("spec_decode_accepted_tokens_per_second")
-        server.log(line(), after=10)
-
-    assert (50.0, "log") == rate
-
-
-@pytest.mark.parametrize("interval", [1, 5, 30, 60])
-def test_an_interval_that_the_operator_set_is_no_pause(interval):
-    """VLLM_LOG_STATS_INTERVAL may be anything: lines that come as often as always are shown as they say."""
-    rates = shown([(interval * number, interval) for number in range(1, 8)])
-
-    assert rates[2:] == [pytest.approx(500 / interval, rel=1e-3)] * 5
-
-
-def test_a_pause_is_measured_by_the_operators_interval():
-    """With a line every 30 s what comes after a pause was made in 30 s, not in the 10 s that are usual."""
-    moments = [(30, 30), (60, 30), (90, 30), (120, 30), (300, 180), (330, 30)]
-
-    assert [pytest.approx(500 / 30, rel=1e-3)] * 3 == shown(moments)[3:]
+    assert [[], [50.0, 100.0], [50.0, 100.0], [], [50.0, 100.0]] == rates
 
 
 BY_SOURCE = 'vllm:prompt_tokens_by_source_total{%s,source="local_compute"} %d\n'

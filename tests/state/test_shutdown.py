@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An orderly stop is no crash, and a crash while stopping is one; processes that wait while they compile are none."""
+"""An orderly stop is no crash; processes that wait while they compile are none."""
 
 from __future__ import annotations
 
@@ -21,21 +21,10 @@ LATE = (
 
 
 STARTED = (STARTING, READY, BUSY)
-DIES = [STARTED, 5, SHUTTING_DOWN, 2, HANDLER]
 STORIES = {
-    "A server that fails while it shuts down, and says nothing of its end for two minutes, has crashed.": (
-        LOG, [*DIES, 120, "engine_dead = 0", 1, "engine_dead = 1", 59, FINISHED, 600, "engine_dead = 1"]
+    "What fails while a server that was told to stop has not ended is part of the stop, whatever follows.": (
+        LOG, [STARTED, 5, SHUTTING_DOWN, 2, HANDLER, 90, STARTING, 600, "engine_dead = 0"]
     ),
-    "A counter never falls, though an end was written in time: it is read after the crash was counted.": (
-        LOG, [*DIES, 121, "engine_dead = 1", -60, FINISHED, 120, "engine_dead = 1"]
-    ),
-    "Nor does the next start take a crash back.": (
-        LOG, [*DIES, 121, "engine_dead = 1", -60, STARTING, 120, "engine_dead = 1"]
-    ),
-    "A server that is killed since it does not end by itself, and soon starts again, was stopped.": (
-        LOG, [*DIES, 90, STARTING, 600, "engine_dead = 0"]
-    ),
-    "One that starts again later crashed.": (LOG, [*DIES, 121, STARTING, 600, "engine_dead = 1"]),
     "A server whose engine died shuts down after it: that makes the death no part of the shutdown.": (
         LOG, [STARTED, 5, DEAD, 2, (TRIGGERED, SHUTTING_DOWN, COMPLETE, FINISHED), 600, "engine_dead = 1"]
     ),
@@ -53,14 +42,8 @@ STORIES = {
     "Unless the server finished what ran until then.": (
         LOG, [STARTED, 5, TRIGGERED, *[10, BUSY] * 70, 5, DEAD, 5, FINISHED, 1, "engine_dead = 0"]
     ),
-    "Of a log that is read when all is over no end can follow.": (
-        {**LOG, "keeps_stale": True}, [STARTED, 5, SHUTTING_DOWN, HANDLER, "engine_dead = 1"]
-    ),
     "From the log alone a server that was told to stop is not down while its statistics tell of tokens.": (
         LOG, [STARTED, 5, TRIGGERED, 5, "= serving", 10, line(0), "= down"]
-    ),
-    "An engine that died after a word of a shutdown, and whose end does not follow, is down while it answers.": (
-        BOTH, [(STARTING, READY), page(), 5, TRIGGERED, 2, HANDLER, *[5, page()] * 26, "= down"]
     ),
     "One that only shuts down serves while it answers.": (
         BOTH, [(STARTING, READY), page(), 5, TRIGGERED, 130, page(), "= idle"]
@@ -90,10 +73,3 @@ def test_what_counts_as_a_failure(sources, story):
 def test_an_orderly_stop_is_no_crash(begin, end):
     """What fails between the beginning of a shutdown and its end, or just after it, is part of it."""
     Server(**LOG).tell(STARTED, 5, begin, 2, end, 600, "engine_dead = 0", "= down")
-
-
-def test_what_failed_before_anyone_watched_is_not_counted():
-    """A shutdown that the daemon finds in the log's past counts nothing, and its end counts nothing later."""
-    server = Server(**LOG).log(STARTING, READY, SHUTTING_DOWN, HANDLER, is_history=True)
-
-    server.tell(600, "engine_dead = 0")

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from vllm_watch.daemon.catalog.gpu_texts import GPU_LINK_ERRORS, GPU_PCIE_ERRORS, GPU_THROTTLING
 from vllm_watch.daemon.catalog.reasons import explain, standing
-from vllm_watch.daemon.exposition.json_view import gpu_views
+from vllm_watch.daemon.exposition.json_view import gpu_document
 from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, GpuReport, ServerGpu
 
 
@@ -113,7 +113,7 @@ def unread(number):
 
 def as_json(*gpus):
     """Return GPUs as the snapshot has them."""
-    return json.loads(json.dumps(gpu_views(gpus)))
+    return msgspec.to_builtins(list(map(gpu_document, gpus)))
 
 
 def source(reason="ok"):

@@ -13,8 +13,7 @@ from tests.fuzz.targets import scratch_folder
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
 from vllm_watch.daemon.sources import checkpoint
-from vllm_watch.daemon.sources.checkpoint import CheckpointFile, FilePosition, JournalPosition, Positions
-from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE
+from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
 
 
 NOW = 1_795_000_000.0
@@ -45,8 +44,9 @@ def check(data: bytes) -> None:
         assert loaded.reason in get_args(CheckpointReason)
         assert loaded.positions == Positions()
         return
-    assert 0 <= loaded.written <= NOW + checkpoint.MAX_FUTURE
-    assert json.loads(data)["version"] == checkpoint.VERSION
+    content = json.loads(data)
+    assert 0 <= content["written"] <= NOW + checkpoint.MAX_FUTURE
+    assert content["version"] == checkpoint.VERSION
     for file in loaded.positions.files:
         assert all(value >= 0 for value in astuple(file)[1:])
         assert max(file.head_size, file.marker_size) <= CHECKED_SIZE

@@ -14,7 +14,7 @@ from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch
-from vllm_watch.daemon.sources.checkpoint import Loaded, Positions
+from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE
 from vllm_watch.daemon.sources.log_tailer import tailer_of
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_use import GpuUse
@@ -148,9 +148,8 @@ class LogRecorder:
     def __init__(
         self, server: ServerConfig, session: RecordingSession, clock: Clock, *, keeps_all: bool = False
     ) -> None:
-        before = Loaded(Positions(), "absent")
         reader = partial(RedactingReader, keeps_all=keeps_all)
-        self._tailer = tailer_of(server, before, clock, reader, max_reads=MAX_READS)
+        self._tailer = tailer_of(server, NOTHING_BEFORE, clock, reader, max_reads=MAX_READS)
         self._server, self._session, self._clock = server.name, session, clock
         self._counts = session.counts.servers[server.name]
 

@@ -29,14 +29,12 @@ def comparisons_html(comparisons: Comparisons) -> str:
 
 
 def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
-    figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
-    titled = [
-        figure
-        if figure is None or len(pairs) == 1
-        else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
-        for pair, figure in zip(pairs, figures, strict=True)
-    ]
-    return tuple(figure for figure in titled if figure is not None)
+    figures = [(pair, difference_figure(pair, f"difference-{at}")) for at, pair in enumerate(pairs)]
+    return tuple(
+        figure if len(pairs) == 1 else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        for pair, figure in figures
+        if figure is not None
+    )
 
 
 def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:

@@ -40,7 +40,8 @@ from vllm_watch.daemon.catalog.number_texts import (
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, Standing, explain, standing
 from vllm_watch.daemon.catalog.states import STATES, meaning, worst
 from vllm_watch.daemon.exposition.document import GpuDocument
-from vllm_watch.daemon.exposition.json_view import gpu_documents
+from vllm_watch.daemon.exposition.findings import findings
+from vllm_watch.daemon.exposition.json_view import as_document, gpu_document
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.snapshot import (
     EngineSnapshot,
@@ -49,7 +50,6 @@ from vllm_watch.daemon.state.snapshot import (
     Reading,
     ServerSnapshot,
 )
-from vllm_watch.daemon.state.source_status import server_findings
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import Histogram
 
@@ -83,7 +83,7 @@ _COUNTERS = {
 
 def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
     """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
-    every = gpu_documents(gpus)
+    every = list(map(gpu_document, gpus))
     cells = [(column, [text(gpu) for gpu in every]) for column, text in _GPU_COLUMNS]
     known = [(column, texts) for column, texts in cells if set(texts) - {MISSING}]
     if every:
@@ -345,7 +345,7 @@ def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
         text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason, is_stopped=snapshot.is_stopped)}"
         how = standing(source.source, source.reason, is_up=source.is_up, is_stopped=snapshot.is_stopped)
         yield Statement(_TONES[how], text)
-    for finding in server_findings(snapshot):
+    for finding in findings(as_document(snapshot)):
         text = f"{finding.text[0].upper()}{finding.text[1:].rstrip('.')}."
         yield Statement("warning" if finding.weight == "wrong" else "note", text)
     if snapshot.log is not None and snapshot.log.unparsed_stats_lines:

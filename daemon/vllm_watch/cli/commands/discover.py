@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from vllm_watch.cli.commands.options import file_option, plain_format_option, say
 from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
@@ -20,7 +21,7 @@ from vllm_watch.daemon.discovery.config_writer import configuration_of, is_writa
 from vllm_watch.daemon.discovery.proc import Proc
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
-from vllm_watch.daemon.exposition.json_view import gpu_views
+from vllm_watch.daemon.exposition.json_view import gpu_document
 from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.state.gpu_report import is_instance
 from vllm_watch.daemon.state.gpu_use import GpuUse
@@ -158,7 +159,7 @@ def _view_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, 
         "log": server.log,
         "journal": server.journal,
         "started_with": _started_with(server.command),
-        "gpus": gpu_views(gpus.gpus) if gpus is not None and gpus.gpus else None,
+        "gpus": msgspec.to_builtins(list(map(gpu_document, gpus.gpus))) if gpus is not None and gpus.gpus else None,
         "findings": _views_of(server.findings),
     }
     return {name: value for name, value in view.items() if value is not None}

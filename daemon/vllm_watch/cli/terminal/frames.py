@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
-from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, alert_subject, alert_text, findings
-from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, SourceName, Standing, needs_attention, standing
 from vllm_watch.daemon.catalog.states import (
     STATES,
@@ -29,12 +27,12 @@ from vllm_watch.daemon.exposition.document import (
     AlertDocument,
     Document,
     EngineDocument,
-    GpuDocument,
     ReadingDocument,
     ServerDocument,
     SinceDocument,
     SourceDocument,
 )
+from vllm_watch.daemon.exposition.findings import Finding, alert_subject, alert_text, findings
 from vllm_watch.daemon.state.latencies import is_wide
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 
@@ -267,7 +265,7 @@ def _server(server: ServerDocument, document: Document) -> Server:
         first_steps=first_steps().get(state),
         now=_now(server.engines, latency_of(latencies, "time_to_first_token"), document.at),
         latencies=latencies,
-        findings=_server_findings(server, states, document.alerts),
+        findings=_server_findings(server, document.alerts),
         hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
     )
 
@@ -325,12 +323,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
-def _server_findings(
-    server: ServerDocument, states: Sequence[EngineState], alerts: Sequence[AlertDocument]
-) -> tuple[Finding, ...]:
+def _server_findings(server: ServerDocument, alerts: Sequence[AlertDocument]) -> tuple[Finding, ...]:
     """Return what is wrong with a server or should be known: first the wrong, and of it the alerts."""
     alerted = (_alert(alert, None) for alert in alerts if alert.server == server.name)
-    return _wrong_first([*alerted, *_failures(server), *_by_rules(server, states)])
+    return _wrong_first([*alerted, *_failures(server), *findings(server)])
 
 
 def _common_findings(document: Document) -> tuple[Finding, ...]:
@@ -359,28 +355,3 @@ def _failures(server: ServerDocument) -> Iterator[Finding]:
         if needs_attention(source.source, source.reason, is_up=source.up, is_stopped=server.is_stopped):
             name = cast("SourceName", source.source)  # One of a newer daemon is called by its code.
             yield Finding("wrong", f"{SOURCE_NAMES.get(name, name)}: {source.explanation or source.reason}")
-
-
-def _by_rules(server: ServerDocument, states: Sequence[EngineState]) -> Iterator[Finding]:
-    change = server.configuration.change if server.configuration is not None else None
-    known = Known(
-        {cast("SourceName", source.source): source.up for source in server.sources},
-        states,
-        version=server.version,
-        missing_metrics=server.missing_metrics,
-        changed_flags="" if change is None else change.text,
-        disagreements=[quantity for engine in server.engines for quantity in engine.disagreements],
-        gpus=list(map(_gpu, server.gpus)),
-        xids=[(error.xid, error.pci_bus_id) for error in server.gpu_errors or ()],
-    )
-    return findings(known)
-
-
-def _gpu(gpu: GpuDocument) -> KnownGpu:
-    return KnownGpu(
-        gpu_name(gpu.index, gpu.pci_bus_id, gpu.gpu),
-        gpu.state,
-        gpu.recovery_action,
-        remap_failed=bool(gpu.values.get("gpu_row_remap_failed")),
-        remap_pending=bool(gpu.values.get("gpu_row_remap_pending")),
-    )

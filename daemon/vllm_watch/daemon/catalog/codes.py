@@ -138,7 +138,7 @@ OTLP_OUTCOMES: Mapping[OtlpOutcome, str] = {
     "overloaded": "the endpoint is overloaded (429, 503)",
     "rejected": "the endpoint rejects the request",
     "server_error": "the endpoint answered with an error of its own",
-    "missed": "the export before it took longer than the interval, or the endpoint has asked to wait (Retry-After)",
+    "missed": "the export before it took longer than the interval",
     "internal_error": "the export failed inside vllm-watch; see its log",
 }
 

@@ -65,8 +65,7 @@ GpuReason = Literal[
 ]  # fmt: skip
 
 KernelLogReason = Literal[
-    "ok", "starting", "no_entries", "journalctl_missing", "journal_failed", "permission_denied", "not_found",
-    "read_error", "internal_error",
+    "ok", "starting", "no_entries", "journalctl_missing", "journal_failed", "permission_denied", "internal_error",
 ]  # fmt: skip
 
 KubernetesReason = Literal[

@@ -91,7 +91,7 @@ class GpuConfig(Section, frozen=True):
 
     read: Annotated[str, words_key("auto", "always", "never")] = "auto"
     interval: Annotated[float, duration_key("1s", "60s")] = 5.0
-    kernel_log: Annotated[str, words_key("journal", "/dev/kmsg", "never")] = "journal"
+    kernel_log: Annotated[str, words_key("journal", "never")] = "journal"
 
 
 def _gpu_off(node: ConfigNode) -> GpuConfig:
@@ -151,7 +151,6 @@ class KubernetesConfig(Section, frozen=True):
 
 
 def _read_servers(node: ConfigNode) -> tuple[ServerConfig, ...]:
-    """Read the list of servers; each needs a name of its own."""
     values = node.items()
     if not values:
         raise node.error("needs at least one server")

@@ -215,11 +215,12 @@ class EngineDocument(Struct, omit_defaults=True):
     disagreements: Sequence[str] = _written([])
 
 
-class GpuUseDocument(Struct, frozen=True, omit_defaults=True):
+class GpuDocument(Struct, frozen=True, omit_defaults=True):
     """
-    A GPU that a server uses, and that need not be readable.
+    A GPU that a server uses; what stands below `throttled` is there only if it can be read.
 
-    `throttled` is the part of the last seconds in which its clocks were lowered, by reason.
+    `throttled` is the part of the last seconds in which its clocks were lowered, by reason. Values with labels are
+    keyed by the labels, joined by ``_``.
     """
 
     gpu: str
@@ -228,21 +229,16 @@ class GpuUseDocument(Struct, frozen=True, omit_defaults=True):
     memory: float | None = None
     other_memory: float | None = None
     throttled: Mapping[str, float] | None = None
-
-
-class GpuDocument(GpuUseDocument, frozen=True, omit_defaults=True):
-    """A GPU with what the driver says of it; values with labels are keyed by the labels, joined by ``_``."""
-
     index: int | None = None
-    name: str = _written("")
-    pci_bus_id: str = _written("")
-    driver_version: str = _written("")
-    vendor: str = _written("")
-    mig: bool = _written(value=False)
+    name: str = ""
+    pci_bus_id: str = ""
+    driver_version: str = ""
+    vendor: str = ""
+    mig: bool | None = None
     state: str | None = None
     recovery_action: str | None = None
-    values: Mapping[str, float | None] = _written({})
-    values_by_label: Mapping[str, Mapping[str, float | None]] = _written({})
+    values: dict[str, float | None] = {}
+    values_by_label: dict[str, dict[str, float | None]] = {}
 
 
 class GpuErrorDocument(Struct, rename={"group": "class"}):

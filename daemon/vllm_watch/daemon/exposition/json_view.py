@@ -27,7 +27,6 @@ from vllm_watch.daemon.exposition.document import (
     EventDocument,
     GpuDocument,
     GpuErrorDocument,
-    GpuUseDocument,
     ReadingDocument,
     RequestsDocument,
     ServerDocument,
@@ -83,7 +82,7 @@ def as_document(server: ServerSnapshot) -> ServerDocument:
         failed_requests=_failed_requests(server.http_requests),
         admission_rejections={reason: reading.value for (_, reason), reading in server.admission_rejections.items()},
         missing_metrics=[name for name, is_missing in server.missing_metrics.items() if is_missing],
-        gpus=_gpus(server.gpus),
+        gpus=list(map(gpu_document, server.gpus)),
         gpu_xids=server.gpu_xids if server.gpus else None,
         gpu_errors=_gpu_errors(server.events) if server.gpus else None,
         probe=None if probe is None else probe._asdict(),
@@ -111,17 +110,6 @@ def event_documents(events: Iterable[ServerEvent]) -> list[EventDocument]:
     ]
 
 
-def gpu_views(gpus: Iterable[ServerGpu]) -> list[dict[str, Any]]:
-    """Return GPUs as dictionaries, in the same order; what is not known is not there."""
-    views: list[dict[str, Any]] = msgspec.to_builtins(_gpus(gpus))
-    return views
-
-
-def gpu_documents(gpus: Iterable[ServerGpu]) -> list[GpuDocument]:
-    """Return GPUs as those have them who read the JSON."""
-    return msgspec.convert(gpu_views(gpus), list[GpuDocument])
-
-
 def _event_text(event: ServerEvent) -> str:
     """Return what happened in words, without when, how often and to which engine."""
     if event.kind == "start":
@@ -137,16 +125,12 @@ def _event_text(event: ServerEvent) -> str:
     return _EVENT_TEXTS[event.what] + (f": {event.path}" if event.path else "")
 
 
-def _gpus(gpus: Iterable[ServerGpu]) -> list[Any]:
-    """Return GPUs; one that cannot be read has no fields of the driver's."""
-    return [_gpu(used) for used in gpus]
-
-
-def _gpu(used: ServerGpu) -> GpuUseDocument:
+def gpu_document(used: ServerGpu) -> GpuDocument:
+    """Return a GPU; one that cannot be read has no fields of the driver's."""
     use = (used.gpu, used.how, used.is_shared, used.memory, used.other_memory, used.throttled)
     reading = used.reading
     if reading is None:
-        return GpuUseDocument(*use)
+        return GpuDocument(*use)
     by_label: dict[str, dict[str, float | None]] = {}
     for (name, *labels), value in reading.values.items():
         if labels and name != ACTION:

@@ -44,13 +44,13 @@ class Checkpointer:
         self.gpus = self.loaded.positions.gpus
         """Which GPUs the processes of servers are on."""
         self._unwatched = Positions()
-        self.keep_unwatched(self.loaded, config)
+        self.keep_unwatched(self.loaded.positions, config)
 
-    def keep_unwatched(self, positions: Loaded, config: Config) -> None:
+    def keep_unwatched(self, positions: Positions, config: Config) -> None:
         """Keep those positions that belong to no server of a configuration."""
-        self._unwatched = _unwatched(positions.positions.dated(positions.written), config)
+        self._unwatched = _unwatched(positions, config)
 
-    def positions(self, logs: Collection[LogMonitor], known: Callable[[], Positions]) -> Loaded:
+    def positions(self, logs: Collection[LogMonitor], known: Callable[[], Positions]) -> Positions:
         """
         Return how far these logs and the unwatched ones have been read, as a checkpoint of this moment.
 
@@ -58,28 +58,24 @@ class Checkpointer:
             logs: The logs that are watched.
             known: Returns what is known of the servers beside the positions.
         """
-        # The time first: the positions may be of a later poll, never of an earlier one.
-        read_until = self._read_until(logs)
-        watched = Positions().beside(each.positions() for each in logs)
+        watched = Positions().beside(each.positions for each in logs)
         # A log that was renamed is not to be read again under its former path.
         positions = self._unwatched.without(watched.files).beside([watched])
         # What is known last: lines that are read again may correct it, lines that are not must be in it.
-        now = replace(
+        return replace(
             known(),
             files=positions.files,
             journals=positions.journals,
             kernel_cursor=self.kernel_cursor,
             gpus=self.gpus,
         )
-        return Loaded(now, "ok", read_until)
 
     def save(self, logs: Collection[LogMonitor], known: Callable[[], Positions], *, force: bool = False) -> None:
         """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""
         if self._file is None or not (force or _all_polled(logs)):
             return
         last_error = self._file.last_error
-        now = self.positions(logs, known)
-        self._file.save(now.positions, self._wall_now(), read_until=now.written, force=force)
+        self._file.save(self.positions(logs, known), self._wall_now(), force=force)
         if self._file.last_error not in {"", last_error}:
             log.warning("checkpoint.failed", path=self._path, error=self._file.last_error)
 
@@ -91,16 +87,11 @@ class Checkpointer:
 
     def _load(self) -> Loaded:
         if self._file is None:
-            return NOTHING_BEFORE
+            return Loaded(NOTHING_BEFORE, "absent")
         loaded = self._file.load(self._wall_now())
         write = log.info if loaded.reason in {"ok", "absent"} else log.warning
         write("checkpoint.loaded", path=self._path, reason=loaded.reason)
         return loaded
-
-    def _read_until(self, logs: Iterable[LogMonitor]) -> float:
-        """Return the wall-clock time before which everything written to the logs has been read."""
-        moments = [moment for each in logs if (moment := each.read_until) is not None]
-        return min(moments, default=self._wall_now())
 
     def _wall_now(self) -> float:
         return self._clock.wall(self._clock.now())

@@ -47,7 +47,7 @@ class Fleet:
         self._clock = clock
         self._checkpointer = checkpointer
         self._errors = errors
-        self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
+        self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded.positions) for server in config.servers)
         self.is_complete: Callable[[], bool] = lambda: True
         """Whether all servers are known that are to be watched: pods are found only after the start."""
         self._changes = FleetChanges(checkpointer.loaded.positions.changes)

@@ -17,7 +17,7 @@ from vllm_watch.daemon.exposition.samples import PlainSample, kernel_log_samples
 from vllm_watch.daemon.gpu.places import GpuPlaces
 from vllm_watch.daemon.service.fleet import Fleet
 from vllm_watch.daemon.service.service_thread import ServiceThread
-from vllm_watch.daemon.sources.kernel_log import NEVER, KernelLog, has_gpu_driver, kernel_log
+from vllm_watch.daemon.sources.kernel_log import NEVER, KernelJournal, has_gpu_driver
 from vllm_watch.daemon.state.gpu_report import GpuReading
 from vllm_watch.daemon.state.xid_events import KernelLogStatus, XidEvent, XidEvents
 from vllm_watch.daemon.support.clock import Clock
@@ -64,7 +64,7 @@ class KernelLogThread(ServiceThread):
         """Where a later run of the daemon resumes."""
         self._place = self._opened = NEVER
         """Where the log is to be read, and where it is."""
-        self._source: KernelLog | None = None
+        self._source: KernelJournal | None = None
         self._xids = XidEvents()
         self._status: KernelLogStatus | None = None
 
@@ -88,7 +88,7 @@ class KernelLogThread(ServiceThread):
             self._close()
             self._opened = self._place
             if self._opened != NEVER:
-                self._source = kernel_log(self._opened, self.cursor, self._clock.wall)
+                self._source = KernelJournal(cursor=self.cursor, wall=self._clock.wall)
         if self._source is None:
             self._status = None
             return POLL_SECONDS
@@ -100,7 +100,7 @@ class KernelLogThread(ServiceThread):
             self._source.close()
             self._source = None
 
-    def _poll(self, place: str, source: KernelLog) -> None:
+    def _poll(self, place: str, source: KernelJournal) -> None:
         """Read what is new; whatever it is, the next poll is made."""
         try:
             self._learn_names()

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -26,7 +25,7 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.service_thread import ServiceThread
-from vllm_watch.daemon.sources.checkpoint import JournalPosition, Loaded, Positions
+from vllm_watch.daemon.sources.checkpoint import JournalPosition, Positions
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
 from vllm_watch.daemon.sources.log_tailer import LogTailer, Tailer, tailer_of
@@ -80,7 +79,7 @@ class LogMonitor:
     """
 
     def __init__(
-        self, config: ServerConfig, clock: Clock, before: Loaded, *, reports: SourceReports, take: Take
+        self, config: ServerConfig, clock: Clock, before: Positions, *, reports: SourceReports, take: Take
     ) -> None:
         self.server = config.name
         self.key = f"journal {config.journal}" if config.journal is not None else config.log or ""
@@ -93,10 +92,9 @@ class LogMonitor:
         self._is_closed = False
         self._tailer = tailer_of(config, before, clock)
         self._moves: deque[str] = deque()
-        self._progress = _Progress(
-            before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now())
-        )
-        self._has_positions = self._progress.positions != Positions()
+        self.positions = before.of(config.log, config.journal)
+        """How far the log had been read at the end of the last poll."""
+        self._has_positions = self.positions != Positions()
         self._status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._has_warned_of_nuls = False
         self.goes_on: bool | None = None
@@ -119,18 +117,6 @@ class LogMonitor:
     def is_waiting(self) -> bool:
         """Whether the log is a program's output and nothing has come yet."""
         return isinstance(self._tailer, JournalTailer) and self._tailer.is_waiting
-
-    @property
-    def read_until(self) -> float | None:
-        """The wall-clock time up to which the whole log was read, `None` before the first poll and while it hangs."""
-        progress = self._progress
-        return progress.until if progress.is_of_this_run and not self.is_overdue else None
-
-    def positions(self) -> Positions:
-        """Return how far the log had been read at the end of the last poll, dated unless `read_until` dates them."""
-        progress = self._progress
-        is_dated_by_all = progress.is_of_this_run and not self.is_overdue
-        return progress.positions if is_dated_by_all else progress.positions.dated(progress.until)
 
     def poll(self) -> bool:
         """Read what is new; return whether there is more to read at once."""
@@ -185,7 +171,7 @@ class LogMonitor:
         if batches or status != self._status or goes_on != self.goes_on:
             self._status, self.goes_on = status, goes_on
             self._take(batches, status)
-        self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
+        self.positions = _positions(tailer)
         if not self.is_waiting:
             self._reports.report("log", status.reason, is_up=status.is_up)
         if status.tail.nul_bytes and not self._has_warned_of_nuls:
@@ -212,18 +198,6 @@ class LogMonitor:
             meaning="The log's writer lacks O_APPEND, so that truncating the log leaves a hole: start the server with "
             ">> instead of >.",
         )
-
-
-class _Progress(NamedTuple):
-    """
-    How far a log was read, and the wall-clock time before which everything written to it had been read.
-
-    Positions with a time of their own keep it. `is_of_this_run` is false for what an earlier process has read.
-    """
-
-    positions: Positions
-    until: float
-    is_of_this_run: bool = False
 
 
 def _positions(tailer: Tailer) -> Positions:

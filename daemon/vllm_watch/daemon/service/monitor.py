@@ -17,7 +17,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
 from vllm_watch.daemon.service.changes import SourceReports
 from vllm_watch.daemon.service.log_polling import LogMonitor
 from vllm_watch.daemon.service.snapshot_document import ChartHistory
-from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE, Loaded
+from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE, Positions
 from vllm_watch.daemon.sources.prober import Prober
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_report import ServerGpu
@@ -51,7 +51,7 @@ class ServerMonitor:
         before: How far an earlier run, or an earlier configuration, has read the logs.
     """
 
-    def __init__(self, config: ServerConfig, clock: Clock, before: Loaded = NOTHING_BEFORE) -> None:
+    def __init__(self, config: ServerConfig, clock: Clock, before: Positions = NOTHING_BEFORE) -> None:
         self.config = config
         self.name = config.name
         self.interval = config.metrics.interval if config.metrics else None
@@ -59,10 +59,10 @@ class ServerMonitor:
         self._clock = clock
         self._links = filled_links(config)
         self._state = ServerState(_settings(config))
-        change = before.positions.change_of(config.name)
+        change = before.change_of(config.name)
         if change is not None:
             self._state.restore_change(change, seconds_ahead(clock))
-        facts = before.positions.facts_of(config.name)
+        facts = before.facts_of(config.name)
         if facts is not None:
             self._state.life.restore(facts)
         self._lock = threading.Lock()

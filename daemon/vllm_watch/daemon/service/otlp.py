@@ -7,14 +7,10 @@ import gzip
 import importlib.util
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final, NamedTuple, get_args
 
 import requests
 import structlog
-
-from urllib3.exceptions import InvalidHeader
-from urllib3.util import Retry
 
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES, OtlpOutcome
 from vllm_watch.daemon.config.model import OtlpConfig
@@ -28,9 +24,6 @@ from vllm_watch.daemon.support.secret_files import read_headers
 
 
 log = structlog.get_logger("vllm_watch.service")
-
-MAX_WAIT = 3600.0
-"""An endpoint that asks for more seconds without an export is asked again after these."""
 
 MAX_ANSWER = 64 * 1024
 """Of a longer answer the status is enough."""
@@ -50,8 +43,6 @@ _OF_STATUS: dict[int, OtlpOutcome] = {
     503: "overloaded",
 }
 
-_ASK_TO_WAIT = frozenset[OtlpOutcome]({"overloaded", "server_error"})
-
 
 class Sent(NamedTuple):
     """
@@ -59,12 +50,10 @@ class Sent(NamedTuple):
 
     Args:
         outcome: The code.
-        wait: For how many seconds the endpoint asks that there be no other one.
         remark: What the endpoint says of values that it rejects or of the request as a whole.
     """
 
     outcome: OtlpOutcome
-    wait: float = 0.0
     remark: str = ""
 
 
@@ -105,9 +94,7 @@ class OtlpPush:
         if 200 <= status < 300:
             rejected, remark = partial_success(answer)
             return Sent("partial" if rejected else "ok", remark=printable(remark)[:_MAX_REMARK])
-        outcome = _OF_STATUS.get(status, _outcome_of_class(status))
-        wait = _seconds(response.headers.get("Retry-After", ""))
-        return Sent(outcome, min(wait, MAX_WAIT) if outcome in _ASK_TO_WAIT else 0.0)
+        return Sent(_OF_STATUS.get(status, _outcome_of_class(status)))
 
 
 def _body(response: requests.Response) -> bytes:
@@ -117,13 +104,6 @@ def _body(response: requests.Response) -> bytes:
         if error.reason != "too_large":
             raise
         return b""
-
-
-def _seconds(retry_after: str) -> float:
-    """Return the seconds until the time of a header, which is a number or a date; 0 for any other text."""
-    with suppress(InvalidHeader):
-        return Retry().parse_retry_after(retry_after)
-    return 0.0
 
 
 def _outcome_of_class(status: int) -> OtlpOutcome:
@@ -212,8 +192,8 @@ class OtlpThread(ServiceThread):
         end = self._clock.now()
         if self._stop.is_set() or push is not self._push:
             return 0.0
-        # What an export takes beyond the interval, and what the endpoint asks to wait, are exports that never were.
-        missed = int((end + sent.wait - self._due) // config.interval)
+        # What an export takes beyond the interval are exports that never were.
+        missed = int((end - self._due) // config.interval)
         self._count("missed", missed)
         self._due += (missed + 1) * config.interval
         self._seconds = end - begin

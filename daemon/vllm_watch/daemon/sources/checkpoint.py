@@ -24,7 +24,6 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
-from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE
 from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, KnownUse
 from vllm_watch.daemon.support.whole_file import replaced_file
 from vllm_watch_parsers.flags import is_flag_text
@@ -43,6 +42,9 @@ MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
 """Seconds by which the clock may have been set back since the file was written."""
 
+
+CHECKED_SIZE = 256
+"""How many bytes of a file its head and its marker hold at most."""
 
 _MAX_FLAGS = 128
 _MAX_GPUS = 256
@@ -64,8 +66,7 @@ class FilePosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     How far a file has been read, and what identifies it.
 
     The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and stored
-    as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read; 0
-    means that of the whole checkpoint.
+    as its size and CRC-32. `read_until` is a moment before which all that was written to the log had been read.
     """
 
     path: Name
@@ -136,22 +137,12 @@ class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         files = tuple(file for file in self.files if (file.device, file.inode) not in ids)
         return msgspec.structs.replace(self, files=files)
 
-    def dated(self, read_until: float) -> Positions:
-        """Return them with a moment before which all had been read; files that have their own keep it."""
-        files = tuple(file.dated(file.read_until or read_until) for file in self.files)
-        return msgspec.structs.replace(self, files=files)
-
 
 class Loaded(NamedTuple):
-    """
-    What a checkpoint holds, and a moment before which all that was written had been read, in seconds since the epoch.
-
-    `reason` is ``ok`` or why it holds nothing.
-    """
+    """What a checkpoint holds; `reason` is ``ok`` or why it holds nothing."""
 
     positions: Positions
     reason: CheckpointReason
-    written: float = 0.0
 
 
 class _RejectedError(Exception):
@@ -194,14 +185,13 @@ class CheckpointFile:
         except _RejectedError as rejected:
             return Loaded(Positions(), rejected.reason)
 
-    def save(self, positions: Positions, now: float, *, read_until: float | None = None, force: bool = False) -> bool:
+    def save(self, positions: Positions, now: float, *, force: bool = False) -> bool:
         """
         Write positions that changed, if the last attempt was long enough ago; return whether the file holds them.
 
         Args:
             positions: How far everything has been read.
             now: Seconds since the epoch.
-            read_until: A moment before which all that was written had been read; by default now.
             force: Write at once, because there will be no later attempt.
         """
         if self._holds(positions):
@@ -212,9 +202,8 @@ class CheckpointFile:
         if self._first_tried_at is None:
             self._first_tried_at = now
         try:
-            data = _encode(positions, now if read_until is None else min(read_until, now))
             with replaced_file(self._path, Path(f"{self._path}.tmp"), mode=0o600) as file:
-                file.write(data)
+                file.write(_encode(positions, now))
         except OSError as error:
             self.failures += 1
             self.last_error = error.strerror or type(error).__name__
@@ -270,7 +259,7 @@ def _loaded(data: bytes, now: float) -> Loaded:
         and all(map(_can_be_saved, positions.gpus))
     ):
         raise _RejectedError("impossible_values")
-    return Loaded(positions, "ok", written)
+    return Loaded(positions, "ok")
 
 
 def _is_possible(change: ConfigChange) -> bool:
@@ -303,4 +292,4 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-NOTHING_BEFORE = Loaded(Positions(), "absent")
+NOTHING_BEFORE = Positions()

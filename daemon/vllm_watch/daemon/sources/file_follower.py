@@ -2,14 +2,13 @@
 """
 Follows one path: reads the file that it names, and first those that it named before and that are not read to their end.
 
-This module handles rotation, truncation, a path that names no file for a while, files that cannot be opened or read
-(those after them wait only for a limited time) and a backlog that is too long to read completely. A file that was read
-to its end and then replaced is read for a while longer: its writer opens the new file late, or never.
+This module handles rotation, truncation, a path that names no file for a while, and files that cannot be opened or read
+(those after them wait only for a limited time). A file that was read to its end and then replaced is read for a while
+longer: its writer opens the new file late, or never.
 """
 
 from __future__ import annotations
 
-import math
 import os
 
 from collections import deque
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.checkpoint import FilePosition
-from vllm_watch.daemon.sources.log_file import READ_SIZE, FileId, FileState, LogFile, ReadCounts
+from vllm_watch.daemon.sources.log_file import READ_SIZE, FileId, LogFile, ReadCounts
 from vllm_watch.daemon.sources.rotation import ROTATE_WAIT, ResumePoint, RotatedFiles
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH, read_history, recent_start, skip_into, times_of
 
@@ -28,44 +27,39 @@ from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH, read_history, rec
 MAX_READS = 32
 """Pieces read in one poll, so that nothing else waits for a backlog."""
 
-MAX_BACKLOG = 1024 * 1024 * 1024
-"""Bytes of backlog that are read: of a longer one the first part is skipped, and counted."""
-
-LIST_SECONDS = 5.0
-"""How often the folder of an empty log is listed although nothing shows a change: two writes may have the same time."""
-
 
 class FileFollower:
     """
     Follows one path whose file is there. Raises `OSError` if that cannot be opened.
 
+    Args:
+        path: The path.
+        counts: Counts what is read and lost.
+        reader: Reads the lines of the oldest file.
+        read_until: A moment, in seconds since the epoch, before which all that was written had been read.
+
     Attributes:
-        read_until: A moment, in seconds since the epoch, before which all that was written had been read; the caller
-            sets it.
         position: How far the oldest unread file had been read after the last poll: everything after it is read again.
         problem: Why the path had no readable file at the last poll, if it had none.
         is_failing: Whether the file itself could not be read at the last poll, and not only its path.
         has_more: Whether the last poll stopped before the end of what was there.
     """
 
-    def __init__(self, path: str, counts: ReadCounts, reader: LogReader) -> None:
-        self.read_until = 0.0
+    def __init__(self, path: str, counts: ReadCounts, reader: LogReader, read_until: float) -> None:
         self.position: FilePosition | None = None
         self.problem: OSError | None = None
         self.is_failing = self.has_more = False
         self._path = path
         self._counts = counts
         self._reader = reader
-        """Reads the lines of the oldest file."""
+        self._read_until = read_until
         self._rotated = RotatedFiles(path, counts)
         self._files = deque([LogFile(path)])
         """The files to be read, the oldest first, and last the one that the path names now."""
         self._draining = DrainingFiles(counts)
         self._is_after_gap = self._is_at_end = False
         self._unseen_since: float | None = None
-        self._grown_at = -math.inf
-        self._listed: tuple[FileState, float] | None = None
-        """The state of a file of which nothing was read, when copies of it were looked for last, and when that was."""
+        self._grown_at = float("-inf")
 
     @property
     def logs(self) -> list[LogFile]:
@@ -78,8 +72,7 @@ class FileFollower:
         return self._files[-1]
 
     @property
-    def has_read_all(self) -> bool:
-        """Whether the last poll read all that there was: nothing failed, and nothing is left for the next one."""
+    def _has_read_all(self) -> bool:
         return self.problem is None and not self.has_more
 
     def lag(self) -> int:
@@ -93,7 +86,7 @@ class FileFollower:
         return lag
 
     def start(
-        self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH, since: float = math.inf
+        self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH, since: float = float("inf")
     ) -> list[LogBatch]:
         """
         Read what happened before the first poll. Raises `OSError`; then nothing more can be done than to close.
@@ -113,46 +106,39 @@ class FileFollower:
         self._note_backlog(now)
         return []
 
-    def poll(self, now: float, max_reads: int = MAX_READS) -> list[LogBatch]:
-        """Read what was written since the last poll, at most `max_reads` pieces, also of a new file at the path."""
+    def poll(self, now: float, wall: float, max_reads: int = MAX_READS) -> list[LogBatch]:
+        """
+        Read what was written since the last poll, also of a new file at the path.
+
+        `wall` is the wall clock's time at `now`, in seconds since the epoch; at most `max_reads` pieces are read.
+        """
         self.problem = None
         self._check_path(now)
-        if self.has_more:
-            with suppress(OSError):
-                self._skip_far_behind()
         batches = self._read(now, max_reads)
         if batches:
             self._grown_at = now
+        if self._has_read_all:
+            self._read_until = wall
         log = self._files[0]
         with suppress(OSError):  # Of a file that cannot be read now the last position stays.
             # Nothing identifies an empty file, and its writer may not have opened it yet.
             last = self._draining.last_named if log.offset == 0 else None
-            self.position = (last or log).position(self._path)
+            position = (last or log).position(self._path, self._read_until)
+            # One that stands still keeps its time: the checkpoint of a quiet log is not written again.
+            if self.position is None or self.position.dated(self._read_until) != position:
+                self.position = position
         return batches
 
     def is_over(self, now: float) -> bool:
         """Tell whether the path has named nothing that can be opened for long enough to give it up."""
         return self._unseen_since is not None and now - max(self._unseen_since, self._grown_at) >= ROTATE_WAIT
 
-    def is_idle(self, now: float, state: FileState) -> bool:
-        """Tell whether the file, of this state before the last poll, is read to a line's end and quiet for a while."""
-        return (
-            self.has_read_all
-            and [log.file_id for log in self.logs] == [state.file_id]
-            and self.position is not None
-            and 0 < self.position.offset == state.size
-            and now - self._grown_at >= ROTATE_WAIT
-        )
-
     def close(self) -> ResumePoint | None:
         """Close all files; return where to resume when the path names something again."""
-        modified = 0.0
-        with suppress(OSError):
-            modified = self.present.modified()
         self._draining.close()
         for log in self._files:
             self._counts.close(log)
-        return None if self.position is None else ResumePoint(self.position, modified, is_same_run=True)
+        return None if self.position is None else ResumePoint(self.position, is_same_run=True)
 
     def _resume(self, point: ResumePoint, now: float, max_search: int) -> list[LogBatch]:
         """Continue in the file in which reading stopped, knowing what was open there, or read what came after it."""
@@ -171,23 +157,9 @@ class FileFollower:
         return batches
 
     def _note_backlog(self, now: float) -> None:
-        """Note that what all files hold now was written before they were found, and skip what is too much of it."""
+        """Note that what all files hold now was written before they were found."""
         for log in self._files:
             log.printed, log.printed_until = times_of(log, log.offset, now), log.size()
-        self._skip_far_behind()
-
-    def _skip_far_behind(self) -> None:
-        """Skip the first part of a backlog of more than `MAX_BACKLOG`, and count it. Raises `OSError`."""
-        too_much = self.lag() - MAX_BACKLOG
-        for log in self._files:
-            if too_much <= 0:
-                return
-            offset, line_start = log.offset, log.line_start
-            skip_into(log, self._reader, min(offset + too_much, log.size()))
-            # The line that this leads into is known from its start, and read.
-            self._counts.add(skipped_bytes=max(log.line_start - line_start, 0))
-            self._is_after_gap = True
-            too_much -= log.offset - offset
 
     def _check_path(self, now: float) -> None:
         """Compare the file that the path names now with the one it named before."""
@@ -254,8 +226,8 @@ class FileFollower:
         """Read the oldest file to its end, or until the pieces are used up; return how many may still be read."""
         if log.was_rewritten():
             self._start_again(log, now)
-        elif log.offset == 0 and log is self.present:
-            self._files.extendleft(reversed(self._copies_of_unread(log, now)))
+        elif log.offset == 0 and log is self.present:  # Only copies show the truncation of a file that was not read.
+            self._files.extendleft(reversed(self._copies(log, now)))
         while reads and self._files[0] is log and (data := log.read()):
             reads -= 1
             batch = self._reader.read(log.framer.feed(data), log.times(now))
@@ -269,7 +241,7 @@ class FileFollower:
     def _start_again(self, log: LogFile, now: float) -> None:
         """Go back to the start of a file that was rewritten, and read first the copies that hold what was unread."""
         lost = self._counts.total.files_lost
-        copies = self._rotated.copies(log, {each.file_id for each in self.logs}, self.position, now)
+        copies = self._copies(log, now)
         if self._counts.total.files_lost > lost:
             for each in (*copies, log):
                 each.is_after_gap = True
@@ -280,15 +252,8 @@ class FileFollower:
             self._reader.start_file()
         self._files.extendleft(reversed(copies))
 
-    def _copies_of_unread(self, log: LogFile, now: float) -> list[LogFile]:
-        """Open the copies of a file of which nothing was read: only they show its truncation."""
-        state = log.state()
-        if self._listed is not None and state == self._listed[0] and now < self._listed[1] + LIST_SECONDS:
-            return []
-        self._listed = None  # If listing fails it is tried again.
-        copies = self._rotated.copies(log, {each.file_id for each in self.logs}, self.position, now)
-        self._listed = state, now
-        return copies
+    def _copies(self, log: LogFile, now: float) -> list[LogFile]:
+        return self._rotated.copies(log, {each.file_id for each in self.logs}, self.position, now)
 
     def _give_up(self, log: LogFile, error: OSError, now: float) -> bool:
         """Count that a file cannot be read; return whether it is given up after a while, for the files after it."""

@@ -32,7 +32,6 @@ KERNEL_FIELDS = "MESSAGE,_TRANSPORT,SYSLOG_FACILITY"
 """The same for the kernel's own messages: they have no streams, and the last two tell them from others."""
 
 MAX_CUT_STREAMS = 64
-MAX_SURE_STREAMS = 1024
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
@@ -72,7 +71,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
         """
         Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`.
 
-        Programs that may write to /dev/kmsg have another facility, all others another transport.
+        Programs that write to the kernel's log have another facility, all others another transport.
         """
         return (self.transport, self.facility) == ("kernel", "0")
 
@@ -102,8 +101,6 @@ class CutLines:
         self.skipped_bytes = self.long_lines = self.nul_bytes = 0
         self._cut_streams: dict[str, bytes] = {}
         """Streams in the middle of a line that was cut, and the first bytes of that line."""
-        self._sure_streams: set[str] | None = None
-        """After output that is no entry: the streams that reached a line's end since."""
 
     @property
     def cut_streams(self) -> int:
@@ -113,22 +110,15 @@ class CutLines:
     def forget(self) -> None:
         """Continue elsewhere in the journal, where nothing is known to be cut."""
         self._cut_streams.clear()
-        self._sure_streams = None
 
     def forget_counts(self) -> None:
         """Count from zero."""
         self.skipped_bytes = self.long_lines = self.nul_bytes = 0
 
-    def lose_place(self) -> None:
-        """Continue after output that is no entry: a line may have been cut in it."""
-        self._sure_streams = set()
-
     def line(self, entry: JournalEntry) -> bytes | None:
         """Return the line that an entry holds or completes, `shortened` if it was cut; of a piece of one nothing."""
         message, is_cut = entry.message, entry.line_break is not None
         first_bytes = self._cut_streams.pop(entry.stream, None)
-        if first_bytes is None and not self._starts_line(entry.stream):
-            first_bytes = b""
         if first_bytes is None and not is_cut and len(message) <= MAX_LINE:
             return self._first_line(message)
         self.skipped_bytes += len(message)
@@ -142,15 +132,6 @@ class CutLines:
             while len(self._cut_streams) > MAX_CUT_STREAMS:
                 del self._cut_streams[next(iter(self._cut_streams))]  # The oldest has ended.
         return None
-
-    def _starts_line(self, stream: str) -> bool:
-        """Tell whether an entry of a stream starts a line, as far as is known: only streams are cut."""
-        if self._sure_streams is None or not stream or stream in self._sure_streams:
-            return True
-        self._sure_streams.add(stream)
-        if len(self._sure_streams) > MAX_SURE_STREAMS:
-            self._sure_streams = None
-        return False
 
     def _first_line(self, message: bytes) -> bytes:
         r"""Remove NULs, and what follows a ``\n``: that is the text of one record and no line of its own."""
@@ -277,10 +258,9 @@ class JournalReader:
         return None if entry is None else self.backlog.moment(entry.written, now)
 
     def _lose_place(self, size: int) -> None:
-        """Skip output that is no entry: a line may have been cut in it, or a record opened."""
+        """Skip output that is no entry: a record may have been opened in it."""
         self.skipped_bytes += size
         self._log_reader.lose_place()
-        self.cut_lines.lose_place()
         self._is_after_gap = True
 
     def _read_texts(self, texts: list[bytes], moment: Moment) -> LogBatch:

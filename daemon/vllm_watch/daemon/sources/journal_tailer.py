@@ -8,13 +8,11 @@ lines up to it are read first, as history. One that cannot be read is handled in
 
 from __future__ import annotations
 
-import contextlib
-
 from collections.abc import Callable, Sequence
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, LogStatus, TailCounts
 from vllm_watch.daemon.sources.journal_reader import FIELDS, JournalReader
-from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, HistoryRun, JournalFollower
+from vllm_watch.daemon.sources.journalctl import HISTORY_LINES, JournalFollower, last_entries
 
 
 class JournalTailer:
@@ -47,7 +45,6 @@ class JournalTailer:
         self._reader = JournalReader(cursor, make_reader)
         self._history_end = cursor
         """Where the history that is still to be read ends."""
-        self._history_run: HistoryRun | None = None
         self._journal = JournalFollower("no_entries" if cursor is None else "ok")
 
     @property
@@ -58,8 +55,6 @@ class JournalTailer:
     @property
     def is_waiting(self) -> bool:
         """Whether journalctl was started and has not yet shown whether there is anything."""
-        if self._history_run is not None:
-            return True
         return self._journal.is_running and not self._reader.has_read and not self._journal.is_settled
 
     @property
@@ -68,9 +63,10 @@ class JournalTailer:
         return self._journal.has_more
 
     def poll(self, now: float) -> list[LogBatch]:
-        """Read what came since the last poll, without waiting; start the child if it is due."""
-        history = self._poll_history(now)
-        if self._history_run is None and self._journal.is_due(now):
+        """Read what came since the last poll; start the child if it is due. Only for history is waited."""
+        history: list[LogBatch] = []
+        if self._journal.is_due(now):
+            history = self._read_history(now)
             self._start(now)
         lines = self._journal.take()
         if lines is None:
@@ -87,7 +83,7 @@ class JournalTailer:
     def status(self) -> LogStatus:
         """Return how reading goes."""
         journal = self._journal
-        is_up = journal.reason == "ok" and (journal.is_running or self._history_run is not None)
+        is_up = journal.reason == "ok" and journal.is_running
         reader, cut_lines = self._reader, self._reader.cut_lines
         counts = TailCounts(
             lines=reader.lines,
@@ -101,36 +97,19 @@ class JournalTailer:
 
     def close(self) -> None:
         """End the child."""
-        if self._history_run is not None:
-            self._history_run.close()
-            self._history_run = None
         self._journal.close()
 
-    def _poll_history(self, now: float) -> list[LogBatch]:
-        """
-        Read the last lines up to the cursor, without waiting; start the run that prints them if it is due.
-
-        They are returned when all are there, once. If there is none, they are asked for again before the next child.
-        """
-        if self._history_run is None:
-            self._start_history(now)
-        run = self._history_run
-        if run is None or not run.poll(now):
+    def _read_history(self, now: float) -> list[LogBatch]:
+        """Return the last lines up to the cursor of an earlier run, once."""
+        cursor = self._reader.read_to
+        if cursor is None or cursor != self._history_end:
             return []
-        self._history_run = None
-        run.close()
-        batches = self._reader.read_history(run.lines, now, ahead=self._wall(now) - now, is_cut=run.is_cut)
+        options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
+        lines, is_cut = last_entries(self._arguments(*options))
+        batches = self._reader.read_history(lines, now, ahead=self._wall(now) - now, is_cut=is_cut)
         if batches:
             self._history_end = None
         return batches
-
-    def _start_history(self, now: float) -> None:
-        """Start the run that prints history, if it is due; if that fails, the child that is started next says why."""
-        cursor = self._reader.read_to
-        if cursor is not None and cursor == self._history_end and self._journal.is_due(now):
-            options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
-            with contextlib.suppress(OSError):
-                self._history_run = HistoryRun(self._arguments(*options), now)
 
     def _start(self, now: float) -> None:
         read_to = self._reader.read_to

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Running journalctl: a child process with the thread that reads its output, one that is kept running, and one that ends.
+Running journalctl: a child process with the thread that reads its output, kept running, and one that ends.
 
 This module handles a journalctl that hangs, prints too much or never, ends, or may not read the journal. What is read
 of the journal, and what its lines mean, is for others to decide: `journal_tailer`, `kernel_log`.
@@ -41,7 +41,7 @@ SETTLED_AFTER = 10.0
 HISTORY_LINES = 2000
 
 MAX_SECONDS = 10.0
-"""After so long the entries that were not printed are given up: new ones wait for them."""
+"""How long old entries may take: new ones wait for them."""
 
 
 class Journalctl:
@@ -259,37 +259,24 @@ class JournalFollower:
         self._restart_delay.fail(now)
 
 
-class HistoryRun:
+def last_entries(arguments: Sequence[str]) -> tuple[list[bytes], bool]:
     """
-    A run of journalctl that prints entries, the newest one first, and ends. Raises `OSError` if it cannot be started.
+    Return what a journalctl prints that ends, the newest entry first; and whether there may be more before it.
 
-    `is_cut` tells whether there may be entries before those that were printed.
+    The lines are in the order in which they were written. What is printed after `MAX_SECONDS` is given up.
     """
-
-    def __init__(self, arguments: Sequence[str], now: float) -> None:
-        self._child = Journalctl(arguments)
-        self._give_up_at = now + MAX_SECONDS
-        self._lines: list[bytes] = []
-        self._size = 0
-        self.is_cut = True
-
-    @property
-    def lines(self) -> list[bytes]:
-        """What was printed, the oldest entry first."""
-        return self._lines[::-1]
-
-    def poll(self, now: float) -> bool:
-        """Take what was printed, without waiting; return whether no more is to be taken."""
-        is_over = self._child.is_over  # Asked first: then no line comes after those taken now.
-        lines, _ = self._child.take()
-        self._lines += lines
-        self._size += sum(map(len, lines))
-        self.is_cut = not is_over or len(self._lines) >= HISTORY_LINES
-        return is_over or self._size >= QUEUE_SIZE or now >= self._give_up_at
-
-    def close(self) -> None:
-        """End the child, in a thread of its own if it has not ended: it may hang."""
-        if self._child.is_over:
-            self._child.close()
-        else:
-            threading.Thread(target=self._child.close, name="close", daemon=True).start()
+    try:
+        process = subprocess.Popen(  # noqa: S603  # As above.
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:  # The run that follows says why.
+        return [], False
+    with process:
+        end = threading.Timer(MAX_SECONDS, process.kill)
+        end.start()
+        printed = process.stdout.read(QUEUE_SIZE) if process.stdout is not None else b""
+        end.cancel()
+        if len(printed) >= QUEUE_SIZE:
+            process.kill()
+    lines = printed.split(b"\n")[:-1]
+    return lines[::-1], process.returncode != 0 or len(lines) >= HISTORY_LINES

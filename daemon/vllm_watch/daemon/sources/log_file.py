@@ -3,15 +3,14 @@
 One open log file: reads from an offset, and remembers the bytes by which a later run finds the same place.
 
 This module handles file handles that fail (an expired handle of a network file system is replaced, and a path that
-names a pipe or a device is not opened) and holes: when a file is truncated, a writer that does not append leaves a
-hole; holes are skipped.
+names a pipe or a device is not opened), truncation, also of a file that is filled again to the same length or more, and
+holes: when a file is truncated, a writer that does not append leaves a hole; holes are skipped.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 import zlib
 
@@ -20,8 +19,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.reading.framing import LineReader
 from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes, PrintedTimes
-from vllm_watch.daemon.sources.checkpoint import FilePosition
-from vllm_watch.daemon.sources.rewrite_check import CHECKED_SIZE, RewriteCheck, last_bytes
+from vllm_watch.daemon.sources.checkpoint import CHECKED_SIZE, FilePosition
 
 
 READ_SIZE = 256 * 1024
@@ -36,15 +34,6 @@ class FileId(NamedTuple):
 
     device: int
     inode: int
-
-
-class FileState(NamedTuple):
-    """What differs once a file is another one or was changed, but for two changes within one tick."""
-
-    file_id: FileId
-    size: int
-    modified: int
-    changed: int
 
 
 class LogFile:
@@ -78,9 +67,10 @@ class LogFile:
         self.failing_since: float | None = None
         self.offset = self.line_start = 0
         self.framer = LineReader()
-        self._rewrite_check = RewriteCheck(0, self.read_at)
         self._head = b""
-        """The file's first bytes."""
+        """The file's first bytes; like the others at most `CHECKED_SIZE`."""
+        self._last = b""
+        """The bytes before `offset`."""
         self._marker = b""
         """The bytes before `line_start`."""
 
@@ -108,10 +98,6 @@ class LogFile:
         """Return when the file was last written, in seconds since the epoch."""
         return os.fstat(self._fd).st_mtime
 
-    def state(self) -> FileState:
-        """Return the file's state now."""
-        return file_state(os.fstat(self._fd))
-
     def is_unlinked(self) -> bool:
         """Tell whether the file has no name any more: it takes room on the disk for as long as it is open."""
         return os.fstat(self._fd).st_nlink == 0
@@ -130,15 +116,19 @@ class LogFile:
 
     def was_rewritten(self) -> bool:
         """Tell whether the bytes read last are gone: the file was truncated, and perhaps filled again."""
-        if not self._rewrite_check.last_bytes:
+        last = self._last
+        if not last:
             return self.size() < self.offset
-        return not self._rewrite_check.is_intact(self.read_at)
+        if self.read_at(self.offset - len(last), len(last)) != last:
+            return True
+        # All holes look the same: then the head tells.
+        return not last.strip(b"\0") and self.read_at(0, len(self._head)) != self._head
 
-    def position(self, path: str) -> FilePosition:
+    def position(self, path: str, read_until: float) -> FilePosition:
         """Return how far the file was read, to the start of the unfinished line."""
-        offset, marker = self.line_start, self._marker
-        head = self._head[:offset]
-        return FilePosition(path, *self.file_id, offset, len(head), zlib.crc32(head), len(marker), zlib.crc32(marker))
+        head, marker = self._head[: self.line_start], self._marker
+        marks = len(head), zlib.crc32(head), len(marker), zlib.crc32(marker)
+        return FilePosition(path, *self.file_id, self.line_start, *marks, read_until)
 
     def times(self, now: float) -> LineTimes:
         """Return the times of the lines that are read next."""
@@ -188,22 +178,25 @@ class LogFile:
             line_end = data.rfind(b"\n") + 1
             if line_end:
                 self.line_start = self.offset + line_end
-                before = self._rewrite_check.last_bytes
-            self._rewrite_check.advance(self.offset, data)
+                self._marker = self._followed_by(data, line_end)
+            self._last = self._followed_by(data, len(data))
             self.offset += len(data)
-            if line_end == len(data):
-                self._marker = self._rewrite_check.last_bytes
-            elif line_end:
-                self._marker = last_bytes(before, data[:line_end])
         return data
 
+    def _followed_by(self, data: bytes, end: int) -> bytes:
+        """Return the last bytes of what was read and the first `end` of these."""
+        return (self._last + data[max(end - CHECKED_SIZE, 0) : end])[-CHECKED_SIZE:]
+
+    def _before(self, offset: int) -> bytes:
+        size = min(offset, CHECKED_SIZE)
+        return self.read_at(offset - size, size) if size else b""  # At the start nothing can fail.
+
     def _move_to(self, offset: int, line_ends: tuple[bytes, ...] = (b"\n",)) -> None:
-        check = RewriteCheck(offset, self.read_at)  # First: if that fails nothing has moved.
+        last = self._before(offset)  # First: if that fails nothing has moved.
         self._head = self.read_at(0, CHECKED_SIZE) if offset else b""
         self.offset = self.line_start = offset
-        self._rewrite_check = check
-        self._marker = check.last_bytes
-        if offset > 0 and check.last_bytes[-1:] not in line_ends:
+        self._last = self._marker = last
+        if offset > 0 and last[-1:] not in line_ends:
             self.framer.go_inside_line()
         else:
             self.framer.go_to_line()
@@ -220,11 +213,10 @@ class LogFile:
             return
         if self.offset < CHECKED_SIZE:
             self._head = self.read_at(0, CHECKED_SIZE)
-        self._rewrite_check.skip_hole(end, self.read_at)
+        self._last = self._before(end)
         self.framer.nul_bytes += end - self.offset
         if self.line_start == self.offset:
-            self.line_start = end
-            self._marker = self._rewrite_check.last_bytes
+            self.line_start, self._marker = end, self._last
         self.offset = end
 
 
@@ -255,26 +247,10 @@ class ReadCounts:
         log.close()
 
 
-def file_state(status: os.stat_result) -> FileState:
-    """Return a file's state by what the operating system says of it."""
-    return FileState(FileId(status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _check_number(fd: int, path: str) -> None:
-    """Check that a log leaves half of the files that may be open to clients, scrapes and the checkpoint."""
-    try:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    except OSError:  # The system call is not allowed.
-        return
-    if limit != resource.RLIM_INFINITY and fd >= limit // 2:  # The lowest free number: as many files are open.
-        raise OSError(errno.EMFILE, "half of the limit of open files (LimitNOFILE) is not for logs", path)
-
-
 def _open(path: str) -> tuple[int, FileId]:
     # O_NONBLOCK: opening a pipe would wait for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        _check_number(fd, path)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegularError(f"{path} is not a regular file")

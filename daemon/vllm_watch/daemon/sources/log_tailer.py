@@ -15,17 +15,16 @@ import os
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import NamedTuple
 
 import structlog
 
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, LogStatus, WatchMode
-from vllm_watch.daemon.sources.checkpoint import FilePosition, Loaded, may_name
+from vllm_watch.daemon.sources.checkpoint import FilePosition, Positions, may_name
 from vllm_watch.daemon.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.daemon.sources.journal_tailer import JournalTailer
-from vllm_watch.daemon.sources.log_file import FileId, FileState, NotRegularError, ReadCounts, file_state
+from vllm_watch.daemon.sources.log_file import FileId, NotRegularError, ReadCounts
 from vllm_watch.daemon.sources.rotation import ResumePoint, is_compressed, is_rotated_of
 from vllm_watch.daemon.sources.startup_scan import MAX_SEARCH
 from vllm_watch.daemon.support.clock import Clock
@@ -56,24 +55,14 @@ _HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
 """Reasons why a file that exists cannot be opened: what it holds once it can be was written before."""
 
 
-class _Idle(NamedTuple):
-    """A match of a glob that is closed, for nothing was written for a while: as it was at the last poll, all read."""
-
-    state: FileState
-    point: ResumePoint
-
-
 class LogTailer:
     """
     Follows one path or glob.
-
-    Of a glob's matches the newest is open, and those that are being written; at the others each poll looks.
 
     Args:
         pattern: The path, or a glob whose matches are all logs of the server.
         positions: How far files had been read when the daemon was stopped, those of other logs included: one of them
             may have been renamed.
-        stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
         make_reader: Returns a reader of the lines of one path.
         max_reads: Pieces read in one poll.
@@ -83,11 +72,10 @@ class LogTailer:
         has_more: Whether the last poll stopped before the end of what was there.
     """
 
-    def __init__(  # noqa: PLR0913 - The last one goes by its name.
+    def __init__(
         self,
         pattern: str,
         positions: Sequence[FilePosition] = (),
-        stopped_at: float = 0.0,
         wall: Callable[[float], float] = float,
         make_reader: Callable[[], LogReader] = LogReader,
         *,
@@ -103,17 +91,14 @@ class LogTailer:
         self._max_reads = max_reads
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followers: dict[str, FileFollower] = {}
-        points = [(each, _resume_point(each, stopped_at)) for each in positions]
-        self._resume_points = {each.path: point for each, point in points if may_name(pattern, each.path)}
-        points.sort(key=lambda each: each[0].offset)
-        self._stopped = {FileId(each.device, each.inode): point for each, point in points}
+        self._resume_points = {each.path: ResumePoint(each) for each in positions if may_name(pattern, each.path)}
+        furthest_last = sorted(positions, key=lambda each: each.offset)
+        self._stopped = {FileId(each.device, each.inode): ResumePoint(each) for each in furthest_last}
         """Where files stopped being read, whatever their paths were: in an earlier run, or before `move`."""
         self._started_since = math.inf
         self._ignored_files = 0
         self._passed_over: set[str] = set()
         """Files that are there and are not followed: too many others are newer, or they cannot be read."""
-        self._idle: dict[str, _Idle] = {}
-        self._newest: str | None = None
         self._counts = ReadCounts()
         self._has_polled = False
         self._reason: LogReason = "not_found"
@@ -128,9 +113,8 @@ class LogTailer:
         """
         open_files = [(path, log) for path, follower in self._followers.items() for log in follower.logs]
         self._stopped |= {
-            log.file_id: ResumePoint(log.position(path), self._wall(now), is_same_run=True) for path, log in open_files
+            log.file_id: ResumePoint(log.position(path, self._wall(now)), is_same_run=True) for path, log in open_files
         }
-        self._stopped |= {idle.state.file_id: idle.point for idle in self._idle.values()}
         self.close()
         self._pattern, self._is_glob = pattern, bool(_GLOB_SIGNS & set(pattern))
         self.pattern = os.path.abspath(pattern)
@@ -156,21 +140,14 @@ class LogTailer:
 
         If the last poll of a file did not reach its end, or failed, its position says until when all had been read.
         """
-        found: dict[str, FilePosition] = {}
-        for path, point in self._resume_points.items():
-            found[path] = point.position.dated(point.stopped_at)
-        for path, idle in self._idle.items():
-            found[path] = idle.point.position
-        for path, follower in self._followers.items():
-            position = follower.position
-            if position is not None:
-                has_all = follower.has_read_all
-                found[path] = position if has_all else position.dated(follower.read_until)
-        return tuple(found.values())[-MAX_POSITIONS:]
+        earlier = {path: point.position for path, point in self._resume_points.items()}
+        followers = self._followers.items()
+        present = {path: follower.position for path, follower in followers if follower.position is not None}
+        return tuple({**earlier, **present}.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up, lag = bool(self._idle), 0
+        is_up, lag = False, 0
         counts = copy(self._counts)
         for follower in self._followers.values():
             is_up |= not follower.is_failing
@@ -187,82 +164,54 @@ class LogTailer:
         for follower in self._followers.values():
             follower.close()
         self._followers.clear()
-        self._idle.clear()
 
     def _paths(self) -> list[str]:
         """Return what of the glob to follow now: the matches that were written last, the oldest first."""
         found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
-        logs = {*found, *self._followers, *self._idle, *self._resume_points}
+        logs = {*found, *self._followers, *self._resume_points}
         # A rotated file belongs to its log, which is followed for a while after its name is gone.
         matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
         for path in self._followers.keys() & (set(found) - set(matches[-MAX_FILES:])):
             self._forget(path)
-        for path in self._idle.keys() - set(matches[-MAX_FILES:]):
-            self._keep(path, self._idle.pop(path).point)
         ignored = matches[:-MAX_FILES]
         self._ignored_files = len(ignored)
         self._passed_over = (self._passed_over & set(found)) | set(ignored)
-        self._newest = matches[-1] if matches else None
         return matches[-MAX_FILES:]
 
     def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
-        """Poll one of `number` files; of a glob's idle ones, whether it has changed."""
-        polled_at = self._wall(now)
-        state = _state(path) if self._is_glob else None
-        if self._is_still_idle(path, state, polled_at):
-            return []
+        """Poll one of `number` files."""
+        wall = self._wall(now)
         batches: list[LogBatch] = []
         follower = self._followers.get(path)
         try:
             if follower is None:
-                follower, batches = self._start(path, now, number)
+                follower, batches = self._start(path, now, wall, number)
                 if follower is None:
                     return []
-                follower.read_until = self._resume_points[path].stopped_at if path in self._resume_points else polled_at
         except OSError as error:
             self._note(error)
             if self._reason in _HIDDEN:
                 self._passed_over.add(path)
             return []
-        batches += follower.poll(now, max(self._max_reads // number, 1))
-        if follower.has_read_all:
-            follower.read_until = polled_at
+        batches += follower.poll(now, wall, max(self._max_reads // number, 1))
         if follower.position is not None:
             self._resume_points.pop(path, None)
         if follower.problem is not None:
             self._note(follower.problem, is_counted=follower.is_failing)
         self.has_more |= follower.has_more
-        self._let_go(path, state, now, polled_at)
-        return batches
-
-    def _is_still_idle(self, path: str, state: FileState | None, polled_at: float) -> bool:
-        """Tell whether a match is closed and has not changed; from now on it is followed again if it has."""
-        idle = self._idle.pop(path, None)
-        if idle is None:
-            return False
-        if idle.state == state:
-            self._idle[path] = idle._replace(point=idle.point._replace(stopped_at=polled_at))
-            return True
-        self._keep(path, idle.point)
-        return False
-
-    def _let_go(self, path: str, state: FileState | None, now: float, polled_at: float) -> None:
-        """Stop following a path that has named nothing for long, and close a match that is not being written."""
-        follower = self._followers[path]
         if follower.is_over(now):
             self._forget(path)
-        elif state is not None and path != self._newest and follower.is_idle(now, state):
-            point = self._followers.pop(path).close()
-            if point is not None:
-                self._idle[path] = _Idle(state, point._replace(stopped_at=polled_at))
+        return batches
 
-    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower | None, list[LogBatch]]:
+    def _start(self, path: str, now: float, wall: float, number: int) -> tuple[FileFollower | None, list[LogBatch]]:
         """
         Follow a path whose file is there: what it held before the first poll, or while passed over, is history.
 
         A match that is another one's file under a new name is not followed.
         """
-        follower = FileFollower(path, self._counts, self._make_reader())
+        stopped = self._resume_points.get(path)
+        read_until = wall if stopped is None else stopped.position.read_until
+        follower = FileFollower(path, self._counts, self._make_reader(), read_until)
         batches: list[LogBatch] = []
         open_ids = {log.file_id for each in self._followers.values() for log in each.logs}
         try:
@@ -308,18 +257,6 @@ class LogTailer:
             del self._resume_points[next(iter(self._resume_points))]
 
 
-def _resume_point(position: FilePosition, stopped_at: float) -> ResumePoint:
-    return ResumePoint(position.dated(0.0), position.read_until or stopped_at)
-
-
-def _state(path: str) -> FileState | None:
-    """Return what differs once a path names another file or its file was changed; `None` if it names none."""
-    try:
-        return file_state(os.stat(path))
-    except OSError:
-        return None
-
-
 def _modified(path: str) -> float:
     try:
         return os.stat(path).st_mtime
@@ -332,7 +269,7 @@ Tailer = LogTailer | JournalTailer
 
 def tailer_of(
     config: ServerConfig,
-    before: Loaded,
+    before: Positions,
     clock: Clock,
     make_reader: Callable[[], LogReader] = LogReader,
     *,
@@ -340,10 +277,9 @@ def tailer_of(
 ) -> Tailer:
     """Return what follows the log of a server that has one, from where an earlier run has read it."""
     if config.journal is not None:
-        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
+        cursors = [position.cursor for position in before.of(None, config.journal).journals]
         cursor = cursors[0] if cursors else None
         return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
     if config.log is None:
         raise ValueError(f"server {config.name} has no log")
-    files = before.positions.files
-    return LogTailer(config.log, files, before.written, clock.wall, make_reader, max_reads=max_reads)
+    return LogTailer(config.log, before.files, clock.wall, make_reader, max_reads=max_reads)

@@ -145,13 +145,11 @@ class ResumePoint(NamedTuple):
 
     Attributes:
         position: How far its file was read.
-        stopped_at: When, in seconds since the epoch.
         is_same_run: Whether this run has read it: then what was read is known and counted. Its file was read to its
             end before it was closed: if it is gone, nothing is lost.
     """
 
     position: FilePosition
-    stopped_at: float
     is_same_run: bool = False
 
 
@@ -236,7 +234,8 @@ class RotatedFiles:
 
     def since(self, point: ResumePoint, present: LogFile) -> tuple[list[LogFile], bool]:
         """Open those that came after a point, the oldest first; return also whether reading stopped in the first."""
-        position, stopped_at = point.position, point.stopped_at
+        position = point.position
+        newest = position.read_until - TIMES_MAY_LAG
         opened, _ = self._open(lambda found: [name for name in found if name.file_id != present.file_id][-MAX_ROTATED:])
         # Of a file of which nothing was read only the inode is known, and inodes are reused.
         same = [log for log in opened if self._is_at(log, position)]
@@ -248,11 +247,11 @@ class RotatedFiles:
             wanted = [
                 log
                 for log, name in later
-                if log not in same and (bool(name.number) == is_numbered or name.modified >= stopped_at - TIMES_MAY_LAG)
+                if log not in same and (bool(name.number) == is_numbered or name.modified >= newest)
             ]
             wanted.insert(0, same[0])
         else:
-            wanted = [log for log, name in opened.items() if name.modified >= stopped_at - TIMES_MAY_LAG]
+            wanted = [log for log, name in opened.items() if name.modified >= newest]
         _close(log for log in opened if log not in wanted)
         if not same and (not point.is_same_run or _has_inode_of(present, position)):
             self._count_missing(position, opened, present)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
@@ -28,7 +27,7 @@ from vllm_watch_parsers.kv_transfer import FETCHING, KV_FETCH_STAGES, KvKey
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
-CompanionLine = AchievedWork | DiffusionDecoding
+CompanionLine = AchievedWork | DiffusionDecoding | SpecDecoding
 
 _RATES: dict[type[CompanionLine], dict[str, str]] = {
     AchievedWork: {
@@ -36,12 +35,21 @@ _RATES: dict[type[CompanionLine], dict[str, str]] = {
         "achieved_memory_bytes_per_second": "memory_bytes_per_second",
     },
     DiffusionDecoding: {"diffusion_committed_tokens_per_second": "committed_tokens_per_second"},
+    SpecDecoding: {
+        "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
+        "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
+    },
 }
 """The series that are rates, and the fields of the line that have them."""
 
 _MEANS: dict[type[CompanionLine], dict[str, str]] = {
     AchievedWork: {},
     DiffusionDecoding: {"diffusion_tokens_per_step": "tokens_per_denoising_step"},
+    SpecDecoding: {
+        "spec_decode_mean_acceptance_length": "mean_acceptance_length",
+        "spec_decode_acceptance_ratio": "acceptance_ratio",
+        "spec_decode_system_efficiency_ratio": "system_efficiency",
+    },
 }
 """The series that no pause dilutes."""
 
@@ -56,7 +64,8 @@ class Companion(NamedTuple):
     """
 
     at: float
-    values: Mapping[str, float] = MappingProxyType({})
+    line: CompanionLine
+    values: Mapping[str, float]
 
 
 def companion(line: CompanionLine, at: float, before: Companion | None, interval_start: float) -> Companion:
@@ -72,16 +81,15 @@ def companion(line: CompanionLine, at: float, before: Companion | None, interval
     follows = before is not None and before.at >= interval_start
     shown = {**_MEANS[type(line)], **(_RATES[type(line)] if follows else {})}
     values = {name: getattr(line, field) for name, field in shown.items()}
-    return Companion(at, {name: value for name, value in values.items() if value is not None})
+    return Companion(at, line, {name: value for name, value in values.items() if value is not None})
 
 
 MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
 
 _KEPT = 5
-"""How many lines it remembers the distances of, and the seconds that they are over."""
+"""How many lines it remembers the distances of."""
 
-_DILUTED_FACTOR = 1.5
 _SEVERAL = 2
 
 _HELD_WHILE_IDLE = (
@@ -104,14 +112,7 @@ _LOGGED = (
 )
 """The fields of a statistics line that are series of the same names."""
 
-_LOGGED_DRAFTS = {
-    "spec_decode_mean_acceptance_length": "mean_acceptance_length",
-    "spec_decode_acceptance_ratio": "acceptance_ratio",
-    "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
-    "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
-    "spec_decode_system_efficiency_ratio": "system_efficiency",
-}
-GAUGES_OF_DRAFTS = frozenset(_LOGGED_DRAFTS) - {"spec_decode_system_efficiency_ratio"}
+GAUGES_OF_DRAFTS = (_RATES[SpecDecoding].keys() | _MEANS[SpecDecoding]) - {"spec_decode_system_efficiency_ratio"}
 """The series that a line on drafts has in every release."""
 
 GAUGES_OF_FIRST_LINE = frozenset(
@@ -129,7 +130,6 @@ GAUGES_OF_FIRST_LINE = frozenset(
 
 _of_idle: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_HELD_WHILE_IDLE)
 _of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGGED)
-_of_drafts: Callable[[SpecDecoding], tuple[float | None, ...]] = attrgetter(*_LOGGED_DRAFTS.values())
 
 
 @dataclass(slots=True)
@@ -144,8 +144,6 @@ class EngineLog:
     """When it last printed tokens since its server was started, as far as the log was read."""
     prompted_from: float | None = None
     """Its last prompt tokens came after this moment: the start of their line's interval."""
-    spec: SpecDecoding | None = None
-    spec_at: float = 0.0
     kv_gauges: tuple[tuple[KvKey, float], ...] = ()
     """What its last line on KV transfers has of the present."""
     kv_at: float = 0.0
@@ -156,8 +154,6 @@ class EngineLog:
 
     A line that was read late makes one gap too short: of several the shortest is left out.
     """
-    covered: tuple[float, ...] = ()
-    """The seconds that the last lines on drafts are over, by vLLM's own clock."""
     step_times: StepTimes = field(default_factory=StepTimes, compare=False)
     before: EngineStats | None = None
     """The line of statistics before the last one."""
@@ -200,10 +196,6 @@ class EngineLog:
     def add_companion(self, at: float, line: CompanionLine) -> None:
         """Take in a line that is printed below the statistics."""
         self.companions[type(line)] = companion(line, at, self.companions.get(type(line)), self.before_at)
-
-    def add_drafts(self, at: float, spec: SpecDecoding) -> None:
-        """Take in a line on speculative decoding."""
-        self.spec, self.spec_at = self._over_one_interval(spec), at
 
     def add_transfers(self, at: float, transfers: KvTransfers) -> None:
         """Take in a line on KV transfers."""
@@ -260,9 +252,7 @@ class EngineLog:
             readings = _readings(_LOGGED, _of_stats(self.stats), at)
         elif self.ended_idle():
             readings = _readings(_HELD_WHILE_IDLE, _of_idle(self.stats), at)
-        # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
-        if self.spec is not None and self._is_about_present(self.spec_at, now, keeps_stale=keeps_stale):
-            readings.update(_readings(_LOGGED_DRAFTS, _of_drafts(self.spec), self.spec_at + ahead))
+        # An idle or a hanging engine prints none of these lines; the last ones are not about the present.
         for line in self.companions.values():
             if self._is_about_present(line.at, now, keeps_stale=keeps_stale):
                 readings.update({name: Reading(value, line.at + ahead, "log") for name, value in line.values.items()})
@@ -270,12 +260,15 @@ class EngineLog:
 
     def position_acceptance(self, now: float, *, keeps_stale: bool, ahead: float) -> tuple[Reading | None, ...]:
         """Return the share of drafts accepted at each position, `None` at one that the line prints as ``nan``."""
-        if self.spec is None or not self._is_about_present(self.spec_at, now, keeps_stale=keeps_stale):
+        last = self.companions.get(SpecDecoding)
+        if last is None or not isinstance(last.line, SpecDecoding):
             return ()
-        ratios = self.spec.position_acceptance_ratio or ()
+        if not self._is_about_present(last.at, now, keeps_stale=keeps_stale):
+            return ()
+        ratios = last.line.position_acceptance_ratio or ()
         if all(ratio is None for ratio in ratios):
             return ()
-        return tuple(None if ratio is None else Reading(ratio, self.spec_at + ahead, "log") for ratio in ratios)
+        return tuple(None if ratio is None else Reading(ratio, last.at + ahead, "log") for ratio in ratios)
 
     def kv_readings(self, now: float, *, keeps_stale: bool, ahead: float) -> dict[KvKey, Reading]:
         """Return what its KV connectors do by the last lines: an idle engine's connectors print nothing."""
@@ -310,41 +303,10 @@ class EngineLog:
         if self.stats.prompt_tokens_per_second:
             self.prompted_from = at - DEFAULT_INTERVAL
 
-    def _over_one_interval(self, spec: SpecDecoding) -> SpecDecoding:
-        """
-        Return a line on drafts with its rates over one interval.
-
-        After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
-        one interval. The pause was without tokens, or there would have been lines. Its length is in the line itself;
-        the times of reading do not show it, for lines may be read late.
-        """
-        covered = _seconds_covered(spec)
-        if covered is None:
-            return spec
-        self.covered = (*self.covered, covered)[-_KEPT:]
-        interval = min(*self.covered, max(self.interval, DEFAULT_INTERVAL))
-        if covered < _DILUTED_FACTOR * interval or covered < _DILUTED_FACTOR * self.interval:
-            return spec
-        return spec._replace(
-            accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
-            drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
-        )
-
 
 def _readings(names: Iterable[str], values: Iterable[float | None], at: float) -> dict[str, Reading]:
     pairs = zip(names, values, strict=True)
     return {name: Reading(float(value), at, "log") for name, value in pairs if value is not None}
-
-
-def _seconds_covered(spec: SpecDecoding) -> float | None:
-    """Return the seconds that a line on drafts divides its tokens by, or `None` if it has no rates."""
-    for tokens, rate in (
-        (spec.drafted_tokens, spec.drafted_tokens_per_second),
-        (spec.accepted_tokens, spec.accepted_tokens_per_second),
-    ):
-        if tokens and rate:
-            return tokens / rate
-    return None
 
 
 def name_of(stats: EngineStats) -> str:

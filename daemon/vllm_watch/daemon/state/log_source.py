@@ -191,9 +191,8 @@ class LogSource:
             self.totals.continuation_lines += batch.continuation_lines
             self.totals.rejected_lines += batch.rejected_lines
 
-    def counts(self, now: float) -> LogCounts:
-        """Return what was counted until now; what is counted once is never taken back."""
-        self.life.settle(now)
+    def counts(self) -> LogCounts:
+        """Return what was counted; what is counted once is never taken back."""
         totals = self.totals
         return LogCounts(
             {kind: self.life.failures.get(kind, 0) for kind in FAILURE_KINDS},
@@ -308,7 +307,7 @@ class LogSource:
             return
         if engine is not None:
             engine.add_stats(at, stats)
-            if engine.spec is None and not self.facts.num_speculative_tokens:
+            if SpecDecoding not in engine.companions and not self.facts.num_speculative_tokens:
                 engine.measure_step(1.0, self.facts.capacity_tokens(name))
         elif len(self.engines) < MAX_ENGINES:
             engine = self.engines[name] = EngineLog.first(at, stats)
@@ -326,7 +325,7 @@ class LogSource:
         name = spec.engine or self._nameless
         engine = self.engines.get(name)
         if engine is not None:
-            engine.add_drafts(at, spec)
+            engine.add_companion(at, spec)
             engine.measure_step(spec.mean_acceptance_length, self.facts.capacity_tokens(name))
         if self.facts.num_speculative_tokens is None and spec.num_speculative_tokens is not None:
             self.facts_learnt += 1

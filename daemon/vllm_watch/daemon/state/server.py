@@ -189,8 +189,6 @@ class ServerState:
 
     def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
-        if self._sources.log is not None:
-            self._sources.log.life.settle(now)
         whole = server_state(self._sources.log, self._sources.scrape, now)
         self._names.last = self._names.current(now)
         states = {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
@@ -201,8 +199,6 @@ class ServerState:
         """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
-        # A failure that no shutdown has explained in time ends the server: it is counted before the state is asked for.
-        counts = log.counts(math.inf if settings.keeps_stale else now) if log else None
         keys = self._names.last = self._names.current(now)
         is_sleeping = is_any_sleeping(sources, keys, now)
         return ServerSnapshot(
@@ -225,7 +221,7 @@ class ServerState:
             values_out_of_range=values_out_of_range(sources),
             label_values_dropped=label_values_dropped(sources),
             scrape_long_lines=scrape.long_lines if scrape else None,
-            log=counts,
+            log=log.counts() if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
             probe=None if is_sleeping else _probe(self._sources, now),
@@ -309,8 +305,6 @@ class ServerState:
 
     def _recent_events(self, now: float) -> tuple[ServerEvent, ...]:
         sources = self._sources
-        if sources.log is not None:
-            self.events.note_log(sources.log.life.take_news())  # The failures that no shutdown has explained in time.
         self.events.note_files(now, sources.log_status.tail)
         return self.events.until(now, sources.flags.whole_change, sources.ahead)
 

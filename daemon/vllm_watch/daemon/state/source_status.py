@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether each source of a server can be read, why it is quiet, and what all of them together show to be wrong."""
+"""Whether each source of a server can be read, and why it is quiet."""
 
 from __future__ import annotations
 
 import math
 
-from vllm_watch.daemon.catalog.findings import Finding, Known, KnownGpu, findings
-from vllm_watch.daemon.catalog.gpu_texts import gpu_name
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.state.engine_state import FIRST_STATS_SECONDS, UNSEEN_SECONDS, has_silent_start
-from vllm_watch.daemon.state.gpu_report import ServerGpu, recommended_action
 from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch.daemon.state.snapshot import ServerSnapshot, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import SourceSnapshot
 
 
 MANY_FOREIGN_LINES = 1000
@@ -107,37 +104,3 @@ def _reason_without_statistics(sources: ServerSources, log: LogSource, now: floa
         return "idle" if log.life.phase == "ready" else "no_statistics_yet"
     is_waiting = now - log.first_served_at <= FIRST_STATS_SECONDS
     return "no_statistics_yet" if is_waiting else "stats_disabled"
-
-
-def server_findings(snapshot: ServerSnapshot) -> list[Finding]:
-    """Return what is wrong with a server or should be known, beside its states and the reasons of its sources."""
-    change = snapshot.configuration.change
-    return list(
-        findings(
-            Known(
-                {source.source: source.is_up for source in snapshot.sources},
-                [engine.state for engine in snapshot.engines],
-                version=snapshot.version,
-                missing_metrics=[name for name, is_missing in snapshot.missing_metrics.items() if is_missing],
-                changed_flags="" if change is None else change.text,
-                disagreements=[
-                    name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs
-                ],
-                gpus=list(map(_gpu, snapshot.gpus)),
-                xids=[(event.what, event.gpu or "") for event in snapshot.events if event.kind == "xid"],
-            )
-        )
-    )
-
-
-def _gpu(used: ServerGpu) -> KnownGpu:
-    reading = used.reading
-    if reading is None:
-        return KnownGpu(gpu_name(None, None, used.gpu), None)
-    return KnownGpu(
-        gpu_name(reading.number, reading.pci_bus_id, used.gpu),
-        reading.state,
-        recommended_action(reading),
-        remap_failed=bool(reading.values.get(("gpu_row_remap_failed",))),
-        remap_pending=bool(reading.values.get(("gpu_row_remap_pending",))),
-    )

@@ -22,51 +22,17 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-_CLOSED = -1
-"""In place of the descriptor of a stream that is closed: its number may belong to a file that is opened later."""
-
-
 class ReaderGoneError(Exception):
     """The reader of standard output has closed it, as ``head`` does when it has enough."""
 
 
-class _Descriptor(io.RawIOBase):
-    """Writes to a descriptor that stays open."""
-
-    def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor = descriptor
-
-    def writable(self) -> bool:
-        """Return true."""
-        return True
-
-    def fileno(self) -> int:
-        """Return the descriptor; `OSError` if the stream is closed."""
-        return super().fileno() if self._descriptor == _CLOSED else self._descriptor
-
-    def isatty(self) -> bool:
-        """Return whether this is a terminal."""
-        return self._descriptor != _CLOSED and os.isatty(self._descriptor)
-
-    def write(self, data: ReadableBuffer) -> int:
-        """Write what the descriptor takes."""
-        return os.write(self._descriptor, data)
-
-
-class _OutputDescriptor(_Descriptor):
+class _Output(io.FileIO):
     """Raises the first error, and drops everything after it: the interpreter flushes once more at exit."""
 
     _has_failed = False
 
     def write(self, data: ReadableBuffer) -> int:
-        """
-        Write what the descriptor takes.
-
-        Raises:
-            ReaderGoneError: Nobody reads it any more.
-            FileError: It cannot be written for another reason.
-        """
+        """Write what the descriptor takes; raises `ReaderGoneError`, or `FileError` for any other reason."""
         if self._has_failed:
             return memoryview(data).nbytes
         try:
@@ -78,11 +44,11 @@ class _OutputDescriptor(_Descriptor):
             raise FileError(f"standard output: cannot be written: {error.strerror}") from error
 
 
-class _ErrorDescriptor(_Descriptor):
+class _Errors(io.FileIO):
     """Drops what cannot be written."""
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write what the descriptor takes; without one that can be written, drop it."""
+        """Write what the descriptor takes, or drop it."""
         with suppress(OSError):
             return super().write(data)
         return memoryview(data).nbytes
@@ -132,15 +98,17 @@ def guard_standard_streams() -> None:
     """
     # A test may have put its own streams there.
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_OutputDescriptor(_CLOSED if sys.stdout is None else 1), sys.stdout, "strict")
+        sys.stdout = _guarded(_Output, 1, sys.stdout, "strict")
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_ErrorDescriptor(_CLOSED if sys.stderr is None else 2), sys.stderr, "backslashreplace")
+        sys.stderr = _guarded(_Errors, 2, sys.stderr, "backslashreplace")
 
 
-def _text(raw: _Descriptor, original: TextIO | None, errors: str) -> TextIO:
+def _guarded(kind: type[io.FileIO], number: int, original: TextIO | None, errors: str) -> TextIO:
     """Return a stream of text like the original one, by lines on standard error and on a terminal."""
+    if original is None:  # Closed: its number may belong to a file that is opened later. A write fails here, too.
+        number = os.open(os.devnull, os.O_RDONLY)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
+        io.BufferedWriter(kind(number, "w", closefd=False)),
         encoding="utf-8" if original is None else original.encoding,
         errors=errors if original is None else original.errors,
         line_buffering=original is not None and bool(original.line_buffering),

@@ -13,10 +13,11 @@ from vllm_watch.daemon.catalog.gpu_texts import (
     REMAP_FAILED,
     REMAP_PENDING,
     STATE_PROBLEMS,
+    gpu_name,
     xid_problem,
 )
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName
-from vllm_watch.daemon.catalog.states import EngineState
+from vllm_watch.daemon.exposition.document import GpuDocument, ServerDocument
 from vllm_watch_parsers.kernel_messages import BY_CODE
 
 
@@ -52,83 +53,56 @@ class Finding(NamedTuple):
     source: SourceName | None = None
 
 
-class KnownGpu(NamedTuple):
-    """
-    What the rules need to know of a GPU; a code of a newer daemon says nothing here.
-
-    Args:
-        name: How it is called.
-        state: What the driver says of it as a whole; `None` if the driver does not show it.
-        action: What the driver recommends; `None` if that is not known.
-        remap_failed: Whether failing memory could not be replaced.
-        remap_pending: Whether failing memory waits for a reset to be replaced.
-    """
-
-    name: str
-    state: str | None
-    action: str | None = None
-    remap_failed: bool = False
-    remap_pending: bool = False
-
-
-class Known(NamedTuple):
-    """
-    What the rules need to know of a server.
-
-    Args:
-        sources: Whether each configured source can be read.
-        states: Those of its engines.
-        version: vLLM's.
-        missing_metrics: The series that its /metrics should have and has not.
-        changed_flags: What the last start has changed, in words; empty if nothing.
-        disagreements: The quantities about which the log and /metrics differ.
-        gpus: Its GPUs.
-        xids: The errors of GPUs that the kernel has reported in the last hour, each with its code and place.
-    """
-
-    sources: Mapping[SourceName, bool]
-    states: Collection[EngineState]
-    version: str | None
-    missing_metrics: Collection[str]
-    changed_flags: str
-    disagreements: Collection[str]
-    gpus: Collection[KnownGpu] = ()
-    xids: Collection[tuple[str, str]] = ()
-
-
-def findings(known: Known) -> Iterator[Finding]:
+def findings(server: ServerDocument) -> Iterator[Finding]:
     """Yield what is wrong, then what should be known; the reasons of sources that fail are left to the caller."""
-    read = [is_up for name, is_up in known.sources.items() if name != "gpu"]  # Its driver says nothing of the server.
-    if read and not any(read) and set(known.states) <= {"unknown"}:
+    sources = {source.source: source.up for source in server.sources}
+    yield from _wrong(server, sources)
+    yield from _notes(server, sources)
+
+
+def _wrong(server: ServerDocument, sources: Mapping[str, bool]) -> Iterator[Finding]:
+    read = [is_up for name, is_up in sources.items() if name != "gpu"]  # Its driver says nothing of the server.
+    if read and not any(read) and {engine.state for engine in server.engines} <= {"unknown"}:
         yield Finding("wrong", NOTHING_READ)
-    quantities = list(dict.fromkeys(known.disagreements))
+    quantities = list(dict.fromkeys(name for engine in server.engines for name in engine.disagreements))
     if quantities:
         yield Finding("wrong", disagreement_text(quantities))
-    yield from _wrong_gpus(known)
-    if known.sources.get("metrics") and known.missing_metrics:
-        yield Finding("note", missing_metrics_text(known.missing_metrics), "metrics")
-    if known.sources.get("log") and known.version is None:
-        yield Finding("note", NO_START, "log")
-    yield from (Finding("note", f"{gpu.name}: {REMAP_PENDING}", "gpu") for gpu in known.gpus if gpu.remap_pending)
-    for name, text in UNKNOWN_WITHOUT.items():
-        if name not in known.sources:
-            yield Finding("note", f"{SOURCE_NAMES[name]}: not configured. {text}", name)
-    if known.changed_flags:
-        yield Finding("note", changed_flags_text(known.changed_flags))
-
-
-def _wrong_gpus(known: Known) -> Iterator[Finding]:
-    """Yield the GPUs that need somebody, and the errors after which one does."""
-    for gpu in known.gpus:
-        if gpu.state is None and known.sources.get("gpu"):
-            yield Finding("wrong", f"{gpu.name}: {NOT_SHOWN}", "gpu")
-        remap = REMAP_FAILED if gpu.remap_failed else None
-        for text in (STATE_PROBLEMS.get(gpu.state or ""), ACTION_PROBLEMS.get(gpu.action or ""), remap):
-            if text is not None:
-                yield Finding("wrong", f"{gpu.name}: {text}", "gpu")
-    for code, place in dict.fromkeys(known.xids):
+    for gpu in server.gpus:
+        yield from _wrong_gpu(gpu, is_read=sources.get("gpu", False))
+    for code, place in dict.fromkeys((error.xid, error.pci_bus_id) for error in server.gpu_errors or ()):
         if code in BY_CODE and BY_CODE[code].group in GRAVE_XIDS:
             yield Finding("wrong", xid_problem(code, place), "gpu")
+
+
+def _notes(server: ServerDocument, sources: Mapping[str, bool]) -> Iterator[Finding]:
+    if sources.get("metrics") and server.missing_metrics:
+        yield Finding("note", missing_metrics_text(server.missing_metrics), "metrics")
+    if sources.get("log") and server.version is None:
+        yield Finding("note", NO_START, "log")
+    for gpu in server.gpus:
+        if gpu.values.get("gpu_row_remap_pending"):
+            yield Finding("note", f"{_name_of(gpu)}: {REMAP_PENDING}", "gpu")
+    for name, text in UNKNOWN_WITHOUT.items():
+        if name not in sources:
+            yield Finding("note", f"{SOURCE_NAMES[name]}: not configured. {text}", name)
+    change = server.configuration.change if server.configuration is not None else None
+    if change is not None and change.text:
+        yield Finding("note", changed_flags_text(change.text))
+
+
+def _wrong_gpu(gpu: GpuDocument, *, is_read: bool) -> Iterator[Finding]:
+    """Yield what is wrong with a GPU; a code of a newer daemon says nothing here."""
+    texts = (
+        NOT_SHOWN if gpu.state is None and is_read else None,
+        STATE_PROBLEMS.get(gpu.state or ""),
+        ACTION_PROBLEMS.get(gpu.recovery_action or ""),
+        REMAP_FAILED if gpu.values.get("gpu_row_remap_failed") else None,
+    )
+    yield from (Finding("wrong", f"{_name_of(gpu)}: {text}", "gpu") for text in texts if text is not None)
+
+
+def _name_of(gpu: GpuDocument) -> str:
+    return gpu_name(gpu.index, gpu.pci_bus_id, gpu.gpu)
 
 
 def missing_metrics_text(names: Collection[str]) -> str:
