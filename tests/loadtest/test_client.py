@@ -279,7 +279,7 @@ SLOW = [1.5] * 8 + json.loads(text_of("serve-0.16.0-detailed.json"))["ttfts"][8:
         ("serve-0.16.0-detailed.json", {}, "The first 8 answers started", False),
         ("serve-0.16.0-detailed.json", {}, "Answers have 20 to 29 tokens", True),
         (REAL.name, {}, "Answers have", False),
-        ("serve-0.6.2.json", {}, "here they are exchanged", True),
+        ("serve-0.6.2.json", {}, "exchanged", False),
         ("printed-0.6.3.post1-unknown.txt", {}, "this may be such a result", True),
         ("serve-0.6.6.json", {}, "exchanged", False),
     ],

@@ -70,7 +70,7 @@ def tokens_per_chunk(result: ServeResult) -> float | None:
     itl, tpot = (result.latencies.get(name) for name in ("itl", "tpot"))
     if itl is not None and tpot is not None and itl.mean and tpot.mean:
         return itl.mean / tpot.mean
-    return None if result.spec_decode is None else result.spec_decode.acceptance_length
+    return result.acceptance_length
 
 
 def _unanswered(result: ServeResult) -> str | None:
@@ -167,11 +167,10 @@ def _lengths(result: ServeResult) -> str | None:
 
 
 def _exchanged(result: ServeResult) -> str | None:
-    if result.e2el_order == "corrected":
-        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse: here they are exchanged."
-    if result.e2el_order == "unknown":
-        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse; this may be such a result."
-    return None
+    e2el = result.latencies.get("e2el")
+    if e2el is None or e2el.mean is not None or (result.requests is not None and result.requests.latencies):
+        return None
+    return "Mean and median of E2EL are left out: releases before 0.6.4 exchanged them, and this may be such a result."
 
 
 def load_text(load: Load) -> str | None:
