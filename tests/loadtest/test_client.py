@@ -277,7 +277,6 @@ SLOW = [1.5] * 8 + json.loads(text_of("serve-0.16.0-detailed.json"))["ttfts"][8:
         ("serve-0.11.0.json", {"duration": 0.9}, "times as long as a request", True),
         ("serve-0.16.0-detailed.json", {"ttfts": SLOW}, "The first 8 answers started", True),
         ("serve-0.16.0-detailed.json", {}, "The first 8 answers started", False),
-        ("serve-0.11.0.json", {}, "Whether the server was warm is not known", True),
         ("serve-0.16.0-detailed.json", {}, "Answers have 20 to 29 tokens", True),
         (REAL.name, {}, "Answers have", False),
         ("serve-0.6.2.json", {}, "exchanged", False),

@@ -59,6 +59,9 @@ def test_energy_is_that_of_all_gpus_by_their_counters():
     assert found.result.tokens_per_joule == pytest.approx(2, rel=0.01)
 
 
+UNREAD = "not all its GPUs were read all the time, or count their energy"
+
+
 def _changed(**changes):
     return lambda at, known: known._replace(joules={**known.joules, **changes}) if at > MIDDLE else known
 
@@ -66,15 +69,15 @@ def _changed(**changes):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (_changed(**{"GPU-2": 12.0}), "the counter of GPU-2 was reset: its driver was loaded again"),
-        (_changed(**{"GPU-2": None}), "GPU-2 was not read all the time, or does not count its energy"),
-        (_changed(**{"GPU-3": 12.0}), "the server changed its GPUs"),
+        (_changed(**{"GPU-2": 12.0}), "a counter was reset: a GPU's driver was loaded again"),
+        (_changed(**{"GPU-2": None}), UNREAD),
+        (_changed(**{"GPU-3": 12.0}), UNREAD),
         (
             lambda at, known: known._replace(unsplit=frozenset({"GPU-1"} if at == MIDDLE else ())),
             "GPU-1 is divided or used by another server, too",
         ),
-        (lambda at, _known: reading(min(at, MIDDLE)), "the GPUs were not read all the time"),
-        (lambda at, known: known if at > MIDDLE else None, "the GPUs were not read all the time"),
+        (lambda at, _known: reading(min(at, MIDDLE)), UNREAD),
+        (lambda at, known: known if at > MIDDLE else None, UNREAD),
     ],
     ids=["reset", "one is lost", "one more", "shared", "stale", "late"],
 )
@@ -117,7 +120,7 @@ def test_why_there_is_no_energy_is_said_only_where_gpus_were_read():
     """Without a steady window there is none; without GPUs there is nothing to say."""
     short = load(seconds=10)
 
-    assert energy_problem(short.points, None) == "there is no steady window, in which alone it is measured"
+    assert energy_problem(short.points, None) == "there is no steady window with a mean, in which alone it is measured"
     assert energy_problem(load(lambda _at, _known: None).points, None) is None
     assert energy_problem(load(lambda at, _known: EnergyReading(at, {})).points, None) is None
 

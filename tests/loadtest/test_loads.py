@@ -184,21 +184,3 @@ def test_of_a_server_that_was_killed_failures_are_not_known():
 
     assert (run.result.successful, run.result.failed) == (35, None)
     assert "The server went down under load: at least 40 requests have no answer." in run.warnings
-
-
-def test_preemptions_shortly_after_each_other_are_one_event():
-    """A minute without one is between two storms, and fewer than ten are none."""
-    server = MadeUpServer(step=10.0).idle(10).work(400, 8).idle(10)
-    preempted = {30: 4, 40: 8, 200: 30, 300: 3}
-    server.points[:] = [
-        point._replace(
-            counters={**point.counters, "preemptions_total": float(sum(n for at, n in preempted.items() if at <= now))}
-        )
-        for point in server.points
-        for now in [point.at - START]
-    ]
-    (run,) = server_runs(server.history())
-
-    assert [(event.at - START, event.text) for event in run.events] == [
-        (20, "12 preemptions in 20 s"), (190, "30 preemptions in 10 s"),
-    ]  # fmt: skip

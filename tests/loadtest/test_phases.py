@@ -98,11 +98,6 @@ def test_a_stall_begins_with_its_last_token():
     ]
 
 
-def test_one_end_is_one_event():
-    """An engine that died is down: that is told once."""
-    assert [event.text for event in recorded("dead").events] == ["the server starts", "the engine died"]
-
-
 def test_a_phase_that_begins_before_the_load_keeps_its_numbers():
     """Where a part of a phase is between two points, those around it have its tokens."""
     server = MadeUpServer(step=10.0).idle(20).work(40, 8).idle(20)

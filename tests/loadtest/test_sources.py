@@ -219,8 +219,8 @@ def test_a_folder_without_a_source_is_said(tmp_path):
 
 
 def test_distinct_names_are_as_short_as_they_can_be():
-    """Names are the files' own where they differ, else with as many folders as it takes."""
+    """Names are those of the files, with the folders in which they differ."""
     assert distinct_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
     assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
-        "1/r.json", "a/2/r.json", "b/2/r.json",
+        "a/1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip

@@ -201,18 +201,6 @@ def test_why_the_maximum_is_not_known_is_beside_it(render):
     assert "Add the server's log" not in render(Report(runs=(offline,)))
 
 
-@pytest.mark.parametrize("render", [report_html])
-def test_why_the_maximum_of_several_runs_is_not_known_is_said_once(render):
-    """What is said of all loads of one server comes once, before them; what is said of some is with each of these."""
-    shared, own = "The maximum is not known: it was not reached.", "The maximum is not known: only one level."
-    runs = {note: reports.whole_run("a", capacity=None, notes=(note,)) for note in (shared, own)}
-    alike, mixed = (" ".join(render(Report(runs=(runs[shared], runs[each]))).split()) for each in (shared, own))
-
-    assert alike.count(shared) == 1
-    assert alike.count("The maximum: see above, where it is told for several runs together.") == 2
-    assert (mixed.count(shared), mixed.count(own)) == (1, 1)
-
-
 def test_several_runs_begin_with_a_table_of_them():
     """Of several runs the first section has a row for each, with its load; failures only where there are any."""
     text = report_text(reports.sweep())

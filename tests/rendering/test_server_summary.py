@@ -12,8 +12,7 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.analysis.rendering.server_summary import ENGINES, summary_text
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.state.kept_facts import ConfigChange, FlagChange
-from vllm_watch.daemon.state.snapshot import FailureTimes, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import ConfigChange, FailureTimes, FlagChange, SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -56,7 +56,7 @@ def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
 
 def notes_of(result: ServeResult) -> tuple[str, ...]:
     """Return what is always so of such a test, and what is not known of it."""
-    sentences = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
+    sentences = (_chunks(result), _closed_loop(result), _lengths(result))
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -154,16 +154,6 @@ def _slow_start(result: ServeResult) -> str | None:
     if result.settings.num_warmups == 0:
         return "The client sent no warm-up requests: the first answers may be slow and raise mean and percentiles."
     return None
-
-
-def _unknown_start(result: ServeResult) -> str | None:
-    has_list = result.requests is not None and result.requests.ttfts
-    if has_list or result.settings.num_warmups is not None or result.is_pooling:
-        return None
-    return (
-        "Whether the server was warm is not known: only a list of the requests (--save-detailed) shows whether "
-        "the first answers were slow and raised mean and percentiles."
-    )
 
 
 def _lengths(result: ServeResult) -> str | None:

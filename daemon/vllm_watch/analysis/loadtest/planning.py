@@ -163,7 +163,6 @@ def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
 
 
 def _percentiles(latency: Latency | None) -> dict[float, float]:
-    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
     return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 

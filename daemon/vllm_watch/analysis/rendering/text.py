@@ -7,6 +7,7 @@ import re
 import textwrap
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from unicodedata import east_asian_width
 
 from vllm_watch.analysis.rendering.document import (
@@ -45,6 +46,11 @@ _FILLER = "\N{WORD JOINER}"
 
 _PARTS = re.compile(f"(?:[（《“]{_FILLER})*(?:.{_FILLER}|(?:.(?!{_FILLER}))+)(?:[，。、；：！？）》”]{_FILLER})*")  # noqa: RUF001
 """What stays on one line: a word, or a wide character with the punctuation at it."""
+
+
+_HELD = "\N{NO-BREAK SPACE}"
+_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|%)\b)", re.ASCII)
+"""The blank between a number and its unit, where no line ends."""
 
 
 def render_text(document: Document, width: int = WIDTH) -> str:
@@ -104,15 +110,16 @@ def _blocks(blocks: Sequence[Block], width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
-    """Yield a text's lines, the mark before the first and as much space before the others."""
+    yield from _lines(text, width, initial_indent=mark, subsequent_indent=" " * len(mark))
+
+
+def _lines(text: str, width: int, **how: Any) -> list[str]:  # noqa: ANN401  # Options of textwrap.
     # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
-    indent = " " * len(mark)
-    wrapper = _Wrapper(width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False)
-    yield from wrapper.wrap(_sized(text))
+    held = _IN_QUANTITY.sub(_HELD, _sized(text))
+    return [line.replace(_HELD, " ") for line in _Wrapper(width, break_on_hyphens=False, **how).wrap(held)]
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
-    """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
     widths = _widths(table, width)
     yield from _wrapped(table.caption, width)
     heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
@@ -155,7 +162,6 @@ def _longest_word(rows: Sequence[Cells], column: int) -> int:
 
 
 def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
-    """Return a row's lines: text to the left and wrapped, numbers to the right."""
     wrapped = [
         _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [_sized(cell)]
         for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
@@ -172,4 +178,4 @@ def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> l
 
 
 def _cell(cell: str, width: int, *, drop_whitespace: bool) -> list[str]:
-    return _Wrapper(width, drop_whitespace=drop_whitespace, break_on_hyphens=False).wrap(_sized(cell)) or [""]
+    return _lines(cell, width, drop_whitespace=drop_whitespace) or [""]
