@@ -12,7 +12,6 @@ from tests.alerts.shapes import selectors
 from vllm_watch.analysis.backtest.expressions import (
     ANY_NAME,
     duration_seconds,
-    look_back,
     offset_back,
     reads_calendar,
     selected_names,
@@ -102,13 +101,9 @@ class TestExpressions:
         assert selected_names(expression) == names
 
     def test_how_far_an_expression_looks_back(self):
-        """The longest range and offset count, also those of what is recorded."""
+        """The longest offset counts, also that of what is recorded."""
         recorded = {"r": "avg_over_time(x[1h])", "s": "r + max_over_time(r[1d:1m] offset 30m)", "t": "t"}
 
-        assert look_back("x", recorded) == 0
-        assert look_back("rate(x[5m]) > rate(x[1m] offset 10m)", recorded) == 900
-        assert look_back("s > 1", recorded) == 86_400 + 1800 + 3600
-        assert look_back("t", recorded) == 0
         assert offset_back("s > 1 unless x offset 2m", recorded) == 1800 + 120
         assert offset_back("rate(x[5m])", recorded) == 0
         assert duration_seconds("1d2h3m4s500ms") == 93_784.5
