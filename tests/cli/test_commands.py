@@ -103,14 +103,6 @@ class TestOnce:
         requests = log_of("day").decode().count('"POST /v1/completions HTTP/1.1" 200')
         assert requests == value(found, "http_requests_total", handler="/v1/completions", code="200")
 
-    def test_a_log_without_its_option(self):
-        """Who gives a log alone is told of its option; who mistypes another argument is not."""
-        alone, other = vllm_watch("once", "vllm.log"), vllm_watch("once", "--lag", "vllm.log")
-
-        assert (2, 2) == (alone.returncode, other.returncode)
-        assert alone.stderr.endswith("A log is given with --log FILE, a /metrics with --metrics URL.\n")
-        assert "is given with" not in other.stderr
-
     def test_each_value_has_the_time_it_is_of(self):
         """Time is the log's own: samples carry it."""
         lines = vllm_watch("once", "--log", log_file("vl")).stdout.splitlines()

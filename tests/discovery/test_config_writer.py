@@ -110,7 +110,7 @@ def test_a_report_for_people():
         "  process 7 of vllm, model m",
         "  metrics: http://127.0.0.1:8000/metrics",
         "  log: /v.log",
-        "  started with: at most 24 running requests, at most 32,768 tokens a request, 4 tokens a draft",
+        "  flags: max-model-len 32768, max-num-seqs 24, speculative-config.num_speculative_tokens 4",
         "  TO CHANGE: Change it.",
         "  note: By the way.",
         "An engine is left over.",
@@ -149,7 +149,7 @@ def test_a_report_for_programs():
                 "model_name": "m",
                 "metrics": "http://127.0.0.1:8000/metrics",
                 "journal": "vllm.service",
-                "started_with": {},
+                "flags": {},
                 "findings": [],
             }
         ],

@@ -133,7 +133,6 @@ def side_by_side(first: Sequence[Alert], second: Sequence[Alert]) -> list[Pair]:
 
 
 def _paired(first: Sequence[Alert], second: Sequence[Alert]) -> Iterator[Pair]:
-    """Yield alerts of one name and labels: each with the first of the other side that overlaps it."""
     left = list(second)
     for alert in first:
         other = next((candidate for candidate in left if _overlap(alert, candidate)), None)

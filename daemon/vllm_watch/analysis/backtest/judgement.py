@@ -165,7 +165,6 @@ def _of_calendar(rules: RuleSet) -> Iterator[str]:
 
 
 def _needs_met(subject: Subject) -> Iterator[Need]:
-    """Yield the series that are there, as alerts need them."""
     names = subject.names
     for series in SERIES.values():
         full = f"{series.full_name}_count" if series.type == "histogram" else series.full_name
@@ -199,7 +198,6 @@ def _without_series(unknown: NotJudged, names: Sequence[str]) -> NotJudged:
 
 
 def _reason(need: Need, subject: Subject) -> str | None:
-    """Return why a series is not there, as far as that is known."""
     series = SERIES[need.series]
     read = {source for name, source in subject.names if name == PRESENCE and source}
     if series.origins == ("probe",):

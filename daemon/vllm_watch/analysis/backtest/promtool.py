@@ -33,13 +33,9 @@ from vllm_watch.daemon.support.whole_file import cleaned_up, held_back
 
 
 NAME = "promtool"
-OLDEST = (2, 42)
-"""The first release that knows `keep_firing_for`."""
-
 HOW_TO_INSTALL = "apt-get install prometheus, or https://prometheus.io/download/"
 _CHECK_SECONDS = 0.1
 _END_SECONDS = 5
-_VERSION = re.compile(r"version (\d+)\.(\d+)")
 
 STALE = "stale"
 NOTHING = "_"
@@ -131,7 +127,7 @@ def promtool() -> Iterator[Promtool]:
     Yield what runs promtool; its runs and files end with the block, and with the process.
 
     Raises:
-        ToolError: It is not installed, or too old.
+        ToolError: It is not installed.
     """
     folder = Path(tempfile.mkdtemp(prefix="vllm-watch-"))
     tool: Promtool | None = None
@@ -143,7 +139,6 @@ def promtool() -> Iterator[Promtool]:
 
     with cleaned_up(clean_up):
         tool = Promtool(folder)
-        _check(tool)
         yield tool
 
 
@@ -152,13 +147,6 @@ def _found() -> str:
     if path is None:
         raise ToolError(f"{NAME} is missing, which evaluates the rules as Prometheus does: {HOW_TO_INSTALL}")
     return path
-
-
-def _check(tool: Promtool) -> None:
-    printed = tool.run("--version").printed
-    version = _VERSION.search(printed)
-    if version is not None and (int(version[1]), int(version[2])) < OLDEST:
-        raise ToolError(f"{NAME} is of Prometheus {version[1]}.{version[2]}, and 2.42 or newer is needed")
 
 
 def check_rules(tool: Promtool, rules: RuleSet) -> None:

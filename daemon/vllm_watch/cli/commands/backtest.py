@@ -148,7 +148,6 @@ def _evaluated(readers: Mapping[str, _Reader], sets: Sequence[RuleSet], *, are_s
 
 
 def _slo(objective: Objective | None) -> dict[str, float]:
-    """Return the series of an objective."""
     if objective is None:
         return {}
     unknown = sorted(objective.limits.keys() - _SLO.keys())

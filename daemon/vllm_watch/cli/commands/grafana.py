@@ -178,7 +178,6 @@ def connect(target: Connection) -> Grafana:
 
 
 def _checked(url: str) -> str:
-    """Return the URL without a slash at its end."""
     try:
         parsed = parse_url(url, path="", instead="--token-file")
     except ValueError as error:
@@ -190,7 +189,6 @@ def _checked(url: str) -> str:
 
 
 def _token(path: str) -> str:
-    """Return the token in a file, or from standard input."""
     try:
         with click.open_file(path, "rb") as file:
             token = parse_token(file.read(MAX_TOKEN))

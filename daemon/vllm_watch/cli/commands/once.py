@@ -143,7 +143,6 @@ def read_once(
 
 
 def _read_metrics(metrics: str, url: str | None, end: float, state: ServerState) -> ScrapeResult:
-    """Read /metrics into a state."""
     result = _scrape(url) if url else _read_saved(metrics, end)
     state.apply_scrape(result)
     return result

@@ -195,7 +195,6 @@ def _flags(configuration: Configuration, no_process: str | None) -> Iterator[Rep
 
 
 def _check_engine(engine: EngineSnapshot) -> Iterator[ReportLine]:
-    """Yield the state and the facts of an engine; what it does now is for `once` and `top`."""
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
@@ -249,6 +248,5 @@ def unread_gpus() -> Iterator[ReportLine]:
 
 
 def _is_called(used: ServerGpu, name: str) -> bool:
-    """Tell whether a configuration means a GPU by its name: a UUID, or the number or the place of a whole GPU."""
     reading = used.reading
     return used.gpu == name or (reading is not None and name in {str(reading.number), reading.pci_bus_id})
