@@ -75,7 +75,7 @@ class Endpoints(Protocol):
         """Return all series in the format that the client accepts."""
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
-        """Return all as JSON, with the last hour of every server, or of these; a name that is not watched is skipped."""
+        """Return all as JSON, with the last hour of every server, or of these; what is not watched is skipped."""
 
     def targets(self) -> Response:
         """Return the watched servers as targets for Prometheus' HTTP service discovery."""
