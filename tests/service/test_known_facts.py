@@ -175,16 +175,3 @@ def test_a_log_that_was_lost_leaves_it_open(machine):
     service.stop()
     machine.start()
     assert machine.limit() is None
-
-
-def test_a_reload_keeps_them(machine):
-    """A server that is configured anew is the same server: nobody forgets how it was started."""
-    machine.serve(100, 4)
-    machine.start()
-    until(lambda: machine.limit() == 4)
-    machine.end(100)
-    machine.configure(interval=2)
-    machine.watch.reload()
-    until(lambda: machine.watch.service.fleet.is_ready)
-
-    assert 4 == machine.limit()

@@ -135,33 +135,6 @@ def _refuse(_thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_threads_that_hang_are_awaited_together(monkeypatch):
-    """The second of two threads that hang is waited for only for what is left of the time after the request."""
-    release, waited = threading.Event(), []
-
-    class Hanging(ServiceThread):
-        def _turn(self):
-            release.wait()
-            return 0.0
-
-    def join(thread, timeout):
-        waited.append(timeout)
-        of_thread(thread, 0.2)
-
-    of_thread = threading.Thread.join
-    monkeypatch.setattr(threading.Thread, "join", join)
-    threads = [Hanging("a", SystemClock(), InternalErrors()) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.request_stop()
-    for thread in threads:
-        thread.join()
-    release.set()
-
-    assert waited[1] <= waited[0] - 0.2
-
-
 @pytest.mark.parametrize("is_awaited", [True, False])
 def test_every_thread_ends_and_closes_what_it_opened(is_awaited):
     """A stop that comes at any moment, also within a turn, is not missed, and the thread itself closes at its end."""
