@@ -19,14 +19,6 @@ MAX_MILLISECONDS = 1e11
 
 MetricName = Literal["ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue"]
 
-E2elOrder = Literal["as_named", "corrected", "unknown"]
-"""
-Releases before 0.6.4 wrote the mean of E2EL as its median and the median as its mean.
-
-as_named: each value is what its name says. corrected: the file has them the wrong way round, here they are exchanged.
-unknown: the file may be so old, and nothing in it tells.
-"""
-
 
 class BenchmarkError(Exception):
     """
@@ -52,33 +44,12 @@ class LatencyStats(NamedTuple):
     percentiles: Mapping[float, float] = {}
 
 
-class SpecDecode(NamedTuple):
-    """Drafts during the benchmark. `position_acceptance` and `acceptance_ratio` are from 0 to 1."""
-
-    acceptance_ratio: float | None = None
-    acceptance_length: float | None = None
-    drafts: int | None = None
-    draft_tokens: int | None = None
-    accepted_tokens: int | None = None
-    position_acceptance: tuple[float, ...] = ()
-
-
 class RampUp(NamedTuple):
     """How the rate grew: ``linear`` or ``exponential``, from and to requests per second."""
 
     strategy: str
     start_rps: float | None = None
     end_rps: float | None = None
-
-
-class Probe(NamedTuple):
-    """Single small requests that ran beside the load."""
-
-    completed: int | None = None
-    failed: int | None = None
-    median_e2el_ms: float | None = None
-    p99_e2el_ms: float | None = None
-    max_e2el_ms: float | None = None
 
 
 class Requests(NamedTuple):
@@ -105,27 +76,21 @@ class Settings(NamedTuple):
     What the benchmark was asked to do.
 
     `date` is as written, ``YYYYmmdd-HHMMSS`` at the end of the run in the client's time zone. `request_rate` is
-    infinite where there was no limit. `is_limited` is whether there was a limit of concurrent requests, if that is
-    known: `max_concurrency` is `None` with and without. `metadata` are the user's own keys and texts. `temperature`,
-    `num_warmups`, `dataset_name`, `seed` and `goodput` (limits in milliseconds) are only in what the client printed.
+    infinite where there was no limit. `metadata` are the user's own keys and texts. `temperature`, `num_warmups` and
+    `goodput` (limits in milliseconds) are only in what the client printed.
     """
 
     date: str | None = None
     backend: str | None = None
-    label: str | None = None
     model_id: str | None = None
-    tokenizer_id: str | None = None
     num_prompts: int | None = None
     request_rate: float | None = None
     burstiness: float | None = None
     max_concurrency: int | None = None
-    is_limited: bool | None = None
     ramp_up: RampUp | None = None
     metadata: Mapping[str, str] = {}
     temperature: float | None = None
     num_warmups: int | None = None
-    dataset_name: str | None = None
-    seed: int | None = None
     goodput: Mapping[Literal["ttft", "tpot", "e2el"], float] = {}
 
 
@@ -135,10 +100,11 @@ class ServeResult(NamedTuple):
 
     `line` is where it starts in its file. `is_pooling` is whether it is of a pooling model, which generates nothing.
     `failed` is counted by the client, or what is missing from the prompts that were asked for (`is_failed_counted` is
-    false): a data set may have fewer. `latencies` lack those whose values are all
-    0: nothing was measured. `max_output_tokens_per_s` counts chunks of the stream, each of one token or more.
-    `errors` is how many requests failed for which reason. `end` is in seconds since the epoch, where the client wrote
-    it so. `client` is who measured, if that is not vLLM's own: some of these leave out duration, rate or prompts.
+    false): a data set may have fewer. `latencies` lack those whose values are all 0: nothing was measured. E2EL lacks
+    mean and median if the result may be older than 0.6.4, whose client exchanged them.
+    `acceptance_length` is of drafts. `errors` is how many requests failed for which reason. `end` is in seconds since
+    the epoch, where the client wrote it so. `client` is who measured, if that is not vLLM's own: some of these leave
+    out duration, rate or prompts.
     """
 
     line: int
@@ -154,11 +120,7 @@ class ServeResult(NamedTuple):
     total_token_throughput: float | None = None
     request_goodput: float | None = None
     latencies: Mapping[MetricName, LatencyStats] = {}
-    e2el_order: E2elOrder = "as_named"
-    max_output_tokens_per_s: float | None = None
-    max_concurrent_requests: float | None = None
-    spec_decode: SpecDecode | None = None
-    probe: Probe | None = None
+    acceptance_length: float | None = None
     requests: Requests | None = None
     is_pooling: bool = False
     errors: Mapping[str, int] = {}

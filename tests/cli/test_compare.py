@@ -99,7 +99,7 @@ def test_json_has_the_keys_that_programs_read(sides):
     answer = json.loads(compare(*sides, "--format", "json").stdout)
     headline = answer["metrics"][0]
 
-    assert {"baseline", "comparable", "reasons", "config", "method", "metrics"} <= set(answer)
+    assert {"baseline", "comparable", "reasons", "config", "metrics"} <= set(answer)
     assert {"metric", "a", "b", "difference", "percent", "low", "high", "runs", "grade"} <= set(headline)
     assert (answer["baseline"], answer["comparable"], answer["reasons"]) == ("old", True, [])
     assert (headline["metric"], headline["grade"], headline["runs"]) == ("output_throughput", "shown", [5, 5])
@@ -153,11 +153,13 @@ def test_a_shown_regression_fails(sides):
 
 
 def test_what_was_not_measured_has_its_own_exit_status(sides):
-    """A metric that is in no file cannot be told, and the exit status is 3, so that no gate is passed by it."""
+    """Of a metric that is in no file, and of a file that is missing, nothing can be told: the exit status is 3."""
     found = compare(*sides, "--fail-if", "ttft_ms.p95 > 1%")
+    missing = compare("old=nowhere.json", sides[1], "--fail-if", "ttft_ms.p95 > 1%")
 
-    assert found.returncode == 3
+    assert (found.returncode, missing.returncode, compare("nowhere.json", sides[1]).returncode) == (3, 3, 1)
     assert found.stderr.startswith("vllm-watch: cannot be told: ttft_ms.p95 > +1% (new against old): ")
+    assert missing.stderr.startswith("vllm-watch: cannot be told: nowhere.json: ")
 
 
 @pytest.mark.parametrize("lacking", ["old", "new"])

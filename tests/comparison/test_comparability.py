@@ -14,7 +14,6 @@ from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import ConfigDifference, Side
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.load_test import (
-    Capacity,
     Goodput,
     Objective,
     Phase,
@@ -68,10 +67,7 @@ REFUSED = {
     "unanswered": (
         side("a"),
         side("b", successful=1500, failed=None),
-        (
-            "Only 75.0 % of the prompts of b that were asked for have an answer: how many failed is not known, and "
-            "failed requests make the others faster."
-        ),
+        "Only 75.0 % of the requests of b succeeded: failed requests make the others faster.",
     ),
     "errors": (
         side("a"),
@@ -94,7 +90,6 @@ def test_what_is_not_comparable_has_no_grades(case):
 
     assert not refused.comparable
     assert refused.reasons == (reason,)
-    assert refused.method == ""
     assert len(refused.metrics) > 10
     assert {("not_decided", None)} == {(each.grade, each.low) for each in refused.metrics}
     assert row(refused, "tpot_ms.mean").percent is not None
@@ -202,43 +197,20 @@ def test_what_is_only_doubtful_is_a_warning(case):
     assert ((warning,) if warning else ()) == found.warnings
 
 
-def test_lengths_are_those_of_the_requests():
-    """Where the mean lengths are not given, they are those of the tokens that were counted."""
-    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
-    found = compare_pair(side("a", load=load), side("b", load=load, total_output_tokens=400_000))
-
-    assert found.warnings == ("The lengths differ: 100 and 200 output tokens for each request.",)
-
-
-def test_unknown_lengths_are_not_compared():
-    """Where nothing is known of lengths and of requests, nothing is said of them."""
-    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
-
-    assert compare_pair(side("a", load=load, successful=None), side("b", load=load)).reasons == ()
-
-
-def test_a_switched_cache_is_what_was_tested():
-    """If prefix caching was switched, another share of cached tokens is no fault."""
-    sides = [
-        side(name, config={"enable-prefix-caching": switch}, use=ServerUse(prefix_cache_hit_ratio=ratio))
-        for name, switch, ratio in (("a", "True", 0.8), ("b", "False", 0.0))
-    ]
-
-    assert compare_pair(*sides).comparable
-
-
 @pytest.mark.parametrize("name", ["/data/Qwen3-8B", "Qwen/Qwen3-8B", "Qwen3-8B", "/models/Qwen/Qwen3-8B/"])
 def test_a_model_is_the_last_part_of_its_name(name):
     """One model in two folders, or with its owner's name and without, is one model."""
     assert compare_pair(changed(side("a"), model=name), side("b")).comparable
 
 
-def test_the_same_run_twice_is_refused():
-    """A run that is given twice would look as if runs did not vary."""
-    once = run("a1")
-    found = compare_pair(Side(name="a", runs=(once, once)), side("b"))
+@pytest.mark.parametrize("changes", [{}, {"duration_s": 101.2349, "ttft_ms": latency(80.001)}], ids=["file", "text"])
+def test_the_same_run_twice_is_refused(changes):
+    """A run that is given twice, as two files or as a file and the printed text, would look as if runs did not vary."""
+    once = run("a1", start=5.0, duration_s=101.23)
+    again = replace(once, name="a2", start=None if changes else 5.0, result=replace(once.result, **changes))
+    found = compare_pair(Side(name="a", runs=(once, again)), side("b"))
 
-    assert found.reasons == ("One run is there twice: a1 of a and a1 of a.",)
+    assert found.reasons == ("One run is there twice: a2 of a and a1 of a.",)
 
 
 def test_runs_that_differ_in_a_flag_are_named():
@@ -272,29 +244,14 @@ def test_without_a_result_there_is_nothing_to_compare(empty):
     assert (found.comparable, found.reasons) == (False, ("No result is known of a1.",))
 
 
-def test_a_range_and_a_file_of_one_time_may_be_one_test():
-    """Which server a file is of is not known, so a time range at its time is a doubt, and no more."""
-    when = {"start": 1000.0, "end": 1100.0}
-    a_range, file = changed(side("a", 1), server="qwen", **when), changed(side("b", 1, 1.1), **when)
-    found = compare_pair(a_range, file)
-    doubt = "The times of a1 of a and b1 of b overlap: if they are of one server, they share requests."
-
-    assert found.comparable
-    assert doubt in found.warnings
-    assert doubt not in compare_pair(changed(a_range, start=900.0, end=1000.0), file).warnings
-    assert doubt not in compare_pair(changed(a_range, server=None), file).warnings
-    assert doubt not in compare_pair(a_range, changed(file, server="other")).warnings
-
-
 def test_client_and_server_are_not_compared():
     """One side seen by the client only and the other by the server only have no common view; what to add is said."""
     theirs = side("b", view="server")
 
     (reason,) = compare_pair(side("a"), theirs).reasons
     assert reason == (
-        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
-        "benchmark's result with each run of b, or the server's log, a recording or a time range of a Prometheus with "
-        "each run of a."
+        "No result is common to all runs: give the benchmark's result with each run of b, or the server's log, a "
+        "recording or a time range of a Prometheus with each run of a."
     )
 
 
@@ -310,34 +267,6 @@ class TestTraps:
         assert "3.0 tokens in a and 5.0 in b" in row(found, "itl_ms.mean").reason
         assert row(found, "itl_ms.mean").percent == pytest.approx(200 / 3)
         assert row(found, "tpot_ms.mean").low is not None
-
-    def test_a_change_of_speculation_is_enough(self):
-        """Where the ratio of ITL to TPOT is not known, the flags tell."""
-        sides = [side(name, config=config, itl_ms=replace(latency(7.0), mean=None))
-                 for name, config in (("a", DRAFTS), ("b", {"max-num-seqs": "32"}))]  # fmt: skip
-        found = row(compare_pair(*sides), "itl_ms.p50")
-
-        assert found.grade == "not_decided"
-        assert "differ in speculative decoding" in found.reason
-
-    def test_a_prometheus_has_few_flags_of_drafts(self):
-        """Beside a time range only the flags that both sides know tell whether drafts differ."""
-        plain = replace(latency(7.0), mean=None)
-        few = changed(side("a", config=DRAFTS, itl_ms=plain), server="qwen")
-        many = side("b", config={**DRAFTS, "speculative-config.method": "mtp"}, itl_ms=plain)
-        more = side("c", config={"speculative-config.num_speculative_tokens": "4"}, itl_ms=plain)
-
-        assert "chunks" not in row(compare_pair(few, many), "itl_ms.p50").reason
-        assert "chunks" in row(compare_pair(few, more), "itl_ms.p50").reason
-        assert "chunks" in row(compare_pair(changed(few, server=None), many), "itl_ms.p50").reason
-
-    def test_drafts_of_unknown_flags(self):
-        """A server that drafted tokens speculates, also if no flag of it is known; ITL has no mean here."""
-        plain = replace(latency(7.0), mean=None)
-        drafting = side("a", config={}, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=20), itl_ms=plain)
-        found = compare_pair(drafting, side("b", itl_ms=plain))
-
-        assert row(found, "itl_ms.p50").low is None
 
     def test_throughput_at_a_fixed_rate_repeats_the_rate(self):
         """At 20 requests/s a server that keeps up serves 20: that is no result, and the latencies are."""
@@ -368,9 +297,8 @@ class TestTraps:
 
         assert row(found, "output_throughput").low is None
         assert row(found, "output_throughput").reason == (
-            "At a fixed rate of 21 requests/s throughput repeats the rate, of which 94.8 % in a and 99.4 % in b was "
-            "served. Whether a server was too slow, or the time after the last request is a large part of the run, is "
-            "not known."
+            "At a fixed rate of 21 requests/s throughput repeats the rate, of which 95.5 % in a and 99.7 % in b was "
+            "served: that may be chance."
         )
 
     def test_a_server_that_does_not_keep_up_has_a_throughput(self):
@@ -388,35 +316,6 @@ class TestTraps:
         assert row(found, "ttft_ms.p50").low is not None
         assert row(found, "output_throughput").low is not None
 
-    def test_a_known_capacity_says_saturated(self):
-        """A capacity that was measured by saturation says that the server was saturated; a burst does, too."""
-        capacity = Capacity(tokens_per_second=2000, low=1900, high=2100, basis="saturated", explanation="")
-        burst = replace(LOAD, max_concurrency=None)
-
-        assert compare_pair(changed(side("a"), capacity=capacity), changed(side("b"), capacity=capacity)).warnings == ()
-        assert all(
-            "saturated" not in each for each in compare_pair(side("a", load=burst), side("b", load=burst)).warnings
-        )
-
-    def test_the_client_s_own_slowness(self):
-        """Alike on both sides it is a warning; if it explains most of the difference, TTFT is not compared."""
-
-        def slow(name, client, server):
-            return changed(
-                side(name, ttft_ms=latency(client)),
-                views=lambda run, _: (run.result, replace(run.result, view="server", ttft_ms=latency(server))),
-            )
-
-        alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
-        other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
-
-        assert any(
-            each.startswith("The client of a saw the first token after 80 ms on average") for each in alike.warnings
-        )
-        assert "slowness" not in row(alike, "ttft_ms.p50").reason
-        assert row(other, "ttft_ms.p50").low is None
-        assert "it adds 2 ms to TTFT in a and 82 ms in b" in row(other, "ttft_ms.p50").reason
-
     def test_goodput_by_other_limits(self):
         """Goodput within other limits is another metric."""
         strict = Goodput(objective=Objective(name="given", limits={"ttft_ms": 100.0}), request_goodput=3.0)
@@ -424,16 +323,6 @@ class TestTraps:
         found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
 
         assert (found.grade, found.reason) == ("not_decided", "The objectives of the sides differ.")
-
-
-def test_too_few_requests_in_flight():
-    """If sixteen users had ten requests in flight on average, the load was not what it is said to be."""
-    found = compare_pair(side("a", e2el_ms=latency(500.0), request_throughput=20.0), side("b"))
-
-    assert len(found.warnings) == 1
-    assert found.warnings[0].startswith(
-        "The run a1 of a had 10.0 requests in flight on average, not 16: the start and the end"
-    )
 
 
 def test_runs_that_vary_too_much():

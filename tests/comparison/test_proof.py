@@ -9,7 +9,6 @@ pairs of sides are drawn again and again; each pair is compared in full, as `com
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import random
 
@@ -17,7 +16,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.comparison.batching import Server, noisy_run, simulate
+from tests.comparison.batching import Server, noisy_run
 from tests.support.load_tests import called_different
 from tests.support.samples import number_of, sample
 
@@ -25,7 +24,6 @@ from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side, metric_value
 from vllm_watch.analysis.loadtest.load_test import QUANTILES
 from vllm_watch.daemon.statistics.ratio import coefficient_of_variation, geometric_mean, ratio_interval
-from vllm_watch.daemon.statistics.trend import autocorrelation
 
 
 SERVER = Server()
@@ -124,29 +122,6 @@ def test_intervals_cover_the_truth(load, number):
 
     assert outside(shares, number) == {}
     assert 0.90 <= fmean(shares.values()) <= 0.98
-
-
-def test_intervals_of_a_queue_of_users_cover_the_truth():
-    """With 34 users for 32 places each run has a queue, and the intervals of TTFT hold the true difference, too."""
-    pools = pool("queue of users", 0.02), pool("queue of users", 0.02, EFFECT)
-    long = [sorted(each, key=lambda run: run.result.e2el_ms.p99 / run.result.duration_s) for each in pools]
-    found = compare_pair(*(Side(name=name, runs=tuple(each[:3])) for name, each in zip("ab", long, strict=True)))
-
-    assert {row.metric for row in found.metrics if row.low is not None} > {*TTFT}
-    assert outside(covered(TTFT, "queue of users", 3), 3) == {}
-
-
-def test_tests_over_requests_are_wrong():
-    """What the method avoids: t over the requests of two equal runs calls TPOT different in most pairs."""
-    generator = random.Random(41)
-    known = []
-    for _ in range(sample(16, 40)):
-        requests = simulate(generator, SERVER, REQUESTS, **SENT["half"])[60:-60]
-        known.append([(each.last - each.first) / (each.tokens - 1) for each in requests])
-    found = [ratio_interval(a, b) for a, b in itertools.pairwise(known)]
-
-    assert fmean(autocorrelation(each) for each in known) > 0.5
-    assert fmean(not each.low <= 1 <= each.high for each in found) > 0.5
 
 
 def values(metric, runs):

@@ -52,9 +52,9 @@ def test_a_side_may_be_named():
     [
         (("results/mtp-on/run1.json", "results/mtp-off/run1.json"), ["mtp-on", "mtp-off"]),
         (("mtp-on/1.json,mtp-on/2.json", "mtp-off/3.json,mtp-off/4.json"), ["mtp-on", "mtp-off"]),
-        (("a/result.json", "b/result.json", "c.json"), ["a/result", "b/result", "c"]),
-        (("r/on/1.json", "r/off/1.json", "r/c.json"), ["on/1", "off/1", "c"]),
-        (("x/1/a.json", "x/2/a.json", "y/1/a.json"), ["x/1", "x/2", "y/1"]),
+        (("a/result.json", "b/result.json", "c.json"), ["a/result.json", "b/result.json", "c.json"]),
+        (("r/on/1.json", "r/off/1.json", "r/c.json"), ["on", "off", "r"]),
+        (("x/1/a.json", "x/2/a.json", "y/1/a.json"), ["x/1/a.json", "x/2/a.json", "y/1/a.json"]),
         (("B=x/r.json", "a/r.json", "b/r.json"), ["B", "a", "b"]),
         (("a=x/r.json", "a/r.json", "b/r.json"), ["a", "a/r.json", "b/r.json"]),
         (("r.json", "r.json.gz"), ["r.json", "r.json.gz"]),

@@ -84,22 +84,22 @@ def test_counts_and_rates_are_those_that_were_measured(name, number):
         expected["completed"] / expected["duration"], rel=0.01 if is_printed else 1e-9
     )
     assert result.is_pooling is expected.get("is_pooling", False)
-    for field in ("max_output_tokens_per_s", "max_concurrent_requests", "request_goodput", "total_token_throughput"):
+    for field in ("request_goodput", "total_token_throughput"):
         if field in expected:
             assert getattr(result, field) == pytest.approx(expected[field])
 
 
 @pytest.mark.parametrize(("name", "number"), SERVED)
 def test_latencies_are_those_that_were_measured(name, number):
-    """Mean, median, deviation and every percentile are read; mean and median of old E2EL are put right."""
+    """Mean, median, deviation and every percentile are read, but for mean and median of E2EL that may be exchanged."""
     expected, result = EXPECTED[name][number], result_of(name, number)
 
     assert set(result.latencies) == set(expected["latencies"])
-    assert result.e2el_order == expected.get("e2el_order", "as_named")
     for metric, values in expected["latencies"].items():
         stats = result.latencies[metric]
-        assert stats.mean == pytest.approx(values["mean"], abs=PRINT)
-        assert stats.median == pytest.approx(values["median"], abs=PRINT)
+        is_old = metric == "e2el" and "e2el_order" in expected
+        assert stats.mean == (None if is_old else pytest.approx(values["mean"], abs=PRINT))
+        assert stats.median == (None if is_old else pytest.approx(values["median"], abs=PRINT))
         assert stats.std == (None if values["std"] is None else pytest.approx(values["std"]))
         percentiles = {float(share): value for share, value in values["percentiles"].items()}
         assert stats.percentiles == pytest.approx(percentiles, abs=PRINT)
@@ -115,7 +115,7 @@ def test_the_load_is_what_was_asked_for(name, number):
     assert settings.max_concurrency == expected.get("max_concurrency")
     assert settings.metadata == expected.get("metadata", {})
     assert settings.ramp_up == (RampUp(*expected["ramp_up"]) if "ramp_up" in expected else None)
-    for field in ("backend", "label", "model_id", "num_warmups", "temperature", "dataset_name"):
+    for field in ("backend", "model_id", "num_warmups", "temperature"):
         if field in expected:
             assert getattr(settings, field) == expected[field]
 
@@ -135,20 +135,8 @@ def test_single_requests_are_the_successful_ones(name, number):
         assert sum(requests.ttfts) / len(requests.ttfts) * 1000 == pytest.approx(result.latencies["ttft"].mean)
         assert sum(requests.output_lens) == result.total_output_tokens
         assert min(requests.ttfts) > 0
-    if "e2el" in result.latencies:
+    if "e2el" in result.latencies and result.latencies["e2el"].mean is not None:
         assert sum(requests.latencies) / len(requests.latencies) * 1000 == pytest.approx(result.latencies["e2el"].mean)
-
-
-def test_drafts_and_probes_are_read_from_json_and_print():
-    """Acceptance is a ratio; the positions' ratios add up to the length without the bonus token."""
-    for name in ("serve-0.14.0-drafts.json", "printed-0.14.0-drafts.txt"):
-        drafts = result_of(name).spec_decode
-        assert drafts is not None
-        assert drafts.acceptance_ratio == pytest.approx(EXPECTED[name][0]["acceptance"])
-        assert drafts.draft_tokens == 2 * drafts.drafts
-        assert sum(drafts.position_acceptance) + 1 == pytest.approx(drafts.acceptance_length, abs=0.011)
-    for name in ("serve-0.27.0-probe.json", "printed-0.27.0-probe.txt"):
-        assert list(result_of(name).probe or ()) == EXPECTED[name][0]["probe"]
 
 
 @pytest.mark.parametrize("release", ["0.4.2", "0.31.0"])
@@ -221,7 +209,6 @@ def test_lines_above_one_block_are_not_of_the_next():
     assert isinstance(second, ServeResult)
     assert first.settings.request_rate == 8.0
     assert second.settings.request_rate is None
-    assert second.settings.is_limited is None
 
 
 @pytest.mark.parametrize(
@@ -335,7 +322,6 @@ def test_a_block_of_another_program_is_named():
         ({"ttfts": [0.1] * 23 + [float("nan")]}, "ttfts[23]: must be a number from 0 to 1e+08, not nan"),
         ({"itls": [[0.1]] * 23 + [[0.1, None]]}, "itls[23][1]: must be a number from 0 to 1e+08, not null"),
         ({"itls": [[0.1]] * 23 + [3]}, "itls[23]: must be a list, not 3"),
-        ({"spec_decode_acceptance_rate": 101}, "spec_decode_acceptance_rate: must be from 0 to 100, not 101"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(changes, expected):
@@ -423,7 +409,7 @@ def test_a_real_result_and_its_print_say_the_same():
     assert printed.completed == saved.completed
     assert printed.total_output_tokens == saved.total_output_tokens
     assert printed.settings.temperature == 0.0
-    assert printed.spec_decode == saved.spec_decode
+    assert printed.acceptance_length == saved.acceptance_length
     assert set(printed.latencies) == {"ttft", "tpot", "itl", "e2el"}
     for name, stats in printed.latencies.items():
         assert stats.mean == pytest.approx(saved.latencies[name].mean, abs=PRINT)

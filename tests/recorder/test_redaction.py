@@ -196,7 +196,7 @@ class TestResults:
         ("env OPENAI_API_KEY=k1 vllm bench serve", "env [removed] vllm bench serve"),
         ("x --api-key k1 k2 --seed 1", "x --api-key [removed] [removed] --seed 1"),
         ("x --header=Sub-Key=k1 -H Z:k2", "x --header=[removed] -H [removed]"),
-        ("x --prompt hello --tokenizer t --request-rate inf", "x --prompt [removed] --tokenizer t --request-rate inf"),
+        ("x --prompt hello --model m --request-rate inf", "x --prompt [removed] --model m --request-rate inf"),
     ],
 )
 def test_a_command_line_keeps_its_options(argv, left):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
+from vllm_watch.analysis.loadtest.planning import memory_gib
 from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT
@@ -393,10 +394,7 @@ def _lengths(subject: Subject) -> str | None:
 
 
 def _weights(hardware: Mapping[str, str]) -> str | None:
-    try:
-        weights, cache = (float(hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
-    except (KeyError, ValueError):
-        return None
+    weights, cache = memory_gib(hardware) or (0.0, 0.0)
     share = weights / (weights + cache) if weights + cache > 0 else 0.0
     if share <= _HEAVY:
         return None

@@ -3,32 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.comparison.comparison_model import COSTS, GOODPUT, METRICS, THROUGHPUTS, ConfigDifference, Side
 from vllm_watch.analysis.comparison.pair import (
-    SERVED,
-    Measured,
     Pair,
     differs_in_chunks,
-    load_kind,
     load_name,
     mean_known,
     relative_difference,
-    result_in,
-    served_share,
 )
 from vllm_watch.analysis.comparison.sound_runs import (
     RUN_CHECKS,
     Finding,
-    SideFinding,
     check_overlap,
     check_repetition,
     of_sides,
 )
-from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, slow_client
-from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
-from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds, percent, significant
+from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS
+from vllm_watch.analysis.loadtest.load_test import Load, Run
+from vllm_watch.analysis.loadtest.offered_load import SERVED, load_kind, served_share
+from vllm_watch.daemon.catalog.number_texts import count, limit, percent, significant
 
 
 LENGTH_TOLERANCE = 0.05
@@ -37,18 +32,21 @@ RATE_TOLERANCE = 0.02
 PROMPTS_TOLERANCE = 0.10
 HIT_TOLERANCE = 0.05
 
-_CLIENT_SHARE = 0.25
-"""A client that adds more than this share of its TTFT to the server's was itself slow."""
-_CLIENT_EXPLAINS = 0.5
-"""If the clients alone make up this share of the difference, it says nothing about the servers."""
-_CLIENT_SAME = 0.05
-
 
 def findings(pair: Pair) -> tuple[Finding, ...]:
     """Return all that speaks against comparing two sides, what prevents it first."""
-    checks = (check_repetition, check_overlap, *_SAME_LOAD_CHECKS, *RUN_CHECKS)
-    found = [finding for check in checks for finding in check(pair)]
-    return tuple(sorted(found, key=lambda finding: not finding.prevents))
+    checks = (
+        check_repetition,
+        check_overlap,
+        check_model,
+        check_load,
+        check_lengths,
+        check_prefix_cache,
+        check_temperature,
+        *RUN_CHECKS,
+    )
+    said = [finding for check in checks for finding in check(pair)]
+    return tuple(sorted(said, key=lambda finding: not finding.prevents))
 
 
 def check_model(pair: Pair) -> Iterator[Finding]:
@@ -91,7 +89,8 @@ def check_load(pair: Pair) -> Iterator[Finding]:
 def check_lengths(pair: Pair) -> Iterator[Finding]:
     """Prompts and answers are equally long; what is answered may follow from the configuration, what is asked not."""
     for name in ("input", "output"):
-        a, b = (_mean_length(side, name) for side in pair.sides)
+        lengths = [[getattr(run.load, f"mean_{name}_tokens") for run in side.runs] for side in pair.sides]
+        a, b = (mean_known(of_side) for of_side in lengths)
         difference = 0.0 if a is None or b is None else relative_difference(a, b)
         if difference > LENGTH_TOLERANCE:
             text = f"The lengths differ: {a:.0f} and {b:.0f} {name} tokens for each request."
@@ -99,10 +98,9 @@ def check_lengths(pair: Pair) -> Iterator[Finding]:
 
 
 def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
-    """An equal share of the prompts came from the prefix cache, unless caching is what was changed."""
+    """An equal share of the prompts came from the prefix cache."""
     a, b = (side.mean(lambda run: run.use.prefix_cache_hit_ratio) for side in pair.sides)
-    switches = [{run.config.get("enable-prefix-caching") for run in side.runs} for side in pair.sides]
-    if a is not None and b is not None and switches[0] == switches[1] and abs(a - b) > HIT_TOLERANCE:
+    if a is not None and b is not None and abs(a - b) > HIT_TOLERANCE:
         yield Finding(
             f"The shares of prompt tokens from the prefix cache differ: {percent(a)} % and {percent(b)} %. "
             "If that is not what was tested, reset the cache between runs.",
@@ -120,15 +118,6 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
     elif temperatures[0] != temperatures[1]:
         a, b = (", ".join(map(limit, values)) for values in temperatures)
         yield Finding(f"The temperatures differ: {a} and {b}.", prevents=True)
-
-
-_SAME_LOAD_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
-    check_model,
-    check_load,
-    check_lengths,
-    check_prefix_cache,
-    check_temperature,
-)
 
 
 def side_settings(runs: Sequence[Run]) -> dict[str, str]:
@@ -160,26 +149,14 @@ def check_configuration(a: Side, b: Side) -> Iterator[Finding]:
 
 def traps(pair: Pair) -> Mapping[str, str]:
     """Return the metrics that mean something else on the two sides, or nothing, by name, each with the reason."""
-    chunks = differs_in_chunks(pair)
-    reasons = (
-        (_of("itl_ms"), chunks and f"ITL counts chunks, not tokens: {chunks}. Compare TPOT instead."),
-        ((*THROUGHPUTS, *COSTS), _repeated_rate(pair)),
-        (_of("ttft_ms"), _client_difference(pair)),
-        ((GOODPUT,), _other_objectives(pair)),
-    )
+    chunks, rate, objectives = differs_in_chunks(pair), _repeated_rate(pair), _other_objectives(pair)
     notes: dict[str, str] = {}
-    for names, reason in reasons:
-        if reason is not None:
-            notes = dict.fromkeys(names, reason) | notes
-    return notes
-
-
-def trap_warnings(pair: Pair) -> Iterator[str]:
-    """Yield what a reader must know of values that are compared."""
-    for side in pair.sides:
-        added = _client_added(side)
-        if added is not None and added[0] > _CLIENT_SHARE * added[1]:
-            yield slow_client(added[1], added[1] - added[0], side.name)
+    if chunks is not None:
+        text = f"ITL counts chunks, not tokens: {chunks}. Compare TPOT instead."
+        notes |= {metric.name: text for metric in METRICS if metric.latency == "itl_ms"}
+    if rate is not None:
+        notes |= dict.fromkeys((*THROUGHPUTS, *COSTS), rate)
+    return notes if objectives is None else notes | {GOODPUT: objectives}
 
 
 def _model(name: str) -> str:
@@ -203,17 +180,6 @@ def _arrivals(pair: Pair) -> str:
     return f"; requests that arrived each second: {', '.join(texts)}" if texts else ""
 
 
-def _mean_length(side: Measured, name: str) -> float | None:
-    """Return the mean length of the ``input`` or of the ``output``: as it was asked for, else as it was counted."""
-    lengths: list[float | None] = []
-    for run, result in zip(side.runs, side.results, strict=True):
-        asked: float | None = getattr(run.load, f"mean_{name}_tokens")
-        total: int | None = getattr(result, f"total_{name}_tokens")
-        is_counted = asked is None and total is not None and result.successful
-        lengths.append((total or 0) / (result.successful or 1) if is_counted else asked)
-    return mean_known(lengths)
-
-
 def _settings(run: Run) -> dict[str, str]:
     version = {} if run.version is None else {"version": run.version}
     return {**version, **run.hardware, **run.config}
@@ -228,23 +194,18 @@ def _all_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
     return values
 
 
-def _incomplete(side: Side) -> SideFinding | None:
-    before = "The configuration of"
+def _incomplete(side: Side) -> Finding | None:
     if not any(run.config for run in side.runs):
-        return SideFinding(before, "is not known: add its log or recording to see what differs.")
+        return Finding("The configuration of {side} is not known: add its log or recording to see what differs.")
     if all(run.server is not None for run in side.runs):
-        return SideFinding(before, "is from a Prometheus, which has few flags: others may differ, too.")
+        return Finding("The configuration of {side} is from a Prometheus, which has few flags: others may differ, too.")
     return None
 
 
-def _varying(side: Side) -> SideFinding | None:
+def _varying(side: Side) -> Finding | None:
     varying = sorted(name for name, values in _all_settings(side.runs).items() if len(values) > 1)
-    what = f"differ in {', '.join(varying)}: they are taken as one configuration."
-    return SideFinding("The runs of", what) if varying else None
-
-
-def _of(latency: str) -> list[str]:
-    return [metric.name for metric in METRICS if metric.latency == latency]
+    text = f"The runs of {{side}} differ in {', '.join(varying)}: they are taken as one configuration."
+    return Finding(text) if varying else None
 
 
 def _repeated_rate(pair: Pair) -> str | None:
@@ -254,46 +215,12 @@ def _repeated_rate(pair: Pair) -> str | None:
     rate = loads[0].request_rate
     given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
     served = {
-        side.name: mean_known([served_share(run, result) for run, result in zip(side.runs, side.results, strict=True)])
-        for side in pair.sides
+        side.name: mean_known([served_share(run, result) for run, result in side.measured_runs]) for side in pair.sides
     }
     if all(share is None or share >= SERVED for share in served.values()):
         return f"At {given} throughput only repeats the rate."
     shares = " and ".join(f"{percent(share)} % in {name}" for name, share in served.items() if share is not None)
-    return (
-        f"At {given} throughput repeats the rate, of which {shares} was served. Whether a server was too slow, or the "
-        "time after the last request is a large part of the run, is not known."
-    )
-
-
-def _client_added(side: Measured) -> tuple[float, float] | None:
-    """Return by how much the client's mean TTFT is above the server's, and the client's, in milliseconds."""
-    pairs = [(_mean_ttft(result_in(run, "client")), _mean_ttft(result_in(run, "server"))) for run in side.runs]
-    both = [(client, server) for client, server in pairs if client is not None and server is not None]
-    if not both:
-        return None
-    client = sum(seen for seen, _ in both) / len(both)
-    return client - sum(server for _, server in both) / len(both), client
-
-
-def _client_difference(pair: Pair) -> str | None:
-    """Return why the client's TTFT is not compared: most of the difference is its own slowness."""
-    if pair.view != "client":
-        return None
-    a, b = (_client_added(side) for side in pair.sides)
-    if a is None or b is None or max(a[0] / a[1], b[0] / b[1]) <= _CLIENT_SHARE:
-        return None
-    difference = abs(b[1] - a[1])
-    if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
-        return None
-    return (
-        f"The client's own slowness is most of the difference: it adds {milliseconds(round(a[0]))} to TTFT in "
-        f"{pair.a.name} and {milliseconds(round(b[0]))} in {pair.b.name}."
-    )
-
-
-def _mean_ttft(result: Result | None) -> float | None:
-    return None if result is None or result.ttft_ms is None else result.ttft_ms.mean
+    return f"At {given} throughput repeats the rate, of which {shares} was served: that may be chance."
 
 
 def _other_objectives(pair: Pair) -> str | None:

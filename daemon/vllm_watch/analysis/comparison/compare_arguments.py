@@ -6,20 +6,30 @@ from __future__ import annotations
 import re
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
-from vllm_watch.analysis.comparison.side_names import Parts, differing_parts
 from vllm_watch.analysis.loadtest.report_sources import without_endings
 from vllm_watch.analysis.loadtest.source_names import ParseSource, Source
 from vllm_watch.daemon.support.errors import UsageError
 
+
+Parts: TypeAlias = tuple[str, ...]
+"""A source's path in parts, the last first: ``("run1", "mtp-on", "results")``."""
 
 FEWEST_SIDES = 2
 
 BROKEN = 1
 UNKNOWN = 3
 """Exit statuses of ``--fail-if``: a rule holds; none does, but of one it cannot be told. 2 is a mistaken command."""
+
+_RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
+
+
+_DIRECTIONS = {
+    True: "of this metric more is better: write < and a limit such as -5%",
+    False: "of this metric less is better: write > and a limit such as +10%",
+}
 
 
 class SideArgument(NamedTuple):
@@ -63,9 +73,9 @@ def _names(parsed: Sequence[tuple[str | None, tuple[str, ...]]], sources: Sequen
     """Return the name of each side: the one it was given, or what differs in the paths of those without one."""
     parts = [[_parts(each) for each in of_side] for (name, _), of_side in zip(parsed, sources, strict=True) if not name]
     given = [name for name, _ in parsed if name is not None]
-    found = (differing_parts(parts) if len(parts) > 1 else [each[0][0] for each in parts]) or []
-    told = iter(found if set(found).isdisjoint(given) else ())
-    return [name or next(told, listed[0]) for name, listed in parsed]
+    differing = (_differing_parts(parts) if parts else None) or []
+    names = iter(differing if set(differing).isdisjoint(given) else ())
+    return [name or next(names, listed[0]) for name, listed in parsed]
 
 
 def _parts(source: Source) -> Parts:
@@ -76,13 +86,26 @@ def _parts(source: Source) -> Parts:
     return without_endings(last) or source, *reversed(folders)
 
 
-_RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
+def _differing_parts(sides: Sequence[Sequence[Parts]]) -> list[str] | None:
+    """
+    Return the names of the sides' files, or of their nearest folders, if each is another one; else `None`.
+
+    What the sources of a side do not share is a number of a run, and names nobody:
+    ``mtp-on/run1.json,mtp-on/run2.json`` is ``mtp-on``.
+    """
+    return _told_apart([_shared(sources) for sources in sides]) or _told_apart([sources[0] for sources in sides])
 
 
-_DIRECTIONS = {
-    True: "of this metric more is better: write < and a limit such as -5%",
-    False: "of this metric less is better: write > and a limit such as +10%",
-}
+def _shared(sources: Sequence[Parts]) -> Parts:
+    """Return the parts that all sources of a side have in one place; an empty text where they differ."""
+    depth = min(map(len, sources))
+    places = [{source[at] for source in sources} for at in range(depth)]
+    return tuple(place.pop() if len(place) == 1 else "" for place in places)
+
+
+def _told_apart(paths: Sequence[Parts]) -> list[str] | None:
+    columns = [[path[at] for path in paths] for at in range(min(map(len, paths)))]
+    return next((column for column in columns if all(column) and len(set(column)) == len(column)), None)
 
 
 class Rule(NamedTuple):
@@ -105,12 +128,12 @@ class Outcome(NamedTuple):
 
 def parse_rule(text: str) -> Rule:
     """Read a rule; raise `UsageError` if it is none, of an unknown metric, or would fail for an improvement."""
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and per cent, such as 'ttft_ms.p99 > +10%'")
-    if found["metric"] not in BY_NAME:
-        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(BY_NAME)}")
-    rule = Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
+    if match["metric"] not in BY_NAME:
+        raise UsageError(f"--fail-if {text!r}: no metric {match['metric']}; known are {', '.join(BY_NAME)}")
+    rule = Rule(match["metric"], match["relation"] == ">", float(match["limit"]))
     if rule.is_upper == BY_NAME[rule.metric].higher_is_better:
         raise UsageError(f"--fail-if {text!r}: that is an improvement; {_DIRECTIONS[rule.is_upper]}")
     return rule
@@ -125,7 +148,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     if row is None:
         return Outcome(UNKNOWN, f"cannot be told: {where}: Not both sides have this metric.")
     if row.low is None and row.high is None:
-        return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason}")
+        return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason or row.note}")
     measured = f"{row.percent:+.1f} % ({_bound(row.low)} to {_bound(row.high)} %)"
     if _is_beyond(rule, row):
         return Outcome(BROKEN, f"failed: {where}: {measured}")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,22 +12,20 @@ from vllm_watch.analysis.comparison.comparability import (
     common_settings,
     config_differences,
     findings,
-    trap_warnings,
 )
-from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Row, Side
 from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
-from vllm_watch.analysis.comparison.sentence import sentence
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
-from vllm_watch.analysis.comparison.verdicts import graded_rows, method
+from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Objective
+from vllm_watch.daemon.catalog.metric_titles import metric_title
+from vllm_watch.daemon.catalog.number_texts import significant
 
 
-class _Levels(NamedTuple):
-    """The sides load by load, and the loads that not all sides have."""
-
-    sides: tuple[tuple[Side, ...], ...]
-    left_out: tuple[str, ...] = ()
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_WHOLE_PERCENT = 10
+_SPEEDS = ("_throughput", "_ms", "duration_s")
 
 
 def compare_sides(
@@ -42,18 +39,18 @@ def compare_sides(
     sides = in_order_of_load(sides) or sides
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
-    levels = _split_by_load(ordered)
-    pairs = tuple(compare_pair(level[0], side) for level in levels.sides for side in level[1:])
-    if levels.left_out:
-        warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
+    levels, left_out = _split_by_load(ordered)
+    pairs = tuple(compare_pair(level[0], side) for level in levels for side in level[1:])
+    if left_out:
+        warning = f"Not all sides have these loads, so they are left out: {'; '.join(left_out)}."
         pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
-    listed = [side for level in levels.sides for side in level]
-    can_decide = len(listed) > 2 and len(levels.sides) == 1 and all(pair.comparable for pair in pairs)
+    listed = [side for level in levels for side in level]
+    can_decide = len(listed) > 2 and len(levels) == 1 and all(pair.comparable for pair in pairs)
     return Comparisons(
         baseline=first,
         sides=ordered,
         pairs=pairs,
-        left_out=levels.left_out,
+        left_out=left_out,
         matrix=matrix(listed),
         decisions=decide(listed) if can_decide else (),
         sweeps=find_sweeps(sides, objective),
@@ -74,10 +71,10 @@ def compare_pair(a: Side, b: Side) -> Comparison:
     )
     if view is None:
         unseen = replace(shared, reasons=(_no_view(a, b),))
-        return replace(unseen, sentence=sentence(unseen))
+        return replace(unseen, sentence=_sentence(unseen))
     pair = Pair(measured(a, view), measured(b, view), view)
-    found = findings(pair)
-    preventing = tuple(finding.text for finding in found if finding.prevents)
+    said = findings(pair)
+    preventing = tuple(finding.text for finding in said if finding.prevents)
     rows = graded_rows(pair, are_comparable=not preventing)
     compared = replace(
         shared,
@@ -85,23 +82,25 @@ def compare_pair(a: Side, b: Side) -> Comparison:
         reasons=preventing,
         warnings=(
             *(finding.text for finding in check_configuration(a, b)),
-            *(finding.text for finding in found if not finding.prevents),
-            *trap_warnings(pair),
+            *(finding.text for finding in said if not finding.prevents),
         ),
         metrics=rows,
-        method=method(pair) if not preventing else "",
     )
-    return replace(compared, sentence=sentence(compared))
+    return replace(compared, sentence=_sentence(compared))
 
 
-def _split_by_load(sides: Sequence[Side]) -> _Levels:
-    """Return the sides load by load, each with the load in its name; as they are without several loads in common."""
+def _split_by_load(sides: Sequence[Side]) -> tuple[list[tuple[Side, ...]], tuple[str, ...]]:
+    """
+    Return the sides load by load, each with the load in its name, and the loads that not all sides have.
+
+    Sides without several loads in common are one level, as they are.
+    """
     loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
     common = [text for text in loads[0] if all(text in others for others in loads)]
     if not common or max(map(len, loads)) == 1:
-        return _Levels((tuple(sides),))
+        return [tuple(sides)], ()
     left_out = dict.fromkeys(text for others in loads for text in others if text not in common)
-    return _Levels(tuple(tuple(_at(side, text) for side in sides) for text in common), tuple(left_out))
+    return [tuple(_at(side, text) for side in sides) for text in common], tuple(left_out)
 
 
 def _at(side: Side, load: str) -> Side:
@@ -114,15 +113,61 @@ def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
 
 
 def _no_view(a: Side, b: Side) -> str:
-    empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
+    runs = [(side, run) for side in (a, b) for run in side.runs]
+    empty = [run.name for _, run in runs if run.result is None and not run.views]
     if empty:
         return f"No result is known of {', '.join(empty)}."
-    unseen = {
-        view: " and ".join(side.name for side in (a, b) if any(result_in(run, view) is None for run in side.runs))
-        for view in VIEWS
-    }
+    unseen = [dict.fromkeys(side.name for side, run in runs if result_in(run, view) is None) for view in VIEWS]
+    client, server = (" and ".join(names) for names in unseen)
     return (
-        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
-        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
-        f"of a Prometheus with each run of {unseen['server']}."
+        f"No result is common to all runs: give the benchmark's result with each run of {client}, or the server's log, "
+        f"a recording or a time range of a Prometheus with each run of {server}."
     )
+
+
+def _sentence(pair: Comparison) -> str:
+    """
+    Return the answer of a comparison.
+
+    ``B is slower: output 900 against 1,200 tokens/s, -25 % (likely; three more runs of each would show it).``
+    """
+    row = next((row for row in pair.metrics if row.is_headline and row.difference is not None), None)
+    values = "" if row is None else f": {_values(row)}"
+    if not pair.comparable:
+        why = " ".join(pair.reasons).removesuffix(".")
+        return f"{pair.candidate} cannot be compared with {pair.baseline} ({why}){values}."
+    if row is None:
+        return f"Nothing was measured in which {pair.candidate} can be compared with {pair.baseline}."
+    said = "a hint" if row.grade == "in_these_two_runs" else row.grade.replace("_", " ")
+    return f"{_claim(pair, row)}{values} ({said}{_more_runs(row)})."
+
+
+def _claim(pair: Comparison, row: Row) -> str:
+    where = {"in_these_two_runs": " in these two runs", "not_decided": " in these runs"}.get(row.grade, "")
+    if row.is_better is None or (row.grade == "not_decided" and row.a and row.b):
+        return f"{pair.candidate} is not shown to differ from {pair.baseline}"
+    is_speed = any(part in row.metric for part in _SPEEDS)
+    word = ("faster" if row.is_better else "slower") if is_speed else ("better" if row.is_better else "worse")
+    return f"{pair.candidate} is {word}{where}"
+
+
+def _values(row: Row) -> str:
+    label, unit = metric_title(row.metric)
+    name = label if label[:2].isupper() else label[:1].lower() + label[1:]
+    values = f"{name} {significant(row.b)} against {significant(row.a)} {unit}".strip()
+    if row.percent is None:
+        return values
+    return f"{values}, {row.percent:+.{0 if abs(row.percent) >= _WHOLE_PERCENT else 1}f} %"
+
+
+def _more_runs(row: Row) -> str:
+    if row.needed_runs is None:
+        return ""
+    more = row.needed_runs - row.runs[0]
+    if row.runs[0] != row.runs[1] or more < 1:
+        return f"; {_number(row.needed_runs)} runs of each would show it"
+    return f"; {_number(more)} more {'run' if more == 1 else 'runs'} of each would show it"
+
+
+def _number(value: int) -> str:
+    return _NUMBERS[value] if value < len(_NUMBERS) else str(value)

@@ -16,22 +16,6 @@ from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName, View
 from vllm_watch.daemon.statistics.percentiles import min_count
 
 
-class Metric(NamedTuple):
-    """
-    One metric, by its name in the JSON, ``ttft_ms.p99``: `latency` and `statistic` are its parts.
-
-    `matters` is the smallest relative difference that matters to anyone.
-    """
-
-    name: str
-    unit: str
-    higher_is_better: bool
-    matters: float
-    in_family: bool = False
-    latency: LatencyName | None = None
-    statistic: str = ""
-
-
 GOODPUT = "request_goodput"
 OUTPUT = "output_throughput"
 TPOT = "tpot_ms.mean"
@@ -41,43 +25,49 @@ MAKESPAN = "duration_s"
 
 FAMILY = (OUTPUT, TPOT, "ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p99", "e2el_ms.mean", MAKESPAN, GOODPUT)
 
-_STATISTICS = ("mean", *QUANTILES)
-_MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
-_TAILS = ("p90", "p95", "p99")
-_TAIL_MATTERS = 0.10
-
-
-def _latency(latency: LatencyName, statistic: str) -> Metric:
-    name = f"{latency}.{statistic}"
-    matters = _TAIL_MATTERS if statistic in _TAILS else _MATTERS[latency]
-    return Metric(
-        name,
-        "ms",
-        higher_is_better=False,
-        matters=matters,
-        in_family=name in FAMILY,
-        latency=latency,
-        statistic=statistic,
-    )
-
-
-ENERGIES: Mapping[str, bool] = {"joules_per_output_token": False, "tokens_per_joule": True, "mean_watts": False}
-"""Of the steady window, and in each view those of the server; with whether more is better."""
-
-_ENERGY_UNITS = {"joules_per_output_token": "J", "tokens_per_joule": "tokens/J", "mean_watts": "W"}
+ENERGIES = ("joules_per_output_token", "tokens_per_joule", "mean_watts")
+"""Of the steady window, and in each view those of the server."""
 
 COSTS = ("cost_per_million_output_tokens", "cost_per_million_input_tokens", "cost_per_million_tokens")
 """Where the price is fixed, throughputs the other way round: they vary as much, and mean as little where those do."""
 
+
+class Metric(NamedTuple):
+    """
+    One metric, by its name in the JSON, ``ttft_ms.p99``: `latency` and `statistic` are its parts.
+
+    `matters` is the smallest relative difference that matters to anyone.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool = False
+    matters: float = 0.02
+    latency: LatencyName | None = None
+    statistic: str = ""
+
+    @property
+    def in_family(self) -> bool:
+        """Whether it is one of the metrics that are tested together."""
+        return self.name in FAMILY
+
+
+def _latency(latency: LatencyName, statistic: str) -> Metric:
+    matters = 0.10 if statistic in {"p90", "p95", "p99"} else 0.05 if latency in {"ttft_ms", "e2el_ms"} else 0.02
+    return Metric(f"{latency}.{statistic}", "ms", matters=matters, latency=latency, statistic=statistic)
+
+
 METRICS: tuple[Metric, ...] = (
-    Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True),
-    Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True),
-    Metric(MAKESPAN, "s", higher_is_better=False, matters=0.02, in_family=True),
-    Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02),
-    Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02),
-    *(_latency(latency, statistic) for latency in LATENCIES for statistic in _STATISTICS),
-    *(Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02) for name, is_gain in ENERGIES.items()),
-    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02) for name in COSTS),
+    Metric(GOODPUT, "1/s", higher_is_better=True),
+    Metric(OUTPUT, "tokens/s", higher_is_better=True),
+    Metric(MAKESPAN, "s"),
+    Metric("total_token_throughput", "tokens/s", higher_is_better=True),
+    Metric("request_throughput", "1/s", higher_is_better=True),
+    *(_latency(latency, statistic) for latency in LATENCIES for statistic in ("mean", *QUANTILES)),
+    Metric("joules_per_output_token", "J"),
+    Metric("tokens_per_joule", "tokens/J", higher_is_better=True),
+    Metric("mean_watts", "W"),
+    *(Metric(name, "per M tokens") for name in COSTS),
 )
 """In the order of the table."""
 
@@ -109,10 +99,9 @@ def needed_values(metric: Metric, result: Result) -> int | None:
         return None
     quantile = cast("Quantile", metric.statistic)
     needed = min_count(QUANTILES[quantile])
-    known = latency.count
-    if known is None and metric.latency != "itl_ms":  # Of the others a request has one value at most.
-        known = result.successful
-    return needed if quantile in latency.too_few or (known is not None and known < needed) else None
+    # A request has one value at most, but of the gaps between chunks.
+    values = result.successful if latency.count is None and metric.latency != "itl_ms" else latency.count
+    return needed if quantile in latency.too_few or (values is not None and values < needed) else None
 
 
 def _latency_of(metric: Metric, result: Result) -> Latency | None:
@@ -196,7 +185,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     common_config: Mapping[str, str] = {}
     cost_per_hour: Mapping[str, tuple[float, ...]] = {}
     """The prices of each side's servers, each price once; a side without any is left out."""
-    method: str = ""
     metrics: tuple[Row, ...] = ()
 
 

@@ -22,12 +22,12 @@ from vllm_watch.analysis.comparison.comparison_model import (
     Grade,
     MatrixRow,
     Metric,
-    Row,
     Side,
 )
 from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, mean_known, measured, metric_mean
 from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Run
+from vllm_watch.analysis.loadtest.planning import memory_gib
 from vllm_watch.daemon.catalog.metric_titles import View
 
 
@@ -64,10 +64,7 @@ def decide(sides: Sequence[Side]) -> tuple[Decision, ...]:
     if view is None:
         return ()
     in_view = [measured(side, view) for side in sides]
-    return (
-        *(_decision(criterion, BY_NAME[name], in_view, view) for criterion, name in _CRITERIA),
-        _memory_decision(sides),
-    )
+    return tuple(_decision(criterion, BY_NAME[name], in_view, view) for criterion, name in _CRITERIA)
 
 
 def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
@@ -86,7 +83,8 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
         return replace(undecided, note=f"Not known of {', '.join(lacking)}.{hint}")
     ranked = sorted(range(len(sides)), key=lambda at: values[at] or 0.0, reverse=metric.higher_is_better)
     best, others = ranked[0], sorted(ranked[1:])
-    rows = [_row_of(metric, Pair(sides[min(best, other)], sides[max(best, other)], view)) for other in others]
+    pairs = [Pair(sides[min(best, other)], sides[max(best, other)], view) for other in others]
+    rows = [row for pair in pairs for row in graded_rows(pair, are_comparable=True) if row.metric == metric.name]
     open_to = [sides[other].name for other, row in zip(others, rows, strict=True) if row.grade == "not_decided"]
     if open_to:
         why = next((row.reason for row in rows if row.grade == "not_decided" and row.low is None), None) or ""
@@ -95,30 +93,11 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
     return replace(undecided, winner=sides[best].name, grade=min((row.grade for row in rows), key=_WEAKEST_FIRST.index))
 
 
-def _row_of(metric: Metric, pair: Pair) -> Row:
-    return next(row for row in graded_rows(pair, are_comparable=True) if row.metric == metric.name)
-
-
-def _memory_decision(sides: Sequence[Side]) -> Decision:
-    undecided = Decision(criterion="least memory", metric=MEMORY)
-    values = {side.name: value for side in sides if (value := _memory(side)) is not None}
-    if len(values) < len(sides):
-        lacking = ", ".join(side.name for side in sides if side.name not in values)
-        return replace(undecided, note=f"Not known of {lacking}.")
-    winners = [name for name, value in values.items() if value <= min(values.values()) * 1.01]
-    if len(winners) > 1:
-        return replace(undecided, note=f"{', '.join(winners)} are within 1 %.")
-    return replace(undecided, winner=winners[0], grade="shown", note="Weights and the KV cache that was used at most.")
-
-
 def _memory(side: Side) -> float | None:
     return mean_known([_run_memory(run) for run in side.runs])
 
 
 def _run_memory(run: Run) -> float | None:
-    used = run.use.max_kv_cache_usage_ratio
-    try:
-        weights, cache = (float(run.hardware[name]) for name in ("model_memory_gib", "kv_cache_memory_gib"))
-    except (KeyError, ValueError):
-        return None
-    return None if used is None else weights + cache * used
+    """Return what the weights and the KV cache that was used at most take."""
+    memory, used = memory_gib(run.hardware), run.use.max_kv_cache_usage_ratio
+    return None if memory is None or used is None else memory[0] + memory[1] * used

@@ -29,12 +29,11 @@ class _Point(NamedTuple):
 def in_order_of_load(sides: Sequence[Side]) -> tuple[Side, ...] | None:
     """Return the sides from the lowest load to the highest, if the load is all that differs; else `None`."""
     loads = [{load_order(run.load) for run in side.runs} for side in sides]
-    orders = [next(iter(each)) if len(each) == 1 else None for each in loads]
-    known = [order for order in orders if order is not None]
+    orders = [next(iter(of_side)) for of_side in loads if len(of_side) == 1]
     are_alike = len({tuple(sorted(side_settings(side.runs).items())) for side in sides}) == 1
-    if len(sides) < FEWEST_LOADS or len(set(known)) < len(sides) or not are_alike or not _is_one_kind(known):
+    if len(sides) < FEWEST_LOADS or len(set(orders)) < len(sides) or not are_alike or not _is_one_kind(orders):
         return None
-    return tuple(side for _, side in sorted(zip(known, sides, strict=True), key=lambda each: each[0]))
+    return tuple(sorted(sides, key=lambda side: load_order(side.runs[0].load)))
 
 
 def load_order(load: Load) -> tuple[float, float]:
@@ -48,7 +47,7 @@ def find_sweeps(sides: Sequence[Side], objective: Objective | None = None) -> tu
     ordered = in_order_of_load(sides)
     if ordered is not None:
         return tuple(_sweep("", ordered, objective))
-    return tuple(found for side in sides for found in _sweep(side.name, _by_load(side), objective))
+    return tuple(sweep for side in sides for sweep in _sweep(side.name, _by_load(side), objective))
 
 
 def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:
@@ -78,12 +77,12 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
     ]
     if len(points) < FEWEST_LOADS:
         return
-    knee = next(point for point in points if point.throughput >= _PLATEAU * max(each.throughput for each in points))
+    most = max(points, key=lambda point: point.throughput)
+    knee = next(point for point in points if point.throughput >= _PLATEAU * most.throughput)
     is_growing = knee is points[-1]
     held = {} if limits is None else _held(points)
-    said = " ".join(
-        (_growth(knee, is_growing=is_growing), *(() if limits is None else (_objective_text(held, points),)))
-    )
+    growth = _growth(knee, most, is_growing=is_growing)
+    said = growth if limits is None else f"{growth} {_objective_text(held, points)}"
     yield Sweep(
         name=name,
         loads=tuple(point.load for point in points),
@@ -102,15 +101,15 @@ def _throughput(side: Measured) -> float | None:
 
 
 def _objective_of(sides: Sequence[Measured]) -> Objective | None:
-    known = [result.goodput.objective for side in sides for result in side.results if result.goodput is not None]
-    return known[0] if known else None
+    goodputs = (result.goodput for side in sides for result in side.results)
+    return next((goodput.objective for goodput in goodputs if goodput is not None), None)
 
 
 def _all_within(side: Measured, objective: Objective | None) -> bool | None:
     if objective is None:
         return None
-    found = {is_within(run, result, objective) for run, result in zip(side.runs, side.results, strict=True)}
-    return found.pop() if len(found) == 1 else False if False in found else None
+    states = {is_within(run, result, objective) for run, result in side.measured_runs}
+    return states.pop() if len(states) == 1 else False if False in states else None
 
 
 def _held(points: Sequence[_Point]) -> dict[str, str]:
@@ -121,10 +120,14 @@ def _held(points: Sequence[_Point]) -> dict[str, str]:
     return last if first == len(points) else {**last, "first": points[first].load}
 
 
-def _growth(knee: _Point, *, is_growing: bool) -> str:
+def _growth(knee: _Point, most: _Point, *, is_growing: bool) -> str:
+    """Return where output stops to grow; what a server can do is at least the highest that was seen."""
+    first, highest = (f"{significant(point.throughput)} tokens/s" for point in (knee, most))
     if is_growing:
-        return f"Output still grows at the highest load, {knee.load}: {significant(knee.throughput)} tokens/s."
-    return f"Output stops growing at {knee.load}: {significant(knee.throughput)} tokens/s."
+        return f"Output still grows at the highest load, {knee.load}: at least {first}."
+    if knee is most:
+        return f"Output stops growing at {knee.load}: at least {first}."
+    return f"Output stops growing at {knee.load} with {first}: at least {highest}, at {most.load}."
 
 
 def _objective_text(held: Mapping[str, str], points: Sequence[_Point]) -> str:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from vllm_watch.analysis.comparison.comparability import traps
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, MAKESPAN, METRICS, Metric, Row
-from vllm_watch.analysis.comparison.estimate import estimate, missing, notes
+from vllm_watch.analysis.comparison.estimate import estimate, notes
 from vllm_watch.analysis.comparison.pair import Pair, headline_metric, metric_mean, metric_values
 from vllm_watch.analysis.comparison.sound_runs import are_in_turns
 from vllm_watch.daemon.catalog.number_texts import limit
@@ -39,8 +39,6 @@ _APART = "The sides are not comparable."
 _OUTSIDE = "It is not one of the metrics that are tested together, so it is no more than likely."
 _ORDER = "All runs of one side came first, so a drift may look like this."
 _HOPELESS = f"Not even {MOST_RUNS:,} runs of each would show so small a difference."
-_SERVER_VIEW = " The server's view: a percentile is only known to be in a bucket, and its value is an estimate there."
-_EXPLAINED = " To read more: vllm-watch compare --explain."
 
 
 class _Test(NamedTuple):
@@ -57,7 +55,8 @@ def graded_rows(pair: Pair, *, are_comparable: bool) -> tuple[Row, ...]:
     order = None if are_in_turns(pair) else _ORDER
     headline = BY_NAME[headline_metric(pair)]
     first = replace(_graded(_Test(headline, HEADLINE, order), pair, refused), is_headline=True)
-    level = others_confidence(headline.name, is_passed=first.confidence is None or _leaves_out_zero(first))
+    is_passed = first.confidence is None or first.grade == "shown" or _leaves_out_zero(first)
+    level = others_confidence(headline.name, is_passed=is_passed)
     tests = (
         _Test(metric, level, order) if metric.in_family else _Test(metric, LIKELY, _OUTSIDE)
         for metric in METRICS
@@ -73,19 +72,6 @@ def others_confidence(headline: str, *, is_passed: bool) -> float:
     return 1 - left / len([name for name in FAMILY if name != headline])
 
 
-def method(pair: Pair) -> str:
-    """Return how the grades came about, in one sentence or two."""
-    seen = ("" if pair.view == "client" else _SERVER_VIEW) + _EXPLAINED
-    if pair.is_single:
-        return f"One run of each side: what another run would show is not known.{seen}"
-    counts = " and ".join(str(len(side.runs)) for side in pair.sides)
-    return (
-        f"The run is the unit ({counts} runs): Student's t on the logarithm of each run's value. The headline is "
-        f"tested first, with a {_per_cent(HEADLINE)} % interval, then {len(FAMILY) - 1} others fixed beforehand, with "
-        f"wider ones.{seen}"
-    )
-
-
 def _is_shown(metric: Metric, pair: Pair) -> bool:
     if metric.name == MAKESPAN and not pair.is_burst:
         return False
@@ -94,22 +80,25 @@ def _is_shown(metric: Metric, pair: Pair) -> bool:
 
 
 def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
-    bare = _bare(test.metric, pair)
-    refusal = missing(test.metric, pair) or refused.get(test.metric.name)
+    row = _ungraded(test.metric, pair)
+    unknown = [side.name for side in pair.sides if not metric_values(test.metric, side)]
+    refusal = f"No value is known of {unknown[0]}." if unknown else refused.get(test.metric.name)
     if refusal is not None:
-        return replace(bare, reason=refusal)
+        return replace(row, reason=refusal)
     if pair.is_single:
-        needed = needed_runs(TYPICAL_CV, _size(bare.percent or 0.0), HEADLINE)
+        needed = needed_runs(TYPICAL_CV, _size(row), HEADLINE)
         return replace(
-            bare,
+            row,
             grade="in_these_two_runs",
             reason="There is one run of each side.",
             needed_runs=None if needed is None else max(needed, FEWEST_RUNS),
         )
+    if min(value for side in pair.sides for value in metric_values(test.metric, side)) <= 0:
+        return _by_zeros(row, pair, test)
     known = estimate(test.metric, pair, test.confidence)
     if known.interval is None:
-        return replace(bare, reason=known.refusal)
-    row = replace(bare, low=_percent(known.low), high=_percent(known.high), confidence=test.confidence)
+        return replace(row, reason=known.refusal)
+    row = replace(row, low=_percent(known.low), high=_percent(known.high), confidence=test.confidence)
     return _by_interval(row, known.interval, test._replace(doubt=known.doubt or test.doubt))
 
 
@@ -118,7 +107,10 @@ def _by_interval(row: Row, interval: Interval, test: _Test) -> Row:
     if _leaves_out_zero(row) and test.doubt is None:
         note = _smaller(test.metric, row, "It is below {} %, which hardly matters.")
         return replace(row, grade="shown", note=_joined(row.note, note))
-    needed = _needed(interval, row) if test.doubt is None else None
+    needed = None
+    if test.doubt is None:
+        cv = interval.error / math.sqrt(sum(1 / number for number in row.runs))
+        needed = needed_runs(cv, _size(row), test.confidence)
     if _leaves_out_zero(row) or interval.p < 1 - LIKELY:
         only = f"Its {_per_cent(LIKELY)} % interval leaves out 0, but not that of {_per_cent(test.confidence)} %."
         return replace(row, grade="likely", reason=test.doubt or only, needed_runs=needed)
@@ -129,11 +121,34 @@ def _by_interval(row: Row, interval: Interval, test: _Test) -> Row:
     return replace(row, reason=why, needed_runs=needed)
 
 
+def _by_zeros(row: Row, pair: Pair, test: _Test) -> Row:
+    """
+    Return the grade of a metric with zeros, which have no ratio: it depends on how many runs there are.
+
+    If each run of any side had a zero by the same chance, all runs of just one side would have it in so many cases at
+    most.
+    """
+    is_zero = [{value <= 0 for value in metric_values(test.metric, side)} for side in pair.sides]
+    row = replace(row, confidence=test.confidence)
+    if is_zero not in ([{True}, {False}], [{False}, {True}]):
+        return replace(row, reason="Some values are 0, which has no ratio.")
+    side = pair.a if is_zero[0] == {True} else pair.b
+    chance = (1 + (row.runs[0] == row.runs[1])) / 4 ** min(row.runs)
+    why = f"{side.name} has 0 in each run."
+    if chance <= 1 - test.confidence and test.doubt is None:
+        return replace(row, grade="shown", note=_joined(row.note, why), low=row.percent, high=row.percent)
+    needed = math.ceil(math.log(2 / (1 - test.confidence), 4)) if test.doubt is None else None
+    is_likely = chance <= 1 - LIKELY
+    return replace(
+        row, grade="likely" if is_likely else "not_decided", reason=_joined(why, test.doubt), needed_runs=needed
+    )
+
+
 def _leaves_out_zero(row: Row) -> bool:
     return (row.low is not None and row.low > 0) or (row.high is not None and row.high < 0)
 
 
-def _bare(metric: Metric, pair: Pair) -> Row:
+def _ungraded(metric: Metric, pair: Pair) -> Row:
     """Return the values of both sides, and their difference if both have one."""
     a, b = (metric_mean(metric, side) for side in pair.sides)
     counts = len(metric_values(metric, pair.a)), len(metric_values(metric, pair.b))
@@ -150,22 +165,17 @@ def _bare(metric: Metric, pair: Pair) -> Row:
     )
 
 
-def _needed(interval: Interval, row: Row) -> int | None:
-    """Return how many runs of each side show such a difference, as much as these runs vary."""
-    cv = interval.error / math.sqrt(sum(1 / number for number in row.runs))
-    return needed_runs(cv, _size((interval.ratio - 1) * 100), row.confidence or HEADLINE)
-
-
 def _smaller(metric: Metric, row: Row, text: str) -> str | None:
     """Return a text, with the limit, if the whole interval is below what matters."""
     most = max((math.inf if bound is None else abs(bound) for bound in (row.low, row.high)), default=math.inf)
     return text.format(limit(metric.matters * 100)) if most <= metric.matters * 100 else None
 
 
-def _size(percent: float) -> float:
+def _size(row: Row) -> float:
     """Return a difference as the relative one that is above 0: half as much is as far away as twice as much."""
-    ratio = 1 + percent / 100
-    return (max(ratio, 1 / ratio) if ratio > 0 else math.inf) - 1
+    if not row.difference:
+        return 0.0
+    return max(row.a, row.b) / min(row.a, row.b) - 1 if row.a and row.b else math.inf
 
 
 def _joined(*sentences: str | None) -> str | None:

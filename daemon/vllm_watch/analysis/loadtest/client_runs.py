@@ -248,7 +248,6 @@ def _goodput(result: ServeResult, objective: Objective | None) -> Goodput | None
 
 
 def _failed(result: ServeResult) -> int | None:
-    """Return how many requests failed, `None` where prompts have no answer and the client did not count why."""
     return None if result.failed and not result.is_failed_counted else result.failed
 
 

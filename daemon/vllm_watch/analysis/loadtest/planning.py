@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, floor, inf, prod
 
 import msgspec
 
 from vllm_watch.analysis.loadtest.load_test import Capacity, Demand, Latency, Objective, Plan, Result, Room, Run
+from vllm_watch.analysis.loadtest.offered_load import answered_share
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, requests_in_flight
 from vllm_watch.daemon.catalog.number_texts import significant
 from vllm_watch.daemon.config.texts import quote
@@ -85,6 +86,14 @@ def run_gpus(run: Run) -> int | None:
         return None
 
 
+def memory_gib(hardware: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return what the weights and the KV cache take on each GPU, in GiB, `None` if the log does not tell both."""
+    try:
+        return float(hardware["model_memory_gib"]), float(hardware["kv_cache_memory_gib"])
+    except (KeyError, ValueError):
+        return None
+
+
 def run_objective(run: Run) -> Objective | None:
     """Return what a run had to be answered within, if that is known."""
     results = (*((run.result,) if run.result is not None else ()), *run.views)
@@ -139,7 +148,7 @@ def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
 
     Latencies are those of the requests with an answer: one that failed is not within the objective.
     """
-    answered = _answered(run, result)
+    answered = answered_share(run, result)
     if answered < _WITHIN:
         return False
     if result.goodput is not None and result.goodput.ratio is not None:
@@ -153,16 +162,7 @@ def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
     return True if limits and are_tails_within and least >= _WITHIN else None
 
 
-def _answered(run: Run, result: Result) -> float:
-    """Return the share of the requests with an answer; all, where it is not known how many there were."""
-    if result.successful is None:
-        return 1.0
-    asked = run.load.num_prompts if result.failed is None else result.successful + result.failed
-    return 0.0 if result.successful == 0 else result.successful / asked if asked else 1.0
-
-
 def _percentiles(latency: Latency | None) -> dict[float, float]:
-    """Return the percentiles that are known, in milliseconds, by the share of the answered requests up to each."""
     return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 

@@ -38,12 +38,11 @@ _LONGEST_HEAD = 12
 _FIRST = (OUTPUT, "ttft_ms.p50", "ttft_ms.p99", TPOT, "e2el_ms.mean", GOODPUT, "duration_s", "ttft_ms.mean")
 """What the short table has of a comparison, the headline before them: the first that are known."""
 
-_MOST_ROWS = 5
+_MOST_ROWS = 4
 _OF_SIDES = (OUTPUT, "ttft_ms.p50", TPOT, "e2el_ms.mean", GOODPUT)
 _MARKS = ("*", "†", "‡", "§")
 _SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])")
 _NOT_A_VERDICT = "The sides cannot be compared: the differences are those of these runs."
-_TURNS = "Let the sides take turns: A B B A."
 
 
 def brief(comparisons: Comparisons) -> tuple[Block, ...]:
@@ -77,24 +76,28 @@ def short_tables(comparisons: Comparisons) -> tuple[Block, ...]:
 
 
 def next_steps(comparisons: Comparisons) -> Iterator[Paragraph]:
-    """Yield what would decide what is not decided."""
-    if is_sweep(comparisons):
-        return
-    pairs = comparisons.pairs
-    judged = [row for pair in pairs if pair.comparable for row in (pair.metrics if len(pairs) > 1 else _first(pair))]
-    open_rows = [
-        row for row in judged if row.grade != "shown" and row.needed_runs and (len(pairs) == 1 or row.is_headline)
-    ]
-    if open_rows:
-        named = ", ".join(f"{_needed(pairs, row)} {row.needed_runs}" for row in open_rows)
-        yield Paragraph(f"Next: runs of each side that would show this: {named}. {_TURNS}")
-    elif any(pair.metrics and not pair.comparable for pair in pairs):
-        yield Paragraph(_NOT_A_VERDICT)
-    elif judged and all(row.grade == "shown" for row in judged if row.is_headline):
-        yield Paragraph("Next: nothing more is needed to show this difference.")
-    else:
-        whys = dict.fromkeys(row.reason for row in judged if row.is_headline and row.reason)
-        yield from (Paragraph(why) for why in whys if why)
+    """Yield how many runs would show what is not shown, or why none would; of one run of each the sentence says it."""
+    pairs = () if is_sweep(comparisons) else comparisons.pairs
+    needed: list[str] = []
+    remarks: dict[str, list[str]] = {}
+    for pair in pairs:
+        headline = _headline(pair)
+        if headline is None or headline.grade == "in_these_two_runs":
+            continue
+        if not pair.comparable:
+            remarks.setdefault(_NOT_A_VERDICT, []).append(pair.candidate)
+        elif headline.grade == "shown":
+            others = [row for row in _first(pair) if row.grade != "shown" and row.needed_runs and len(pairs) == 1]
+            needed += [f"{metric_title(row.metric).label} {row.needed_runs}" for row in others]
+        elif headline.needed_runs:
+            name = pair.candidate if len(pairs) > 1 else metric_title(headline.metric).label
+            needed.append(f"{name} {headline.needed_runs}")
+        else:
+            remarks.setdefault(headline.reason or "", []).append(pair.candidate)
+    if needed:
+        yield Paragraph(f"Next: runs of each side, in turns (A B B A), that would show it: {', '.join(needed)}.")
+    for remark, names in remarks.items():
+        yield Paragraph(remark if len(pairs) == 1 else f"{', '.join(names)}: {remark}")
 
 
 def heads_of(pair: Comparison, names: Iterable[str]) -> Heads:
@@ -102,6 +105,11 @@ def heads_of(pair: Comparison, names: Iterable[str]) -> Heads:
     own = (pair.baseline, pair.candidate)
     is_short = max(map(len, own)) <= _LONGEST_HEAD
     return own if is_short or not set(_LETTERS).isdisjoint(names) else _LETTERS
+
+
+def letters(pair: Comparison, heads: Heads) -> tuple[str, ...]:
+    """Return which side has which letter, if the columns are headed by letters."""
+    return () if heads == (pair.baseline, pair.candidate) else (f"A is {pair.baseline}, B is {pair.candidate}.",)
 
 
 def grade_text(row: Row) -> str:
@@ -116,8 +124,12 @@ def percent_text(value: float | None) -> str:
     return f"{value:+,.1f}" if abs(value) < 99.95 else f"{value:+,.0f}"
 
 
+def _headline(pair: Comparison) -> Row | None:
+    return next((row for row in pair.metrics if row.is_headline), None)
+
+
 def _tone(pair: Comparison) -> Tone:
-    row = next((each for each in pair.metrics if each.is_headline), None)
+    row = _headline(pair)
     if row is None or not pair.comparable:
         return "unknown"
     if row.grade == "shown":
@@ -126,20 +138,16 @@ def _tone(pair: Comparison) -> Tone:
 
 
 def _first(pair: Comparison) -> list[Row]:
-    """Return the rows of the short table: the headline, then those that most ask for."""
-    by_name = {row.metric: row for row in pair.metrics if row.percent is not None}
-    headline = [row.metric for row in pair.metrics if row.is_headline]
-    return [by_name[name] for name in dict.fromkeys((*headline, *_FIRST)) if name in by_name][:_MOST_ROWS]
+    """Return the rows of the short table: the headline, then those that most ask for, what is not compared last."""
+    rows = {row.metric: row for row in pair.metrics if row.difference is not None}
+    headline = [row.metric for row in rows.values() if row.is_headline]
+    listed = [rows[name] for name in dict.fromkeys((*headline, *_FIRST)) if name in rows]
+    return sorted(listed, key=lambda row: row.grade == "not_decided" and row.confidence is None)[:_MOST_ROWS]
 
 
 def _of_pair(pair: Comparison) -> Table:
     rows = _first(pair)
     heads = heads_of(pair, (pair.baseline, pair.candidate))
-    said = (
-        (f"A is {pair.baseline}, B is {pair.candidate}.",)
-        if heads == _LETTERS != (pair.baseline, pair.candidate)
-        else ()
-    )
     notes = list(dict.fromkeys(note for row in rows for note in _notes(row)))
     cells = [
         (
@@ -154,7 +162,7 @@ def _of_pair(pair: Comparison) -> Table:
     ]
     columns = ("", *heads, "Difference", "%", "Grade")
     table = plain_table("", tuple(Column(name, is_text=at in {0, 5}) for at, name in enumerate(columns)), tuple(cells))
-    return table._replace(notes=(*said, *(f"{_mark(at)} {note}" for at, note in enumerate(notes))))
+    return table._replace(notes=(*letters(pair, heads), *(f"{_mark(at)} {note}" for at, note in enumerate(notes))))
 
 
 def _notes(row: Row) -> list[str]:
@@ -167,7 +175,7 @@ def _mark(at: int) -> str:
 
 def _of_sides(pairs: Sequence[Comparison], matrix: Sequence[MatrixRow], *, has_grades: bool) -> Table:
     """Return a row for each side: its values, and, of each but the baseline, the difference of the headline."""
-    found = {pair.candidate: next((row for row in pair.metrics if row.is_headline), None) for pair in pairs}
+    headlines = {pair.candidate: _headline(pair) for pair in pairs}
     metrics = [name for name in _OF_SIDES if any(name in row.values for row in matrix)]
     # On a narrow terminal three values leave room for the difference.
     metrics = metrics[:3] if has_grades else metrics
@@ -177,20 +185,14 @@ def _of_sides(pairs: Sequence[Comparison], matrix: Sequence[MatrixRow], *, has_g
     ]
     rows = [(row.name, *(significant(row.values.get(name)) for name in metrics)) for row in matrix if metrics]
     if has_grades:
-        headline = next((metric_title(row.metric).label for row in found.values() if row is not None), "")
-        columns += [Column(headline, "%"), Column("Grade", is_text=True)]
-        rows = [(*row, *_difference(found.get(row[0]))) for row in rows]
+        label = next((metric_title(row.metric).label for row in headlines.values() if row is not None), "")
+        columns += [Column(label, "%"), Column("Grade", is_text=True)]
+        rows = [(*row, *_difference(headlines.get(row[0]))) for row in rows]
     return plain_table("", tuple(columns), tuple(rows))
 
 
 def _difference(row: Row | None) -> tuple[str, str]:
     return (MISSING, "") if row is None else (percent_text(row.percent), grade_text(row))
-
-
-def _needed(pairs: Sequence[Comparison], row: Row) -> str:
-    if len(pairs) == 1:
-        return metric_title(row.metric).label
-    return next(pair.candidate for pair in pairs if row in pair.metrics)
 
 
 def _left_out(comparisons: Comparisons) -> str:

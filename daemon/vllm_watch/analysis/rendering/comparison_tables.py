@@ -18,13 +18,6 @@ from vllm_watch.daemon.catalog.metric_titles import LATENCIES, metric_title
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, hundredths
 
 
-class _Lines(list[str]):
-    """What `csv` writes to."""
-
-    def write(self, line: str) -> None:
-        self.append(line)
-
-
 TableName = Literal["wide", "gains"]
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
 
@@ -32,6 +25,13 @@ _RATES = ("request_throughput", "output_throughput", "total_token_throughput")
 _STATISTICS = ("mean", "p50", "p99")
 _FEW = "†"
 _FEW_NOTE = f"{_FEW} Few requests stand behind this percentile: it may be below the true one."
+
+
+class _Lines(list[str]):
+    """What `csv` writes to."""
+
+    def write(self, line: str) -> None:
+        self.append(line)
 
 
 def comparison_table(comparisons: Comparisons, name: TableName) -> Table:
@@ -48,23 +48,19 @@ def wide_table(comparisons: Comparisons) -> Table:
     memory = {row.name: row.values.get("memory_gib") for row in comparisons.matrix}
     view = common_view(sides)
     names = [*_RATES, *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in _STATISTICS)]
-    seen = [None if view is None else measured(side, view) for side in sides]
-    known = [
-        name
-        for name in names
-        if any(side is not None and metric_mean(BY_NAME[name], side) is not None for side in seen)
-    ]
+    seen = [] if view is None else [measured(side, view) for side in sides]
+    known = [name for name in names if any(metric_mean(BY_NAME[name], side) is not None for side in seen)]
+    has_loads, has_memory = len(set(loads)) > 1, any(memory.values())
     columns = [Column("Side", is_text=True), *(Column(name, is_text=True) for name in flags)]
-    columns += [Column("Load", is_text=True)] if len(set(loads)) > 1 else []
+    columns += [Column("Load", is_text=True)] if has_loads else []
     columns += [Column(metric_title(name).label, metric_title(name).unit) for name in known]
     columns += [Column("Success", is_text=True)]
-    columns += [Column("Memory", "GiB")] if any(memory.values()) else []
+    columns += [Column("Memory", "GiB")] if has_memory else []
     rows = []
-    for side, of_side, load, in_view in zip(sides, settings, loads, seen, strict=True):
-        cells = [side.name, *(of_side.get(name, MISSING) for name in flags)]
-        cells += [load] if len(set(loads)) > 1 else []
-        cells += [MISSING if in_view is None else _value(name, in_view) for name in known]
-        cells += [_success(side.runs), *([hundredths(memory.get(side.name))] if any(memory.values()) else [])]
+    for at, (side, of_side, load) in enumerate(zip(sides, settings, loads, strict=True)):
+        cells = [side.name, *(of_side.get(name, MISSING) for name in flags), *([load] if has_loads else [])]
+        cells += [_value(name, seen[at]) for name in known]
+        cells += [_success(side.runs), *([hundredths(memory.get(side.name))] if has_memory else [])]
         rows.append(tuple(cells))
     return _noted(plain_table("", tuple(columns), tuple(rows)))
 
@@ -81,12 +77,12 @@ def gains_table(comparisons: Comparisons) -> Table:
             hundredths(row.a),
             hundredths(row.b),
             _signed(row.difference),
-            f"{row.percent:+,.2f}",
+            MISSING if row.percent is None else f"{row.percent:+,.2f}",
             grade_text(row),
         )
         for pair in comparisons.pairs
         for row in pair.metrics
-        if row.percent is not None
+        if row.difference is not None
     ]
     note = f"The baseline is {comparisons.baseline}."
     return plain_table("", columns, tuple(rows))._replace(notes=(note,))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from vllm_watch.analysis.comparison.compare_arguments import FEWEST_SIDES
 from vllm_watch.analysis.comparison.comparison_model import (
     COSTS,
     ENERGIES,
@@ -24,6 +25,7 @@ from vllm_watch.analysis.rendering.comparison_answer import (
     grade_text,
     heads_of,
     is_sweep,
+    letters,
     next_steps,
     percent_text,
     short_tables,
@@ -65,28 +67,25 @@ Settings: TypeAlias = Mapping[str, str]
 _CONFIGURATION = Column("Configuration", is_text=True)
 
 
-def _pair_sections(pair: Comparison, runs: Mapping[str, int], common: Settings) -> tuple[Section, ...]:
-    """
-    Return what is said of two sides besides the answer: doubts, what differs, and all metrics.
-
-    `runs` is how many each side has. The settings in `common` are said elsewhere.
-    """
-    heads = heads_of(pair, runs)
-    doubts = tuple(Statement("warning", each) for each in (*pair.reasons, *pair.warnings))
+def _pair_sections(pair: Comparison, names: Sequence[str]) -> tuple[Section, ...]:
+    """Return what is said of two sides besides the answer: doubts, what differs, and all metrics."""
+    heads = heads_of(pair, names)
+    doubts = tuple(Statement("warning", text) for text in (*pair.reasons, *pair.warnings))
+    flags = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
+    table = plain_table("", (Column("Flag", is_text=True), *(Column(head, is_text=True) for head in heads)), flags)
+    differences = (
+        *map(Paragraph, letters(pair, heads)),
+        table if flags else _NO_DIFFERENCE,
+        # Of several sides, what all have alike is said once.
+        *(_settings("The same on both sides", pair.common_config) if len(names) == FEWEST_SIDES else ()),
+        *_prices(pair),
+    )
     sections = (
         Section("Take care" if pair.comparable else "Not comparable", doubts),
-        Section("What differs", (Paragraph(_sides(pair, runs, heads)), *_config_blocks(pair, common, heads))),
+        Section("What differs", differences),
         Section("All metrics", (_metrics_table(pair, heads),) if pair.metrics else ()),
     )
     return tuple(section for section in sections if section.blocks)
-
-
-def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Block, ...]:
-    """Return the flags that differ, then in one paragraph what both sides have in common, but for what all have."""
-    rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
-    table = plain_table("", (Column("Flag", is_text=True), *(Column(head, is_text=True) for head in heads)), rows)
-    same = {name: value for name, value in pair.common_config.items() if common.get(name) != value}
-    return (table if rows else _NO_DIFFERENCE, *_settings("The same on both sides", same), *_prices(pair))
 
 
 def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
@@ -124,18 +123,6 @@ def percent_interval(row: Row) -> str:
     return percent_text(row.percent) + (f" [{', '.join(bounds)}]" if has_interval else "")
 
 
-def _sides(pair: Comparison, runs: Mapping[str, int], heads: Heads) -> str:
-    baseline, candidate = _counted(pair.baseline, runs), _counted(pair.candidate, runs)
-    if heads == (pair.baseline, pair.candidate):
-        return f"The baseline is {baseline}; {candidate} is compared with it."
-    return f"A is {baseline}, the baseline; B is {candidate}."
-
-
-def _counted(name: str, runs: Mapping[str, int]) -> str:
-    count = runs.get(name)
-    return name if count is None else f"{name} ({count} {'run' if count == 1 else 'runs'})"
-
-
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     yield _RATES, [row for row in rows if row.metric.partition(".")[0] not in (*LATENCIES, *ENERGIES, *COSTS)]
     for name in LATENCIES:
@@ -166,32 +153,30 @@ def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()
     """Return comparisons as a document: the answer, what all sides show together, the plots, then each pair."""
     runs = {side.name: len(side.runs) for side in comparisons.sides}
     lead = "; ".join(f"{name}: {count} {'run' if count == 1 else 'runs'}" for name, count in runs.items())
-    candidates = [name for name in runs if name != comparisons.baseline]
     first = Section("In short", (*answer(comparisons), *short_tables(comparisons), *next_steps(comparisons), _METHOD))
     if len(comparisons.pairs) == 1:
         pair = comparisons.pairs[0]
-        return Document(
-            f"{pair.candidate} compared with {pair.baseline}", lead, (first, *_pair_sections(pair, runs, {}), *plots)
-        )
-    shared, *others = [pair.common_config for pair in comparisons.pairs]
-    common = {name: value for name, value in shared.items() if all(each.get(name) == value for each in others)}
+        title = f"{pair.candidate} compared with {pair.baseline}"
+        return Document(title, lead, (first, *_pair_sections(pair, (pair.baseline, pair.candidate)), *plots))
     folded = [
         Section(
             f"{pair.candidate} with {pair.baseline}",
-            sections=_pair_sections(pair, runs, common),
+            sections=_pair_sections(pair, tuple(runs)),
             is_folded=True,
             is_open=at == 0,
         )
         for at, pair in enumerate(comparisons.pairs)
+        if not is_sweep(comparisons)
     ]
+    candidates = [name for name in runs if name != comparisons.baseline]
     title = f"{', '.join(candidates)} compared with {comparisons.baseline}"
-    return Document(
-        title, lead, (first, *_together(comparisons, common), *plots, *(() if is_sweep(comparisons) else folded))
-    )
+    return Document(title, lead, (first, *_together(comparisons), *plots, *folded))
 
 
-def _together(comparisons: Comparisons, common: Settings) -> tuple[Section, ...]:
+def _together(comparisons: Comparisons) -> tuple[Section, ...]:
     matrix = _matrix_table(comparisons.matrix)
+    shared, *others = [pair.common_config for pair in comparisons.pairs]
+    common = {name: value for name, value in shared.items() if all(each.get(name) == value for each in others)}
     same = _settings("The same on all sides", common)
     sections = (
         Section("Decisions", (_decision_table(comparisons.decisions),) if comparisons.decisions else ()),

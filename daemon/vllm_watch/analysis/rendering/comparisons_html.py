@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.curve_figure import curve_figures
@@ -13,7 +13,6 @@ from vllm_watch.analysis.rendering.difference_figure import difference_figure
 from vllm_watch.analysis.rendering.distribution_figures import latency_figure, together
 from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
-from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
 from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
@@ -22,7 +21,6 @@ def comparisons_html(comparisons: Comparisons) -> str:
     sides = {side.name: side.runs for side in comparisons.sides}
     figures = (
         *_differences(comparisons.pairs),
-        *_timelines(comparisons.sides),
         *_latencies(sides),
         *curve_figures(sides, "curve"),
     )
@@ -31,27 +29,12 @@ def comparisons_html(comparisons: Comparisons) -> str:
 
 
 def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
-    figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
-    titled = [
-        figure
-        if figure is None or len(pairs) == 1
-        else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
-        for pair, figure in zip(pairs, figures, strict=True)
-    ]
-    return tuple(figure for figure in titled if figure is not None)
-
-
-def _timelines(sides: Sequence[Side]) -> tuple[Figure, ...]:
-    """Return the sides over time, each from its start: of several runs the one with the middle throughput."""
-    middle = {side.name: _middle(side.runs) for side in sides}
-    figure = overlay_figure(middle, "timeline")
-    return () if figure is None else (figure,)
-
-
-def _middle(runs: Sequence[Run]) -> Run:
-    drawn = [run for run in runs if run.timeline.times] or list(runs)
-    ordered = sorted(drawn, key=lambda run: (run.result.output_throughput or 0.0) if run.result is not None else 0.0)
-    return ordered[len(ordered) // 2]
+    figures = [(pair, difference_figure(pair, f"difference-{at}")) for at, pair in enumerate(pairs)]
+    return tuple(
+        figure if len(pairs) == 1 else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        for pair, figure in figures
+        if figure is not None
+    )
 
 
 def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:

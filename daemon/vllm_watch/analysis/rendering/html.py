@@ -86,7 +86,6 @@ def _heading(title: str, level: int) -> str:
 
 
 def _block(block: Block, level: int, title: str) -> str:
-    """Return a block; a figure has a heading of its own, and a table without a caption is named by its section."""
     if isinstance(block, Figure):
         return _figure(block, level)
     if isinstance(block, Table):

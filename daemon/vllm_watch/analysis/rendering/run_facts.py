@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Objective, PhaseName, Run
+from vllm_watch.analysis.loadtest.offered_load import is_saturated, served_share
 from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Cells, Column, Statement, Table, plain_table
@@ -173,7 +174,7 @@ def _energy(run: Run) -> Iterator[Statement]:
 
 def _phases(run: Run) -> Iterator[Statement]:
     if not run.phases:
-        yield Statement("unknown", "Whether the server was saturated is not known.")
+        yield _by_rate(run)
         return
     saturated, load = seconds_of_load(run, "saturated"), load_seconds(run)
     if saturated:
@@ -183,3 +184,13 @@ def _phases(run: Run) -> Iterator[Statement]:
         seconds = seconds_of_load(run, phase)
         if seconds:
             yield Statement("warning", f"The server was {phase} for {duration(seconds)}.")
+
+
+def _by_rate(run: Run) -> Statement:
+    """Return whether a server whose phases are not known kept up with a given rate."""
+    is_full, served = is_saturated(run, run.result), served_share(run, run.result)
+    if is_full is None or served is None:
+        return Statement("unknown", "Whether the server was saturated is not known.")
+    if is_full:
+        return Statement("warning", f"The server was saturated: it served {percent(served)} % of the rate.")
+    return Statement("good", f"The server kept up with the rate: it served {percent(served)} % of it.")

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -35,6 +37,11 @@ _MARKS: dict[Tone, str] = {
     "undecided": "~        ",
     "unknown": "unknown  ",
 }
+
+
+_HELD = "\N{NO-BREAK SPACE}"
+_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|%)\b)", re.ASCII)
+"""The blank between a number and its unit, where no line ends."""
 
 
 def render_text(document: Document, width: int = WIDTH) -> str:
@@ -75,16 +82,16 @@ def _blocks(blocks: Sequence[Block], width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
-    """Yield a text's lines, the mark before the first and as much space before the others."""
+    yield from _lines(text, width, initial_indent=mark, subsequent_indent=" " * len(mark))
+
+
+def _lines(text: str, width: int, **how: Any) -> list[str]:  # noqa: ANN401  # Options of textwrap.
     # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
-    indent = " " * len(mark)
-    yield from textwrap.wrap(
-        printable(text), width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False
-    )
+    held = _IN_QUANTITY.sub(_HELD, printable(text))
+    return [line.replace(_HELD, " ") for line in textwrap.wrap(held, width, break_on_hyphens=False, **how)]
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
-    """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
     widths = _widths(table, width)
     yield from _wrapped(table.caption, width)
     heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
@@ -126,7 +133,6 @@ def _longest_word(rows: Sequence[Cells], column: int) -> int:
 
 
 def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
-    """Return a row's lines: text to the left and wrapped, numbers to the right."""
     wrapped = [
         _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [cell]
         for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
@@ -143,4 +149,4 @@ def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> l
 
 
 def _cell(cell: str, width: int, *, drop_whitespace: bool) -> list[str]:
-    return textwrap.wrap(printable(cell), width, drop_whitespace=drop_whitespace, break_on_hyphens=False) or [""]
+    return _lines(cell, width, drop_whitespace=drop_whitespace) or [""]

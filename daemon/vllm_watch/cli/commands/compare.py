@@ -12,6 +12,7 @@ import click
 
 from vllm_watch.analysis.comparison.compare_arguments import (
     BROKEN,
+    UNKNOWN,
     Rule,
     SideArgument,
     check_loads,
@@ -48,7 +49,7 @@ from vllm_watch.cli.commands.options import (
 )
 from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, text_width, write_answer
 from vllm_watch.cli.commands.source_options import cost_of, given_source, objective_option
-from vllm_watch.daemon.support.errors import FileError, UsageError
+from vllm_watch.daemon.support.errors import FileError, PrometheusError, UsageError
 
 
 @click.command("compare")
@@ -110,8 +111,14 @@ def command(
     if table is not None and chosen in {"html", "json"}:
         raise UsageError(f"--table {table}: as text, Markdown or CSV, not as {chosen}, which has all of it")
     prices = _side_costs(costs, [side.name for side in named])
-    with progress_bar("compare") as progress:
-        read = _read_sides(named, objective, prices, progress)
+    try:
+        with progress_bar("compare") as progress:
+            read = _read_sides(named, objective, prices, progress)
+    except (FileError, PrometheusError) as error:
+        if not parsed:
+            raise
+        say(f"cannot be told: {error}")
+        sys.exit(UNKNOWN)
     comparisons = compare_sides(read, baseline, objective)
     write_answer(_text(comparisons, chosen, output, table, is_whole=is_whole), chosen, output)
     sys.exit(_check(parsed, comparisons))
@@ -134,10 +141,8 @@ def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
         name, separator, price = text.rpartition("=")
         if separator and name not in names:
             raise UsageError(f"--cost-per-hour {text}: no side {name}; there are {', '.join(names)}")
-        if separator:
-            for_one[name] = cost_of("--cost-per-hour", price)
-        else:
-            for_all = dict.fromkeys(names, cost_of("--cost-per-hour", price))
+        prices = dict.fromkeys([name] if separator else names, cost_of("--cost-per-hour", price))
+        for_one, for_all = (for_one | prices, for_all) if separator else (for_one, prices)
     return for_all | for_one
 
 
