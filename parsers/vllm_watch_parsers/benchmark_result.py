@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What vLLM's benchmarks found: ``vllm bench serve``, ``throughput`` and ``latency``, and the scripts before them.
+What ``vllm bench serve`` found, or the script before it, or another client.
 
 Names are those of the newest JSON. Durations are seconds where the file has seconds, milliseconds in `LatencyStats`.
 `None`, and a missing entry, is what the file does not say.

@@ -38,7 +38,8 @@ from vllm_watch.daemon.sources.checkpoint import (
     ServerChange,
 )
 from vllm_watch.daemon.state.facts import EngineFacts, Facts
-from vllm_watch.daemon.state.kept_facts import CommandLine, ConfigChange, FlagChange, KeptFacts, KeptFlags, KnownUse
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KeptFlags, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
 
 
 NOW = 1_795_000_000.0
@@ -330,7 +331,6 @@ known_facts = st.builds(
     server_names,
     st.none() | names,
     st.none() | moments,
-    st.none() | st.tuples(numbers, numbers),
     st.none()
     | st.builds(
         Facts,
@@ -340,9 +340,6 @@ known_facts = st.builds(
         _ranked=st.sets(flag_texts, max_size=2),
     ),
     st.builds(KeptFlags, some_flags, st.dictionaries(st.sampled_from(["lines", "arguments"]), some_flags)),
-    st.builds(
-        CommandLine, flags=st.none() | some_flags, model=st.none() | flag_texts, log_stats_disabled=st.booleans()
-    ),
 )
 positions_of_any_kind = st.builds(
     Positions,
@@ -368,8 +365,6 @@ positions_of_any_kind = st.builds(
         *[
             ("wrong_shape", "facts", {"server": "s", **facts})
             for facts in (
-                {"process": [-1, 1]},
-                {"process": [1]},
                 {"process_start": float("nan")},
                 {"facts": {"max_num_seqs": -4}},
                 {"facts": {"version": "<b>"}},
@@ -377,7 +372,6 @@ positions_of_any_kind = st.builds(
                 {"flags": {"places": {"arguments": {"dtype": "a b"}}}},
                 {"flags": {"places": {"arguments": {f"flag-{n}": "1" for n in range(200)}}}},
                 {"flags": {"places": {"elsewhere": {}}}},
-                {"command": {"model_name": 1}},
                 {"secret": "sk-1"},
             )
         ],

@@ -19,6 +19,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     FORMAT,
     Benchmark,
     Command,
+    CommandLine,
     Header,
     Line,
     RecordingWriter,
@@ -32,7 +33,6 @@ from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import FileError
 

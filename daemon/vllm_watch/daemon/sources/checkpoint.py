@@ -24,7 +24,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from vllm_watch.daemon.catalog.reasons import CheckpointReason
-from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, KnownUse
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KnownUse
+from vllm_watch.daemon.state.snapshot import ConfigChange
 from vllm_watch.daemon.support.whole_file import replaced_file
 from vllm_watch_parsers.flags import is_flag_text
 
