@@ -25,7 +25,7 @@ from vllm_watch.daemon.config.server_config import (
     SloConfig,
     TlsConfig,
 )
-from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
+from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_url
 from vllm_watch.daemon.config.yaml_node import MAX_BYTES
 from vllm_watch.daemon.support.errors import MAX_MISTAKES, ConfigError, UsageError
 
@@ -147,12 +147,6 @@ class TestGoodFiles:
 
         assert load_config(write(tmp_path, text)).servers[0].gpus == ("AMD-692251001124", "AMD-PCB053316-0042")
 
-    def test_gpus_off(self, tmp_path):
-        """The word off reads neither the driver nor the kernel's messages."""
-        config = load_config(write(tmp_path, "gpu: off\nservers: [{name: a, log: a.log}]\n"))
-
-        assert (config.gpu.read, config.gpu.kernel_log) == ("never", "never")
-
     def test_pods(self, tmp_path):
         """Pods need a selector alone; there are none by default, and servers may stand beside them."""
         text = "kubernetes: {selector: ' app in (a,b), !old ', port: http, metrics: {interval: 1s}, slo: chat}\n"
@@ -207,12 +201,6 @@ class TestGoodFiles:
         assert (beside.log, beside.journal) == (None, r"vllm@gpu\x2d0:1.service")
         assert beside.metrics == MetricsConfig(url=URL)
 
-    def test_relative_to_the_working_directory(self, monkeypatch):
-        """The folder is absolute even where the file's name is not."""
-        monkeypatch.chdir(GOOD)
-
-        assert load_config("log_only.yml").servers[0].log == str(GOOD / "logs/vllm-*.log")
-
 
 class TestServersDir:
     """A folder of which each file is one server."""
@@ -237,13 +225,6 @@ class TestServersDir:
             ServerConfig(name="other", log="/c.log"),
         )
         assert config.files == {name: f"{folder}/{name[0]}.yml" for name in "ab"} | {"other": f"{folder}/c.yml"}
-
-    def test_beside_a_list(self, tmp_path):
-        """Servers of the list come first, and they stand in no file of the folder."""
-        config = load_config(self.folder(tmp_path, "servers: [{name: z, log: /z.log}]", a="log: /a.log"))
-
-        assert ["z", "a"] == [server.name for server in config.servers]
-        assert ["a"] == list(config.files)
 
     def test_relative_paths(self, tmp_path):
         """The folder is sought beside the configuration, and what a server's file names beside that file."""
@@ -345,14 +326,6 @@ class TestSeveralMistakes:
         assert first.startswith(f"{folder}/a.yml:1: not YAML")
         assert second.startswith(f"{folder}/c.yml:2: slo: expected chat, batch or a mapping")
 
-    def test_each_equal_name_is_named(self, tmp_path):
-        """Every server whose name another one has is named, not only the first."""
-        path = write(tmp_path, "servers:\n" + "- {name: a, log: /a.log}\n" * 3)
-
-        assert message_for(path).split("\n") == [
-            f'{path}:{line}: servers[{line - 2}].name: "a" is already the name of servers[0]' for line in (3, 4)
-        ]
-
     def test_a_file_of_mistakes_does_not_flood(self, tmp_path):
         """Beyond twenty mistakes only their number is shown."""
         path = write(tmp_path, "servers:\n" + "- {name: a b, log: /a.log}\n" * 500)
@@ -383,12 +356,6 @@ class TestBadFiles:
         assert SECRET not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    def test_every_mistake_is_read(self):
-        """Each case of the file has its three parts, and a name of its own."""
-        names = re.findall(r"(?m)^=== (.*)$", (HERE / "mistakes.txt").read_text(encoding="utf-8"))
-
-        assert names == [name for name, _, _ in MISTAKES] == sorted(set(names))
-
     @pytest.mark.parametrize(
         ("log", "message"),
         [(b"caf\xe9.log", "not UTF-8 text"), (b"vllm.log\a", "not YAML: the character U+0007 is not allowed")],
@@ -398,12 +365,6 @@ class TestBadFiles:
         path = write(tmp_path, b"servers:\n  - name: qwen\n    log: " + log)
 
         assert message_for(path) == f"{path}:3: {message}"
-
-    @pytest.mark.parametrize("options", [(["a\0.log"], []), (["/var/log/\0/*.log"], ["http://127.0.0.1:8000"])])
-    def test_nul_in_an_option(self, options):
-        """D5: a NUL in an option's path is a mistake of its use."""
-        with pytest.raises(UsageError, match=r"^--log: expected a path without NUL"):
-            config_from_options(*options, None)
 
     @pytest.mark.parametrize(
         "text",
@@ -432,24 +393,6 @@ class TestBadFiles:
         path = write(tmp_path, b"#" * (MAX_BYTES + 1))
 
         assert message_for(path) == f"{path}: larger than 1 MiB"
-
-    def test_key_is_not_repeated_at_length(self, tmp_path):
-        """A long key with control characters is shown short and escaped."""
-        path = write(tmp_path, '"\\e[31m\\ud800' + "k" * 100 + '": 1')
-
-        message = message_for(path)
-
-        assert message.startswith(rf'{path}:1: unknown key "\x1b[31m\ud800{"k" * 54}…"; known are listen, ')
-
-    def test_password_in_a_key(self, tmp_path):
-        """A URL that slipped into a key keeps its password."""
-        path = write(tmp_path, '"http://admin:hunter2@vllm/metrics": 1')
-
-        assert (
-            message_for(path)
-            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, prometheus, otlp, gpu, kubernetes, servers, servers_dir"
-        )
 
 
 class TestValues:
@@ -482,25 +425,6 @@ class TestValues:
         """Anything else is none."""
         with pytest.raises(ValueError, match="expected a duration such as 5s, 500ms or 2m"):
             parse_duration(text)
-
-    @pytest.mark.parametrize(
-        ("text", "host", "port"),
-        [
-            ("127.0.0.1:9468", "127.0.0.1", 9468),
-            (":9468", "", 9468),
-            ("[::]:0", "::", 0),
-            ("gpu-1.example:65535", "gpu-1.example", 65535),
-        ],
-    )
-    def test_listen(self, text, host, port):
-        """An address has a host, or none for all interfaces, and a port."""
-        assert parse_listen(text) == (host, port)
-
-    @pytest.mark.parametrize("text", ["", "9468", "host", "host:", ":65536", "::1:9468", "[]:1", "[1.2.3.4]:1", "h :1"])
-    def test_no_listen(self, text):
-        """Anything else is none."""
-        with pytest.raises(ValueError, match=r"HOST:PORT|port|IPv6"):
-            parse_listen(text)
 
     @pytest.mark.parametrize(
         ("text", "url"),
@@ -570,13 +494,6 @@ class TestOptions:
         logs = ["/1/a.log", "/2/a.log", "/3/a-2.log", "/4/a.log"]
 
         assert [server.name for server in config_from_options(logs, [], None).servers] == ["a", "a-2", "a-2-2", "a-3"]
-
-    @pytest.mark.parametrize(
-        ("log", "name"), [("/x/vllm-*.log", "vllm"), ("/x/my log.txt", "my-log"), ("/x/*.log", "vllm"), ("/", "vllm")]
-    )
-    def test_names_are_valid(self, log, name):
-        """A name made of a path holds only what a name may."""
-        assert config_from_options([log, "/other.log"], [], None).servers[0].name == name
 
     @pytest.mark.parametrize(
         ("logs", "metrics", "listen", "message"),
@@ -681,9 +598,3 @@ class TestOtlp:
     def test_the_url_alone(self, tmp_path):
         """A URL without a path has that of OTLP's metrics; all else has its default."""
         assert self.otlp(tmp_path, "http://h:4318") == OtlpConfig(endpoint="http://h:4318/v1/metrics")
-
-    def test_a_path_of_its_own(self, tmp_path):
-        """A receiver's own path stays, and the file of headers is found beside the configuration."""
-        found = self.otlp(tmp_path, "{endpoint: 'http://h/opentelemetry/v1/metrics', headers_file: headers}")
-
-        assert (found.endpoint, found.headers_file) == ("http://h/opentelemetry/v1/metrics", str(tmp_path / "headers"))
