@@ -15,22 +15,18 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from math import inf
-from statistics import fmean, median
 from typing import Any, TypeVar, get_args
 
 from vllm_watch_parsers.benchmark_errors import counted
 from vllm_watch_parsers.benchmark_result import (
     MAX_MILLISECONDS,
     MAX_SECONDS,
-    E2elOrder,
     LatencyStats,
     MetricName,
-    Probe,
     RampUp,
     Requests,
     ServeResult,
     Settings,
-    SpecDecode,
 )
 from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 from vllm_watch_parsers.json_fields import JsonFields
@@ -79,8 +75,6 @@ _LONGEST_METADATA = 4096
 _CLOCK = 1e15
 """A clock without a date may start anywhere; a request that failed early has a wait counted from its zero."""
 
-_CLOSE = 1e-6
-
 
 def is_serve(keys: set[str]) -> bool:
     """Return whether an object with these keys, or the first ones of it, is a result of ``vllm bench serve``."""
@@ -97,11 +91,9 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
     fields = JsonFields(values, line)
     completed = fields.required_whole("completed", MAX_REQUESTS)
     settings = _settings(fields)
-    requests = _requests(fields, completed)
     latencies = _latencies(fields)
-    order: E2elOrder = "as_named"
-    if "e2el" in latencies and "burstiness" not in values:
-        latencies["e2el"], order = _in_order(latencies["e2el"], requests)
+    if "e2el" in latencies and "burstiness" not in values:  # Before 0.6.4 mean and median were exchanged.
+        latencies["e2el"] = latencies["e2el"]._replace(mean=None, median=None)
     return ServeResult(
         line=line,
         settings=settings,
@@ -116,36 +108,11 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
         total_token_throughput=_total_throughput(fields),
         request_goodput=_goodput(fields),
         latencies=latencies if completed else {},
-        e2el_order=order,
-        max_output_tokens_per_s=fields.real("max_output_tokens_per_s", MAX_TOKENS_PER_SECOND),
-        max_concurrent_requests=fields.real("max_concurrent_requests", MAX_REQUESTS),
-        spec_decode=_spec_decode(fields),
-        probe=_probe(fields),
-        requests=requests,
+        acceptance_length=fields.real("spec_decode_acceptance_length", MAX_DRAFT_TOKENS + 1),
+        requests=_requests(fields, completed),
         is_pooling="total_output_tokens" not in values,
         errors=_errors(fields),
     )
-
-
-def _in_order(stats: LatencyStats, requests: Requests | None) -> tuple[LatencyStats, E2elOrder]:
-    """
-    Return E2EL with mean and median as they are, of a result that may be older than 0.6.4.
-
-    The 50th percentile, and the requests themselves, tell which value is the median.
-    """
-    middle = stats.percentiles.get(50.0)
-    average = None
-    if middle is None and requests is not None and requests.latencies:
-        seconds = requests.latencies
-        middle, average = median(seconds) * 1000, fmean(seconds) * 1000
-    if middle is None or stats.mean is None or stats.median is None:
-        return stats, "unknown"
-    # Where each may be either, by the rounding of print or because they are equal, nothing needs exchanging.
-    if abs(stats.median - middle) <= abs(stats.mean - middle):
-        return stats, "as_named"
-    if average is not None and abs(stats.median - average) > 0.01 * average + _CLOSE:
-        return stats, "unknown"
-    return stats._replace(mean=stats.median, median=stats.mean), "corrected"
 
 
 def _settings(fields: JsonFields) -> Settings:
@@ -155,14 +122,11 @@ def _settings(fields: JsonFields) -> Settings:
     return Settings(
         date=fields.text("date"),
         backend=fields.text("backend") or fields.text("endpoint_type"),
-        label=fields.text("label"),
         model_id=fields.text("model_id"),
-        tokenizer_id=fields.text("tokenizer_id"),
         num_prompts=num_prompts,
         request_rate=_rate(fields),
         burstiness=fields.real("burstiness", _MAX_RATE),
         max_concurrency=fields.whole("max_concurrency", MAX_REQUESTS),
-        is_limited=values["max_concurrency"] is not None if "max_concurrency" in values else None,
         ramp_up=_ramp_up(fields),
         metadata=_metadata(values),
     )
@@ -245,36 +209,6 @@ def _with_statistic(stats: LatencyStats, statistic: str, value: float) -> Latenc
 def _is_measured(name: MetricName, stats: LatencyStats) -> bool:
     """Return whether there was anything to measure: without values the client writes 0 for all, but a wait may be 0."""
     return name == "client_queue_time" or any((stats.mean, stats.median, *stats.percentiles.values()))
-
-
-def _spec_decode(fields: JsonFields) -> SpecDecode | None:
-    prefix = "spec_decode_"
-    if not any(key.startswith(prefix) for key in fields.values):
-        return None
-    percent = fields.real(prefix + "acceptance_rate", 100)
-    positions = fields.reals(prefix + "per_position_acceptance_rates", 1)
-    if len(positions) > MAX_DRAFT_TOKENS:
-        fields.reject(prefix + "per_position_acceptance_rates", f"has more than {MAX_DRAFT_TOKENS} entries")
-    return SpecDecode(
-        acceptance_ratio=None if percent is None else percent / 100,
-        acceptance_length=fields.real(prefix + "acceptance_length", MAX_DRAFT_TOKENS + 1),
-        drafts=fields.whole(prefix + "num_drafts", MAX_TOKENS),
-        draft_tokens=fields.whole(prefix + "draft_tokens", MAX_TOKENS),
-        accepted_tokens=fields.whole(prefix + "accepted_tokens", MAX_TOKENS),
-        position_acceptance=tuple(positions),
-    )
-
-
-def _probe(fields: JsonFields) -> Probe | None:
-    if "probe_completed" not in fields.values:
-        return None
-    return Probe(
-        completed=fields.whole("probe_completed", MAX_REQUESTS),
-        failed=fields.whole("probe_failed", MAX_REQUESTS),
-        median_e2el_ms=fields.real("probe_median_e2el_ms", MAX_MILLISECONDS),
-        p99_e2el_ms=fields.real("probe_p99_e2el_ms", MAX_MILLISECONDS),
-        max_e2el_ms=fields.real("probe_max_e2el_ms", MAX_MILLISECONDS),
-    )
 
 
 def _requests(fields: JsonFields, completed: int) -> Requests | None:

@@ -39,21 +39,16 @@ _LINES: Mapping[str, str] = {
     "Input token throughput (tok/s)": "input_throughput",
     "Output token throughput (tok/s)": "output_throughput",
     "Total token throughput (tok/s)": "total_token_throughput",
+    "Request goodput (req/s)": "request_goodput",
     "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
     "Peak concurrent requests": "max_concurrent_requests",
-    "Request goodput (req/s)": "request_goodput",
-    "Probe requests completed": "probe_completed",
-    "Probe requests failed": "probe_failed",
-    "Median probe E2EL (ms)": "probe_median_e2el_ms",
-    "P99 probe E2EL (ms)": "probe_p99_e2el_ms",
-    "Max probe E2EL (ms)": "probe_max_e2el_ms",
     "Acceptance rate (%)": "spec_decode_acceptance_rate",
-    "Acceptance length": "spec_decode_acceptance_length",
     "Drafts": "spec_decode_num_drafts",
     "Draft tokens": "spec_decode_draft_tokens",
     "Accepted tokens": "spec_decode_accepted_tokens",
+    "Acceptance length": "spec_decode_acceptance_length",
 }
-"""The lines that are read, and the keys of the JSON; ``Total Token throughput`` had a capital T until 0.12.0."""
+"""The lines of a block, and the keys of the JSON, of which not all are read; a capital letter may be a small one."""
 
 _METRICS: Mapping[str, MetricName] = dict(
     zip(
@@ -68,7 +63,6 @@ _COUNT = re.compile("(" + "|".join(map(re.escape, _LONGEST_FIRST)) + ")" + _VALU
 _STATISTIC = re.compile(
     r"(Mean|Median|P\d{1,3}(?:\.\d{1,12})?) (" + "|".join(map(re.escape, _METRICS)) + r") \(ms\)" + _VALUE
 )
-_POSITION = re.compile(r"Position \d{1,3}" + _VALUE, re.ASCII)
 _BY_LOWER_CASE = {line.lower(): key for line, key in _LINES.items()}
 
 _RATE = re.compile(r"Traffic request rate: ([0-9.]{1,40}|inf)\s*\Z")
@@ -92,13 +86,12 @@ _BREAKS = re.compile(
 """The blanks that stand for the end of a line where a block was pasted as one line."""
 
 
-_READ = (_TITLE, _END, _STATISTIC, _COUNT, _POSITION, _RATE, _BURSTINESS, _LIMIT)
+_READ = (_TITLE, _END, _STATISTIC, _COUNT, _RATE, _BURSTINESS, _LIMIT)
 
 READ_ARGUMENTS = frozenset(
     {
-        *("backend", "burstiness", "dataset_name", "endpoint_type", "goodput", "label", "max_concurrency", "model"),
-        *("num_prompts", "num_warmups", "ramp_up_end_rps", "ramp_up_start_rps", "ramp_up_strategy", "request_rate"),
-        *("seed", "temperature", "tokenizer"),
+        *("backend", "burstiness", "endpoint_type", "goodput", "max_concurrency", "model", "num_prompts"),
+        *("num_warmups", "ramp_up_end_rps", "ramp_up_start_rps", "ramp_up_strategy", "request_rate", "temperature"),
     }
 )
 """The client's arguments that are read."""
@@ -160,17 +153,11 @@ def _is_end(line: str) -> bool:
 def _counts(lines: Iterable[str]) -> dict[str, Any]:
     """Return the values of a block under the keys of the JSON; lines that are unknown say nothing."""
     values: dict[str, Any] = {}
-    positions = []
     for line in lines:
         if statistic := _STATISTIC.search(line):
             values[f"{statistic[1].lower()}_{_METRICS[statistic[2]]}_ms"] = _value(statistic[3])
         elif count := _COUNT.search(line):
             values[_BY_LOWER_CASE[count[1].lower()]] = _value(count[2])
-        elif position := _POSITION.search(line):
-            share = number(position[1])
-            positions.append(position[1] if share is None else share / 100)
-    if positions:
-        values["spec_decode_per_position_acceptance_rates"] = positions
     return values
 
 
@@ -185,9 +172,7 @@ def _result(counts: Mapping[str, Any], above: list[str], line: int) -> ServeResu
     arguments = _arguments(above)
     values: dict[str, Any] = {
         "backend": _named(arguments, "backend") or _named(arguments, "endpoint_type"),
-        "label": _named(arguments, "label"),
         "model_id": _named(arguments, "model"),
-        "tokenizer_id": _named(arguments, "tokenizer"),
         "num_prompts": _whole(arguments.get("num_prompts")),
         "request_rate": _real(_last(_RATE, above) or arguments.get("request_rate")),
         "ramp_up_strategy": _named(arguments, "ramp_up_strategy"),
@@ -205,8 +190,6 @@ def _result(counts: Mapping[str, Any], above: list[str], line: int) -> ServeResu
     settings = result.settings._replace(
         temperature=number(arguments.get("temperature", "")),
         num_warmups=_whole(arguments.get("num_warmups")),
-        dataset_name=_named(arguments, "dataset_name"),
-        seed=whole(arguments.get("seed", "")),
         goodput={name: float(limit) for name, limit in _OBJECTIVE.findall(arguments.get("goodput", ""))},
     )
     return result._replace(settings=settings)

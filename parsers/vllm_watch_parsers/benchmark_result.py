@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What vLLM's benchmarks found: ``vllm bench serve``, ``throughput`` and ``latency``, and the scripts before them.
+What ``vllm bench serve`` found, or the script before it, or another client.
 
 Names are those of the newest JSON. Durations are seconds where the file has seconds, milliseconds in `LatencyStats`.
 `None`, and a missing entry, is what the file does not say.
@@ -12,20 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 
-BenchmarkKind = Literal["serve", "throughput", "latency"]
-
 MAX_SECONDS = 1e8
 MAX_MILLISECONDS = 1e11
 
 MetricName = Literal["ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue"]
-
-E2elOrder = Literal["as_named", "corrected", "unknown"]
-"""
-Releases before 0.6.4 wrote the mean of E2EL as its median and the median as its mean.
-
-as_named: each value is what its name says. corrected: the file has them the wrong way round, here they are exchanged.
-unknown: the file may be so old, and nothing in it tells.
-"""
 
 
 class BenchmarkError(Exception):
@@ -52,33 +42,12 @@ class LatencyStats(NamedTuple):
     percentiles: Mapping[float, float] = {}
 
 
-class SpecDecode(NamedTuple):
-    """Drafts during the benchmark. `position_acceptance` and `acceptance_ratio` are from 0 to 1."""
-
-    acceptance_ratio: float | None = None
-    acceptance_length: float | None = None
-    drafts: int | None = None
-    draft_tokens: int | None = None
-    accepted_tokens: int | None = None
-    position_acceptance: tuple[float, ...] = ()
-
-
 class RampUp(NamedTuple):
     """How the rate grew: ``linear`` or ``exponential``, from and to requests per second."""
 
     strategy: str
     start_rps: float | None = None
     end_rps: float | None = None
-
-
-class Probe(NamedTuple):
-    """Single small requests that ran beside the load."""
-
-    completed: int | None = None
-    failed: int | None = None
-    median_e2el_ms: float | None = None
-    p99_e2el_ms: float | None = None
-    max_e2el_ms: float | None = None
 
 
 class Requests(NamedTuple):
@@ -105,27 +74,21 @@ class Settings(NamedTuple):
     What the benchmark was asked to do.
 
     `date` is as written, ``YYYYmmdd-HHMMSS`` at the end of the run in the client's time zone. `request_rate` is
-    infinite where there was no limit. `is_limited` is whether there was a limit of concurrent requests, if that is
-    known: `max_concurrency` is `None` with and without. `metadata` are the user's own keys and texts. `temperature`,
-    `num_warmups`, `dataset_name`, `seed` and `goodput` (limits in milliseconds) are only in what the client printed.
+    infinite where there was no limit. `metadata` are the user's own keys and texts. `temperature`, `num_warmups` and
+    `goodput` (limits in milliseconds) are only in what the client printed.
     """
 
     date: str | None = None
     backend: str | None = None
-    label: str | None = None
     model_id: str | None = None
-    tokenizer_id: str | None = None
     num_prompts: int | None = None
     request_rate: float | None = None
     burstiness: float | None = None
     max_concurrency: int | None = None
-    is_limited: bool | None = None
     ramp_up: RampUp | None = None
     metadata: Mapping[str, str] = {}
     temperature: float | None = None
     num_warmups: int | None = None
-    dataset_name: str | None = None
-    seed: int | None = None
     goodput: Mapping[Literal["ttft", "tpot", "e2el"], float] = {}
 
 
@@ -135,10 +98,11 @@ class ServeResult(NamedTuple):
 
     `line` is where it starts in its file. `is_pooling` is whether it is of a pooling model, which generates nothing.
     `failed` is counted by the client, or what is missing from the prompts that were asked for (`is_failed_counted` is
-    false): a data set may have fewer. `latencies` lack those whose values are all
-    0: nothing was measured. `max_output_tokens_per_s` counts chunks of the stream, each of one token or more.
-    `errors` is how many requests failed for which reason. `end` is in seconds since the epoch, where the client wrote
-    it so. `client` is who measured, if that is not vLLM's own: some of these leave out duration, rate or prompts.
+    false): a data set may have fewer. `latencies` lack those whose values are all 0: nothing was measured. E2EL lacks
+    mean and median if the result may be older than 0.6.4, whose client exchanged them.
+    `acceptance_length` is of drafts. `errors` is how many requests failed for which reason. `end` is in seconds since
+    the epoch, where the client wrote it so. `client` is who measured, if that is not vLLM's own: some of these leave
+    out duration, rate or prompts.
     """
 
     line: int
@@ -154,49 +118,9 @@ class ServeResult(NamedTuple):
     total_token_throughput: float | None = None
     request_goodput: float | None = None
     latencies: Mapping[MetricName, LatencyStats] = {}
-    e2el_order: E2elOrder = "as_named"
-    max_output_tokens_per_s: float | None = None
-    max_concurrent_requests: float | None = None
-    spec_decode: SpecDecode | None = None
-    probe: Probe | None = None
+    acceptance_length: float | None = None
     requests: Requests | None = None
     is_pooling: bool = False
     errors: Mapping[str, int] = {}
     end: float | None = None
     client: str | None = None
-
-
-class ThroughputResult(NamedTuple):
-    """
-    A benchmark of the engine without a server: ``vllm bench throughput``.
-
-    `tokens_per_second` and `total_num_tokens` are of input and output together.
-    """
-
-    line: int
-    requests_per_second: float
-    tokens_per_second: float
-    model_id: str | None = None
-    elapsed_time: float | None = None
-    num_requests: int | None = None
-    total_num_tokens: int | None = None
-    total_prompt_tokens: int | None = None
-    total_output_tokens: int | None = None
-    output_tokens_per_second: float | None = None
-
-
-class LatencyResult(NamedTuple):
-    """
-    A benchmark of one batch, again and again: ``vllm bench latency``.
-
-    All are seconds that the whole batch took; `percentiles` is by the percentile.
-    """
-
-    line: int
-    avg_latency: float
-    percentiles: Mapping[float, float]
-    model_id: str | None = None
-    latencies: Sequence[float] = ()
-
-
-BenchmarkResult = ServeResult | ThroughputResult | LatencyResult

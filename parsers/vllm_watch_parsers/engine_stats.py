@@ -13,6 +13,7 @@ import re
 
 from collections.abc import Callable, Mapping
 from math import isnan
+from typing import NamedTuple
 
 from vllm_watch_parsers.events import (
     AGGREGATED,
@@ -28,15 +29,88 @@ from vllm_watch_parsers.fields import (
     MAX_REQUESTS,
     MAX_TOKENS,
     MAX_TOKENS_PER_SECOND,
-    Kind,
-    MalformedError,
-    OutOfRangeError,
-    is_plain,
-    named_fields,
-    percent,
-    read_field,
+    number,
     unknown_name,
 )
+
+
+class OutOfRangeError(Exception):
+    """A field is out of range; the argument is the event's field."""
+
+
+class MalformedError(Exception):
+    """A value is not a number, or has another unit."""
+
+
+def named_fields(body: str) -> list[tuple[str, str]]:
+    """
+    Split a line into names and values, as texts.
+
+    A value may be a list with commas: a part without a name belongs to the field before it.
+    """
+    fields: list[tuple[str, str]] = []
+    for part in body.split(", "):
+        name, separator, value = part.partition(": ")
+        if separator or not fields:
+            fields.append((name, value))
+        else:
+            name, value = fields[-1]
+            fields[-1] = (name, f"{value}, {part}")
+    return fields
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a number is written as vLLM does; Python also reads ``1_0``, and digits of any script."""
+    return text.isascii() and "_" not in text
+
+
+class Kind(NamedTuple):
+    """
+    What a name means.
+
+    Args:
+        field: The field of the event.
+        unit: The unit as printed.
+        most: The greatest possible value, in base units.
+        whole: Whether it is a count.
+    """
+
+    field: str
+    unit: str
+    most: float
+    whole: bool = False
+
+
+def read_field(kind: Kind, text: str) -> float | int | None:
+    """
+    Return a field's value in base units; `None` for a share of nothing, printed as `nan`.
+
+    Raises:
+        MalformedError: It is not a number with this unit.
+        OutOfRangeError: It is out of range.
+    """
+    field, unit, most, whole = kind
+    digits = text.removesuffix(unit)
+    if not is_plain(digits):
+        raise MalformedError
+    if unit == "%":
+        # As a decimal exponent 12.3 % is 0.123; a division makes it 0.12300000000000001.
+        digits = f"{digits}e-2" if digits != text else ""
+    try:
+        value = float(digits)
+    except ValueError:
+        if digits == "nane-2":
+            return None
+        raise MalformedError from None
+    if not 0 <= value <= most:
+        if isnan(value) and not whole:
+            return None
+        raise OutOfRangeError(field)
+    if whole:
+        if not value.is_integer():
+            raise OutOfRangeError(field)
+        return int(value)
+    return value
 
 
 MAX_ENGINE = 65_535
@@ -153,10 +227,10 @@ def _parse_v0_hit_rates(message: str) -> tuple[Event, ...]:
     found = _V0_HIT_RATES.match(message)
     if found is None:
         return ()
-    gpu, cpu = percent(found[1]), percent(found[2])
+    ratios = [number(text) for text in found.groups()]
     # -1 means that prefix caching is off for that device.
-    ratios = [value if value is not None and 0 <= value <= 1 else None for value in (gpu, cpu)]
-    return (EngineStats(prefix_cache_hit_ratio=ratios[0], cpu_prefix_cache_hit_ratio=ratios[1]),)
+    gpu, cpu = (None if ratio is None or not 0 <= ratio <= 100 else round(ratio / 100, 6) for ratio in ratios)
+    return (EngineStats(prefix_cache_hit_ratio=gpu, cpu_prefix_cache_hit_ratio=cpu),)
 
 
 V1_START = "SpecDecoding metrics: "

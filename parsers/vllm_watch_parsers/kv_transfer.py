@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What each of vLLM's KV connectors shows of the KV blocks that it moves, in one shape for all of them.
+What each of vLLM's KV connectors shows of the KV blocks that it moves, in one shape for all of them; a page of it.
 
 A connector has names of its own. Here each of them has its row: the series that it is, and that series' labels, which
 are all from closed lists. `in` is towards the GPU. With tensor parallelism every worker reports its own transfers:
@@ -9,10 +9,12 @@ bytes add up rightly, the numbers of transfers are those of workers, and their t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from vllm_watch_parsers.exposition import EngineKey, Labels, SeriesByName
 from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS
 
 
@@ -101,12 +103,12 @@ class Row(NamedTuple):
     Args:
         key: The series and its labels; the label `TIER` stands for the tier that the name's own label has.
         where: The values of labels that a series of this name must have one of.
-        weight: What it is multiplied with before all rows of a gauge are added up; 0 if the greatest counts.
+        adds_up: Whether the values of a gauge add up; else the greatest counts: several processes have one each.
     """
 
     key: KvKey
     where: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    weight: float = 0.0
+    adds_up: bool = False
 
 
 TIER = "{tier}"
@@ -195,8 +197,8 @@ _OF_TIERS: dict[str, tuple[Row, ...]] = {
     f"{_TIERING}_cascade_job_failures_total": (_row(FAILURES, "kv_offload", "cascade"),),
     f"{_TIERING}_promotion_allocation_failures_total": (_row(SKIPPED, "kv_offload", "no_space_to_promote"),),
     f"{_TIERING}_backpressure_stores_dropped_total": (_row(SKIPPED, "kv_offload", "backpressure"),),
-    f"{_TIERING}_active_promotion_jobs": (Row(_key(PENDING, "kv_offload", "in"), weight=1),),
-    f"{_TIERING}_active_cascade_jobs": (Row(_key(PENDING, "kv_offload", "out"), weight=1),),
+    f"{_TIERING}_active_promotion_jobs": (Row(_key(PENDING, "kv_offload", "in"), adds_up=True),),
+    f"{_TIERING}_active_cascade_jobs": (Row(_key(PENDING, "kv_offload", "out"), adds_up=True),),
 }
 
 DEPRECATED: dict[str, tuple[Row, ...]] = {
@@ -225,17 +227,11 @@ _OTHERS: dict[str, tuple[Row, ...]] = {
     "vllm:umbp_transfer_bytes_total": tuple(
         _row(BYTES, "umbp", direction, operation=operation) for direction, operation in UMBP_OPERATIONS.items()
     ),
-    "vllm:umbp_transfer_submitted_total": tuple(
-        Row(_key(PENDING, "umbp", direction), {"operation": (operation,)}, 1)
-        for direction, operation in UMBP_OPERATIONS.items()
+    "vllm:umbp_transfer_completed_total": tuple(
+        _row(TRANSFERS, "umbp", towards, operation=name) for towards, name in UMBP_OPERATIONS.items()
     ),
-    "vllm:umbp_transfer_completed_total": (
-        *(_row(TRANSFERS, "umbp", towards, operation=name) for towards, name in UMBP_OPERATIONS.items()),
-        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in UMBP_OPERATIONS.items()),
-    ),
-    "vllm:umbp_transfer_failed_total": (
-        *(_row(FAILURES, "umbp", name, operation=name) for name in UMBP_OPERATIONS.values()),
-        *(Row(_key(PENDING, "umbp", towards), {"operation": (name,)}, -1) for towards, name in UMBP_OPERATIONS.items()),
+    "vllm:umbp_transfer_failed_total": tuple(
+        _row(FAILURES, "umbp", name, operation=name) for name in UMBP_OPERATIONS.values()
     ),
     "vllm:hisparse_cache_hits_total": (
         _row(TIER_HITS, "hisparse", "hot_buffer"),
@@ -293,3 +289,101 @@ def placed(key: KvKey, tier: str) -> KvKey:
     kind = tier.partition(":")[2]
     name = "cpu" if kind == "primary" else kind if kind in KV_TIERS else "other"
     return KvKey(key.series, tuple(name if label == TIER else label for label in key.labels))
+
+
+_MOST_DIGITS = 15
+
+
+class _Sums:
+    """
+    Adds up the values of one engine's names.
+
+    A series of which a part is out of range is left out, since the sum of the others is another number, and is counted.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[KvKey, float] = {}
+        self.out_of_range: Counter[str] = Counter()
+        self._unsound: set[KvKey] = set()
+
+    def add(self, rows: Iterable[Row], labels: Labels, value: float) -> None:
+        """Take in one value."""
+        named = dict(labels)
+        for row in rows:
+            if all(named.get(name) in allowed for name, allowed in row.where.items()):
+                self.put(placed(row.key, named.get("tier", "")), value, adds_up=row.adds_up)
+
+    def put(self, key: KvKey, value: float, *, adds_up: bool = False) -> None:
+        """Take in a value of a series."""
+        if not 0 <= value <= KV_GAUGES.get(key.series, MAX_COUNT):
+            self.out_of_range[key.series] += 1
+            self._unsound.add(key)
+        elif key.series in KV_GAUGES and not adds_up:
+            self.values[key] = max(value, self.values.get(key, value))
+        else:
+            self.values[key] = self.values.get(key, 0.0) + value
+
+    def reading(self) -> KvReading:
+        """Return all values."""
+        sound = {key: value for key, value in self.values.items() if key not in self._unsound}
+        gauges = {key: value for key, value in sound.items() if key.series in KV_GAUGES}
+        return KvReading({key: value for key, value in sound.items() if key not in gauges}, gauges)
+
+
+def read_kv_page(
+    series: SeriesByName, engines: Collection[EngineKey]
+) -> tuple[Mapping[EngineKey, KvReading], Counter[str]]:
+    """
+    Return what KV connectors show of the engines of a page, and how many values were out of range, by series.
+
+    Args:
+        series: The values of the page, by name and labels.
+        engines: The engines that the rest of the page names. What is of no engine is only read if there is one.
+    """
+    sums: dict[EngineKey, _Sums] = defaultdict(_Sums)
+    for name, rows in _rows_of(series).items():
+        for labels, value in series[name].items():
+            sums[labels.engine].add(rows, labels, value)
+    for key, usage, share in _simple_usage(series):
+        sums[key].put(usage, share)
+    counted = {key: frozenset(of_engine.values) for key, of_engine in sums.items()}
+    for name, rows in DEPRECATED.items():
+        for labels, value in series.get(name, {}).items():
+            key = labels.engine
+            uncounted = (row for row in rows if row.key not in counted.get(key, ()))
+            sums[key].add(uncounted, labels, value)
+    if len(engines) == 1:
+        (lone,) = engines
+        for name, rows in LMCACHE.items():
+            for labels, value in series.get(name, {}).items():
+                sums[lone].add(rows, labels, value)
+    readings = {key: sums[key].reading() for key in engines if key in sums}
+    return readings, sum((of_engine.out_of_range for of_engine in sums.values()), Counter[str]())
+
+
+def _rows_of(series: SeriesByName) -> dict[str, tuple[Row, ...]]:
+    """
+    Return the rows of the names that a page has, in the order of the table.
+
+    Since 0.31 NIXL's failed transfers have the failed notifications among them. A page of 0.32 or later shows it by the
+    count of late notifications; on one of 0.31 they are counted twice.
+    """
+    counted_elsewhere = NIXL_NOTIFICATIONS if NIXL_LATE in series else ""
+    return {name: rows for name, rows in ROWS.items() if name in series and name != counted_elsewhere}
+
+
+def _simple_usage(series: SeriesByName) -> Iterator[tuple[EngineKey, KvKey, float]]:
+    """Yield the share of the blocks of `SimpleCPUOffloadConnector` that are in use, by engine."""
+    used: dict[EngineKey, float] = {}
+    for labels, value in series.get(SIMPLE_USED, {}).items():
+        used[labels.engine] = max(value, used.get(labels.engine, value))
+    for labels in series.get(SIMPLE_INFO, {}):
+        named, key = dict(labels), labels.engine
+        tier, capacity = named.get("backend", ""), named.get("capacity_blocks", "")
+        is_size = capacity.isascii() and capacity.isdigit() and len(capacity) <= _MOST_DIGITS and int(capacity) > 0
+        if key in used and is_size:
+            yield (
+                key,
+                KvKey(USAGE, ("simple_kv_offload", tier if tier in KV_TIERS else "other")),
+                used[key] / int(capacity),
+            )

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from vllm_watch_parsers.events import Event, KvTransfers, Notice
-from vllm_watch_parsers.fields import MAX_COUNT, UNNAMED
+from vllm_watch_parsers.fields import MAX_COUNT, unknown_name
 from vllm_watch_parsers.flags import top_level_items
 from vllm_watch_parsers.kv_transfer import (
     BYTES,
@@ -48,7 +48,6 @@ _NUMBER = r"(?:np\.\w{1,16}\()?(-?\d{1,24}(?:\.\d{1,24})?(?:e[+-]?\d{1,3})?|nan|
 _ITEM = re.compile(rf"([^=]{{1,120}})={_NUMBER}(?:, |\Z)", re.ASCII)
 _DICT_ITEM = re.compile(rf"""(?:'([^']{{1,120}})'|"([^"]{{1,120}})"): {_NUMBER}(?:, |\Z)""", re.ASCII)
 _OF_PAGE = re.compile(r"(vllm:[a-z0-9_]{1,80})(?::\(([^()]{0,80})\))?(_count|_sum)?\Z", re.ASCII)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+ ()/%-]{0,60}\Z", re.ASCII)
 _LABEL = re.compile(r"'([^']{0,40})'", re.ASCII)
 
 Items = Mapping[str, float]
@@ -195,7 +194,7 @@ def _gathered(items: Items) -> tuple[dict[KvKey, float], list[str]]:
     counts = _COUNTS | _pair(*(_MOONCAKE if _ONLY_NIXL.isdisjoint(items) else _NIXL))
     for name, value in items.items():
         if not (known := _read(name, value, items, counts)) and name not in _UNREAD and not _OF_PAGE.match(name):
-            unknown.append(_unknown_name(name))
+            unknown.append(unknown_name(name))
         for key, amount in known:
             if math.isfinite(amount):  # A mean of nothing is not.
                 found[key] += amount
@@ -238,8 +237,3 @@ def _read_name_of_page(item: str, value: float) -> list[tuple[KvKey, float]]:
 def _rows(name: str, part: str | None) -> tuple[Row, ...]:
     names = [f"{name}{part}"] if part else [name, f"{name}_total"]
     return next((ROWS[each] for each in names if each in ROWS), ())
-
-
-def _unknown_name(name: str) -> str:
-    """Return the name of a key that no table has, if it looks like a name: it becomes a label."""
-    return name if _NAME.match(name) else UNNAMED

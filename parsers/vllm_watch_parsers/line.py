@@ -9,8 +9,6 @@ print them and never from a continuation line.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vllm_watch_parsers.engine_stats import (
     SPEC_STARTS,
     STATS_STARTS,
@@ -36,10 +34,12 @@ from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
 from vllm_watch_parsers.prefix import (
     ACCESS_HEAD,
     ACCESS_START,
+    CUT,
     STATS_SITES,
     UNKNOWN_SITE,
     UVICORN,
-    Head,
+    LogLine,
+    Record,
     parse_head,
     parse_prefixed_head,
     parse_request,
@@ -61,24 +61,10 @@ _RECORDS = frozenset(
 """How the messages of records start that may have an event, if they do with a letter."""
 
 _NEWS = _RECORDS | frozenset(
-    start[:_START_LETTERS]
-    for start in (
-        *ROCR_STARTS,
-        b"GPU KV cache size",
-        b"INFO ",
-        b"INFO:     ",
-        b"WARNING ",
-        b"ERROR ",
-        b"(APIServer ",
-        b"(EngineCore",
-        b"(Worker",
-        b"Application ",
-        b"Finished server process",
-        b"AsyncLLM",
-        b"Worker ",
-        b"Multiproc",
-        b"Got fatal",
-    )
+    [
+        *(b"INFO", b"WARN", b"ERRO", b"(API", b"(Eng", b"(Wor", b"Appl", b"Fini"),
+        *(b"Asyn", b"Work", b"Mult", b"Got ", b"GPU ", b"Memo", b"HW E"),
+    ]
 )
 """How texts start that may have an event; most lines that continue a record start otherwise."""
 
@@ -103,31 +89,7 @@ ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", 
 """Files whose records have text that clients sent."""
 
 
-class Record(NamedTuple):
-    """
-    A record of several lines, while it is open: what all its lines repeat, and how it started.
-
-    `head` is the text before the message, colour codes removed: process, level, time and call site. Another process
-    may write between a record's lines, with another head.
-    """
-
-    head: bytes
-    process: str
-    time: str
-    prefix: str
-    names_causes: bool
-    is_logo: bool
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it is not known which record it is, and whether one is open at all."""
-        return self.head == _CUT
-
-
-_CUT = b"\0"
-"""Marks where a line was cut off that was too long; no other line has it. At its start the whole line is unknown."""
-
-UNKNOWN_RECORD = Record(_CUT, "", "", "", names_causes=False, is_logo=False)
+UNKNOWN_RECORD = Record(CUT, "", "", "", names_causes=False, is_logo=False)
 """
 What may be open where reading starts inside a log: a record that some earlier line opened, or none.
 
@@ -137,26 +99,7 @@ text.
 """
 
 
-class LogLine(NamedTuple):
-    """
-    What one line reports.
-
-    `record` is the record that the next line continues, or `None`. `prefix` is the operator's own prefix
-    (VLLM_LOGGING_PREFIX) if there is one: a line with one counts only if the server's start-up lines had the same.
-    `is_bare` is true for text outside any record, as tracebacks are when a process dies. `is_rejected` is true for a
-    line that looks like an event where none is printed: it may be forged.
-    """
-
-    events: tuple[Event, ...]
-    time: str
-    process: str
-    record: Record | None = None
-    prefix: str = ""
-    is_bare: bool = False
-    is_rejected: bool = False
-
-
-NOTHING = LogLine((), "", "")
+NOTHING = LogLine()
 _REJECTED = NOTHING._replace(is_rejected=True)
 
 
@@ -174,7 +117,7 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     if record is None and not line.endswith(b"\r") and is_irrelevant(line):
         return NOTHING
     text = strip_ansi(line)
-    if text.startswith(_CUT):
+    if text.startswith(CUT):
         return _still_in(UNKNOWN_RECORD if text.endswith(b"\r") else record, NOTHING)
     if record is not None and text.startswith(record.head):
         return _parse_continuation(text, record)
@@ -197,13 +140,13 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     return _parse_record(head, text, ends_open=ends_open)
 
 
-def _before_text(record: Record | None, head: Head) -> Record | None:
+def _before_text(record: Record | None, head: LogLine) -> Record | None:
     """Return what may be open at a line that is no record of vLLM: at uvicorn's lines no unknown record is open."""
     is_certain = record is not None and record.is_unknown and head.message.startswith(ACCESS_START)
     return None if is_certain else record
 
 
-def _before_record(unknown: Record, head: Head) -> Record | None:
+def _before_record(unknown: Record, head: LogLine) -> Record | None:
     """Return what may be open at a record's line; only JSON logs leave the time out, and their records are lines."""
     if unknown.time:
         return unknown
@@ -240,7 +183,7 @@ def is_irrelevant(line: bytes) -> bool:
     )
 
 
-def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
+def _parse_record(head: LogLine, text: bytes, *, ends_open: bool) -> LogLine:
     """Parse the first line of a record, or a whole one in JSON; `ends_open` is whether the next line continues it."""
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
@@ -257,10 +200,10 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     # Sites of statistics name the engine themselves: an API server prints the lines about all engines.
     if not is_statistics:
         events = _with_engine(events, head.process)
-    return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
+    return head._replace(events=events, record=opened, is_rejected=is_rejected)
 
 
-def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
+def _parse_message(head: LogLine, message: str) -> tuple[Event, ...]:
     """Parse a message by its call site: each site can only report what its code prints."""
     site = head.site
     if site in STATS_SITES:
@@ -298,7 +241,8 @@ def _parse_continuation(text: bytes, record: Record) -> LogLine:
         return _still_in(still, NOTHING)
     message = written.decode("utf-8", "backslashreplace")
     events = parse_cause(message) if record.names_causes else parse_logo(message)
-    return LogLine(_with_engine(events, record.process), record.time, record.process, still, record.prefix)
+    events = _with_engine(events, record.process)
+    return LogLine(record.process, "", record.time, "", written, record.prefix, events, still)
 
 
 def _looks_like_event(text: bytes) -> bool:
@@ -330,34 +274,31 @@ def _still_in(record: Record | None, line: LogLine) -> LogLine:
     return line if record is None else line._replace(record=record)
 
 
-def _parse_uvicorn(process: str, line: bytes) -> LogLine:
-    """Parse a line that starts with ``INFO:     ``."""
-    requested = _access_events(line)
-    if requested:
-        return LogLine(requested, "", "")
-    text = line[len(ACCESS_START) :]
-    events = parse_uvicorn(text.rstrip(b"\r").decode("utf-8", "backslashreplace")) if len(text) < _MAX_UVICORN else ()
-    return LogLine(_with_engine(events, process), "", process)
-
-
 def _access_events(line: bytes) -> tuple[Event, ...]:
     head = ACCESS_HEAD.match(line)
     request = None if head is None else parse_request(line[head.end() :].rstrip(b"\r"))
     return () if request is None else (request,)
 
 
-def _parse_text(head: Head) -> LogLine:
-    """Parse a line that is no vLLM record: uvicorn's after a process, one of a traceback, or C++ output."""
+def _parse_text(head: LogLine) -> LogLine:
+    """Parse a line that is no vLLM record: uvicorn's, one of a traceback, or C++ output."""
     message = head.message
     if message.startswith(ACCESS_START):
-        return _parse_uvicorn(head.process, message)
+        return head._replace(events=_access_events(message) or _uvicorn_events(head))
+    if message.find(b"Error", 0, MAX_ERROR_NAME) < 0 and not message.startswith((b"[rank", *ROCR_STARTS)):
+        return head
+    text = message.decode("utf-8", "backslashreplace")
     if message.startswith(b"[rank"):
-        return LogLine(parse_nccl_watchdog(message.decode("utf-8", "backslashreplace")), "", head.process)
+        return head._replace(events=parse_nccl_watchdog(text))
     if message.startswith(ROCR_STARTS):
-        return LogLine(parse_rocr(message.decode("utf-8", "backslashreplace")), "", head.process)
-    if message.find(b"Error", 0, MAX_ERROR_NAME) < 0:
-        return NOTHING
-    return LogLine(parse_cause(message.decode("utf-8", "backslashreplace")), "", head.process, is_bare=True)
+        return head._replace(events=parse_rocr(text))
+    return head._replace(events=parse_cause(text), is_bare=True)
+
+
+def _uvicorn_events(head: LogLine) -> tuple[Event, ...]:
+    text = head.message[len(ACCESS_START) :].rstrip(b"\r")
+    events = parse_uvicorn(text.decode("utf-8", "backslashreplace")) if len(text) < _MAX_UVICORN else ()
+    return _with_engine(events, head.process)
 
 
 def _with_engine(events: tuple[Event, ...], process: str) -> tuple[Event, ...]:

@@ -16,7 +16,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from vllm_watch_parsers.events import AccessRequest
+from vllm_watch_parsers.events import AccessRequest, Event
 
 
 STATS_SITES = frozenset({"metrics.py", "loggers.py", "perf.py", "log_stats.rs"})
@@ -50,23 +50,56 @@ _RAY_SIGN = b" [repeated "
 _RANK = re.compile(r"(?:EngineCore_(?:DP)?|(?:APIServer|Worker|VllmWorker)_DP|ApiServer_)(\d{1,5})(?!\d)")
 
 
-class Head(NamedTuple):
+class Record(NamedTuple):
     """
-    The head of one line, and its message as bytes.
+    A record of several lines, while it is open: what all its lines repeat, and how it started.
 
-    `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site`
-    are empty for a line that is no vLLM record; a JSON log may leave the level out, too.
-    `site` is the file's base name, or the last part of the logger's name with ``.py`` for
-    JSON logs (`UVICORN` for its own loggers, `UNKNOWN_SITE` where there is none). `time` is as printed:
-    ``11-21 02:35:10`` or, in JSON logs, ``2026-11-21 02:39:36,679``.
+    `head` is the text before the message, colour codes removed: process, level, time and call site. Another process
+    may write between a record's lines, with another head.
     """
 
+    head: bytes
     process: str
-    level: str
     time: str
-    site: str
-    message: bytes
+    prefix: str
+    names_causes: bool
+    is_logo: bool
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is not known which record it is, and whether one is open at all."""
+        return self.head == CUT
+
+
+CUT = b"\0"
+"""Marks where a line was cut off that was too long; no other line has it. At its start the whole line is unknown."""
+
+
+class LogLine(NamedTuple):
+    """
+    One line: its head, its message as bytes, and, once it is parsed, what it reports.
+
+    `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site` are empty for a line that
+    is no vLLM record; a JSON log may leave the level out, too. `time` is as printed: ``11-21 02:35:10`` or, in JSON
+    logs, ``2026-11-21 02:39:36,679``. `site` is the file's base name, or the last part of the logger's name with
+    ``.py`` for JSON logs (`UVICORN` for its own loggers, `UNKNOWN_SITE` where there is none). `prefix` is the
+    operator's own (VLLM_LOGGING_PREFIX), if any: a line with one counts only if the server's first lines had the same.
+
+    `record` is the record that the next line continues, or `None`. `is_bare` is true for text outside any record, as
+    tracebacks are when a process dies. `is_rejected` is true for a line that looks like an event where none is printed:
+    it may be forged.
+    """
+
+    process: str = ""
+    level: str = ""
+    time: str = ""
+    site: str = ""
+    message: bytes = b""
     prefix: str = ""
+    events: tuple[Event, ...] = ()
+    record: Record | None = None
+    is_bare: bool = False
+    is_rejected: bool = False
 
 
 def split_process(line: bytes) -> tuple[bytes, bytes]:
@@ -87,7 +120,7 @@ def rank_of(process: str) -> str | None:
     return str(int(found[1])) if found else None
 
 
-def parse_head(line: bytes) -> Head:
+def parse_head(line: bytes) -> LogLine:
     """
     Split one line without its line end into head and message.
 
@@ -107,17 +140,17 @@ def parse_head(line: bytes) -> Head:
     site = path.rpartition(b"/")[2]
     if _RAY_SIGN in message:
         message = _RAY_REPEAT.sub(b"", message)
-    return Head(
+    return LogLine(
         process.decode("ascii", "replace"), level.decode(), time.decode(), site.decode("utf-8", "replace"), message
     )
 
 
-def _parse_unprefixed(process: str, message: bytes) -> Head:
+def _parse_unprefixed(process: str, message: bytes) -> LogLine:
     json_head = _parse_json(process, message) if message.startswith(b"{") else None
-    return json_head or Head(process, "", "", "", message)
+    return json_head or LogLine(process, "", "", "", message)
 
 
-def parse_prefixed_head(line: bytes) -> Head | None:
+def parse_prefixed_head(line: bytes) -> LogLine | None:
     """
     Parse a record that starts with the operator's VLLM_LOGGING_PREFIX.
 
@@ -129,7 +162,7 @@ def parse_prefixed_head(line: bytes) -> Head | None:
         return None
     process = (found["outer"] + found["process"]).decode("ascii", "replace")
     prefix = found["prefix"].decode("utf-8", "backslashreplace")
-    return Head(
+    return LogLine(
         process,
         found["level"].decode(),
         found["time"].decode(),
@@ -139,7 +172,7 @@ def parse_prefixed_head(line: bytes) -> Head | None:
     )
 
 
-def _parse_json(process: str, message: bytes) -> Head | None:
+def _parse_json(process: str, message: bytes) -> LogLine | None:
     """Read a record of `--logging-config.formatter json` or of a python-json-logger setup."""
     try:
         record = json.loads(message)
@@ -162,7 +195,7 @@ def _parse_json(process: str, message: bytes) -> Head | None:
     named = text_of("vllm_process_name") or text_of("processName")
     if not process and named:
         process = f"({named} pid={record.get('process', 0)}) "
-    return Head(process, text_of("levelname"), text_of("asctime"), site, body.encode("utf-8", "backslashreplace"))
+    return LogLine(process, text_of("levelname"), text_of("asctime"), site, body.encode("utf-8", "backslashreplace"))
 
 
 ACCESS_START = b"INFO:     "

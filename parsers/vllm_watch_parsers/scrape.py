@@ -38,8 +38,7 @@ from vllm_watch_parsers.front_ends import (
     foreign_program,
     page_of,
 )
-from vllm_watch_parsers.kv_page import read_kv_page
-from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
+from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading, read_kv_page
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -367,10 +366,10 @@ class _SeriesReader:
         """Return what the KV connectors of the engines show."""
         if KV_NAMES.isdisjoint(self._series):
             return {}
-        page = read_kv_page(self._series, keys)
-        for series, count in page.out_of_range.items():
+        engines, out_of_range = read_kv_page(self._series, keys)
+        for series, count in out_of_range.items():
             self._out_of_range[series] += count
-        return page.engines
+        return engines
 
     def _read_histograms(self) -> None:
         """Read the histograms, each by the newest name that there is; malformed ones count as out of range."""

@@ -17,7 +17,8 @@ import click
 from tests.capacity.simulated import Engine, Load, samples
 
 from vllm_watch.daemon.capacity.curve import NoCurve
-from vllm_watch.daemon.capacity.tracker import CapacityRange, CapacityTracker, curve_range
+from vllm_watch.daemon.capacity.load import CapacityRange
+from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range
 
 
 def _linear(running: int) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.windows import LoadSample
+from vllm_watch.daemon.capacity.load import LoadSample
 
 
 SCRAPE_SECONDS = 5.0

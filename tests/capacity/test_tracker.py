@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.daemon.capacity.curve import NoCurve, draw_curve
+from vllm_watch.daemon.capacity.curve import LoadWindow, NoCurve, WindowCutter, draw_curve
+from vllm_watch.daemon.capacity.load import LoadSample
 from vllm_watch.daemon.capacity.saturation import MAX_STRETCHES, SaturationMeter
-from vllm_watch.daemon.capacity.tracker import TRY_EVERY, WINDOWS_PER_LEVEL, CapacityTracker
-from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
+from vllm_watch.daemon.capacity.tracker import WINDOWS_PER_LEVEL, CapacityTracker
 
 
 SEATS = {"max_running_requests": 24.0}
@@ -144,7 +144,7 @@ def test_what_is_learnt_is_the_same_until_something_changes():
     """Between two scrapes, and while there is nothing new, nothing is worked out again."""
     tracker = CapacityTracker()
     before = tracker.learnt(SEATS)
-    for sample in work(8.0, 15.0 * TRY_EVERY):
+    for sample in work(8.0, 150.0):
         tracker.add(sample)
 
     assert tracker.learnt(SEATS) is before

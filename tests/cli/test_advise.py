@@ -14,7 +14,7 @@ from tests.support.monitoring import filled_prometheus, series_of
 from tests.support.recording_files import as_file
 from tests.support.recordings import log_file, recording, recording_path
 
-from vllm_watch.daemon.state.kept_facts import CommandLine
+from vllm_watch.analysis.replay.recording_lines import CommandLine
 
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,8 @@ from tests.support.server_stories import line
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.replay.recording import MetricsRead, Recording
-from vllm_watch.analysis.replay.recording_lines import RecordingWriter, scrape_line
+from vllm_watch.analysis.replay.recording_lines import CommandLine, RecordingWriter, scrape_line
 from vllm_watch.cli.commands.backfill import write_backfill
-from vllm_watch.daemon.state.kept_facts import CommandLine
 
 
 STALL = str(RECORDINGS["stall"])

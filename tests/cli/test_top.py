@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
 
@@ -17,7 +15,7 @@ from contextlib import closing
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
-from tests.support.command_line import COMMAND, SECONDS, vllm_watch
+from tests.support.command_line import SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer, free_port
 from tests.support.recordings import RECORDINGS
 from tests.terminal.documents import MOMENTS, fleet
@@ -126,12 +124,11 @@ def test_of_several_servers_the_worst_is_first(daemon):
 def test_one_server_of_several(daemon):
     """Only the chosen server is shown; one that is not there is said."""
     url = daemon.url.removesuffix("/metrics")
-    done = vllm_watch("top", "--url", url, "--once", "--server", "stalled", "--ascii")
+    done = vllm_watch("top", "--url", url, "--once", "--server", "stalled")
     wrong = vllm_watch("top", "--url", url, "--once", "--server", "nobody")
 
-    assert re.search("# stalled for [0-9]+ [a-z]+  stalled", done.stdout)
+    assert re.search("■ stalled for [0-9]+ [a-z]+  stalled", done.stdout)
     assert "saturated" not in done.stdout
-    assert done.stdout.isascii()
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr.startswith(f'vllm-watch: {url}: there is no server "nobody"; there are: "down", "idle"')
 
@@ -174,18 +171,6 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.slow
-def test_a_locale_without_utf8_gets_ascii():
-    """Where the locale is not UTF-8 the screen is written in ASCII, without being asked; textual is not needed."""
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY, "--once"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=SECONDS, env=environment)
-
-    assert done.stdout.isascii()
-    assert re.search(b"[.] idle for [0-9]+ s  day [|] Qwen3.6-27B [|] vLLM 0.32.0", done.stdout)
-    assert b"\\x" not in done.stdout
-
-
 def printed_on_a_terminal(*command):
     """Return the exit status of a process whose three streams are a terminal, and what it printed."""
     ours, theirs = pty.openpty()
@@ -206,41 +191,3 @@ def test_textual_is_missing():
         "vllm-watch: textual is not installed: in the sources, pip install '.[top]'; "
         "with --once a screen is printed without it"
     )
-
-
-@pytest.mark.slow
-def test_a_terminal_that_cannot_be_drawn_on(monkeypatch):
-    """On a dumb terminal the command says what it can do there, instead of printing codes."""
-    monkeypatch.setenv("TERM", "dumb")
-
-    assert printed_on_a_terminal(*COMMAND, "top", "--recording", DAY) == (
-        2,
-        "vllm-watch: the terminal cannot be drawn on (TERM is dumb): use --once to print one screen",
-    )
-
-
-@pytest.mark.slow
-def test_keys_of_a_terminal_without_utf8(daemon):
-    """A key that is no UTF-8 is ignored, and the keys after it are read."""
-    ours, theirs = pty.openpty()
-    command = [*COMMAND, "top", "--url", daemon.url]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        while b"Quit" not in shown:
-            shown += _read(ours)
-        os.write(ours, b"\xe9")
-        with contextlib.suppress(OSError):  # Nobody has the terminal any more.
-            while True:  # What is read together with the bad byte is ignored, too.
-                os.write(ours, b"q")
-                shown += _read(ours)
-        os.close(ours)
-
-    assert process.returncode == 0
-    assert b"UnicodeDecodeError" not in shown
-
-
-def _read(terminal):
-    """Return what a terminal gets next, which is not late: the ages are drawn each second."""
-    assert select.select([terminal], [], [], SECONDS)[0]
-    return os.read(terminal, 65536)

@@ -24,6 +24,8 @@ FIELDS: dict[str, str] = {
     "Lifecycle.rank": "several ranks' starts are one of the server: the reader of lines tells them apart by it",
     "Failure.engine": "failures are counted for the server: the log of a crash rarely says whose it was first",
     "Failure.path": "a path is no label; the events of the snapshot, the page and `top` have it",
+    "SpecDecoding.accepted_tokens_per_second": "the tokens are counted",
+    "SpecDecoding.drafted_tokens_per_second": "the tokens are counted",
     "AccessRequest.target": "text of a client's; the path alone is looked up in a closed list",
 }
 """Fields of the log's events."""
@@ -51,6 +53,7 @@ FAMILIES: dict[str, str] = {
     "vllm:mooncake_store_operation_*keys_total": _DETAIL,
     "vllm:nixl_num_descriptors": _DETAIL,
     "vllm:nixl_post_time_seconds": _DETAIL,
+    "vllm:umbp_transfer_submitted_total": "those that ended are shown",
 }
 """Families of /metrics, by name or pattern."""
 

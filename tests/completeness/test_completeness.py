@@ -233,7 +233,7 @@ def changed(engine, kind, name):
 @pytest.mark.parametrize("kind", KvReading._fields)
 def test_what_kv_connectors_show_of_a_page_is_shown(kind):
     """Two values of a connector's counter or gauge make two different pages."""
-    key = KvKey("kv_transfers_total" if kind == "counters" else "kv_transfers_pending", ("umbp", "in"))
+    key = KvKey("kv_transfers_total" if kind == "counters" else "kv_transfers_pending", ("kv_offload", "in"))
     pages = [page_of(ENGINE._replace(kv=KvReading()._replace(**{kind: {key: value}}))) for value in (1.0, 2.0)]
 
     assert shown_of_pages(pages[0]) != shown_of_pages(pages[1])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from tests.deploy.overlay import covered_machine
 from tests.support.installing import make_wheel
-from tests.support.leftovers import inherited
 
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
@@ -82,22 +80,3 @@ def test_the_package_is_installed_removed_and_purged(machine):
     assert "No such file" in said["removed"]
     assert "journal: vllm.service" in said["configuration"]
     assert set(said["after"].splitlines()) == set(said["before"].splitlines())
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "sentence"),
-    [("--output", "/dev/null/there", "--output: no package can be written"), ("--revision", "a b", "--revision: ")],
-)
-def test_a_wrong_option_is_refused_at_once(tmp_path, argument, value, sentence):
-    """Before anything is built it is said that the package could not be written, or would have no valid version."""
-    run = subprocess.run(
-        ["sh", str(SCRIPT), argument, value, "--wheel", str(tmp_path / "none.whl")],
-        env={**inherited(), "PYTHON": str(PYTHON)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert (run.returncode != 0, run.stdout) == (True, "")
-    assert sentence in run.stderr

@@ -215,34 +215,6 @@ def test_the_policy_lets_out_to_the_port_of_each_url(rendered):
     assert more == added
 
 
-def test_the_policy_lets_in_who_scrapes(rendered):
-    """Others can be let in instead of the usual programs, and nobody."""
-    mine = [{"podSelector": {"matchLabels": {"app": "scraper"}}}]
-
-    assert [{"from": mine, "ports": [{"port": "vllm-watch", "protocol": "TCP"}]}] == (
-        policy_of(rendered(networkPolicy={"scrapers": mine}))["ingress"]
-    )
-    assert "ingress" not in policy_of(rendered(networkPolicy={"scrapers": []}))
-
-
-def test_a_secret_is_mounted_and_the_pod_is_placed(rendered):
-    """Files that the configuration names can be brought along, and all that decides where a pod runs reaches it."""
-    objects = rendered(
-        extraVolumes=[{"name": "keys", "secret": {"secretName": "vllm-keys"}}],
-        extraVolumeMounts=[{"name": "keys", "mountPath": "/etc/vllm-keys", "readOnly": True}],
-        podAnnotations={"a": "b"},
-        affinity={"nodeAffinity": {}},
-        priorityClassName="high",
-    )
-    pod = pod_of(objects)
-
-    assert ["config", "keys"] == [each["name"] for each in pod["spec"]["volumes"]]
-    assert ["/etc/vllm-watch", "/etc/vllm-keys"] == [each["mountPath"] for each in watch_of(pod)["volumeMounts"]]
-    assert ("b", 2) == (pod["metadata"]["annotations"]["a"], len(pod["metadata"]["annotations"]))
-    assert ({"nodeAffinity": {}}, "high") == (pod["spec"]["affinity"], pod["spec"]["priorityClassName"])
-    assert [] == faults(of_kind(objects, "Deployment")[0])
-
-
 def test_two_releases_share_a_namespace(rendered):
     """No object of one has the name of one of the other, and each PodMonitor selects its own pod alone."""
     one, other = rendered(release="one"), rendered(release="other")

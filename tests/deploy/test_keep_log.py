@@ -98,17 +98,6 @@ def test_the_end_is_the_servers(keep, tmp_path, code, status):
     assert status == keep(tmp_path / "vllm.log", code).wait(SECONDS)
 
 
-def test_the_end_is_not_that_of_a_child(keep, tmp_path):
-    """It ends when the server ends, also where a child of it is still there and holds the pipe."""
-    log, pid = tmp_path / "vllm.log", tmp_path / "pid"
-    code = f"import subprocess; open({str(pid)!r}, 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
-    ended = keep(log, code).wait(SECONDS)
-    child = int(pid.read_text())
-
-    os.kill(child, signal.SIGKILL)  # It would fail if the child had not been there to the end.
-    assert ended == 0
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_go_to_the_server(keep, tmp_path, number):
     """The server gets the signal once, may end in its own way, and its last words are kept."""

@@ -98,14 +98,6 @@ def faults(document):
     return found
 
 
-def test_all_that_is_generated_is_applied():
-    """The kustomization names every file of its folder, and the dashboards."""
-    there = sorted(path.name for path in (FOLDER / "base").glob("*.yaml") if path.name != "kustomization.yaml")
-    kustomization = (FOLDER / "base" / "kustomization.yaml").read_text(encoding="utf-8")
-
-    assert [*there, "../../../dashboards"] == load_yaml(kustomization)["resources"]
-
-
 @needs_kustomize
 @pytest.mark.parametrize("rules", sorted((ROOT / "alerts" / "gpu-exporters").glob("*.yml")), ids=lambda path: path.stem)
 def test_rules_for_another_exporter_are_a_component(tmp_path, rules):

@@ -10,12 +10,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 import urllib.parse
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,8 +30,6 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "prometheus"
 RULES = ROOT / "alerts" / "rules"
 PLACES = sorted((SHIPPED / "remote-write").glob("*.yml"))
-AWAY = 6
-"""So many scrapes are made while the place is not there."""
 OWN = {"job": "vllm-watch", "instance": "gpu1:9468", "cluster": "frankfurt", "host": "gpu1"}
 """What the shipped agent adds to every series."""
 RECORDED = "engine:vllm_watch_tokens_per_second:avg5m"
@@ -125,18 +120,13 @@ def test_an_agent_that_falls_silent_is_told_and_others_are_not(tmp_path):
 
 
 class Central(NamedTuple):
-    """
-    Addresses of the place where the series arrive, of the evaluator there, of the agent and of the daemon.
-
-    `away` is a context during which the place is not there.
-    """
+    """Addresses of the place where the series arrive, of the evaluator there, of the agent and of the daemon."""
 
     victoria_metrics: str
     vmalert: str
     agent: str
     daemon: str
     folder: Path
-    away: Callable[[], AbstractContextManager[None]]
 
     def query(self, expression):
         """Return an instant query's result."""
@@ -233,20 +223,10 @@ def central(tmp_path_factory):
     with ExitStack() as stack:
         for name, command, (address, path) in servers(folder):
             addresses[name] = f"http://{address}"
-            start = partial(process, command, folder / f"{name}.log", f"http://{address}{path}")
-            own = stack.enter_context(ExitStack())
-            own.enter_context(start())
-            if name == "victoria-metrics":
-                place, start_place = own, start
-
-        @contextmanager
-        def away():
-            place.close()
-            yield
-            place.enter_context(start_place())
+            stack.enter_context(process(command, folder / f"{name}.log", f"http://{address}{path}"))
 
         names = ("victoria-metrics", "vmalert", "agent", "daemon")
-        yield Central(*(addresses[name] for name in names), folder, away)
+        yield Central(*(addresses[name] for name in names), folder)
 
 
 @needs_servers
@@ -280,31 +260,3 @@ def test_the_recording_rules_results_are_read_back(central):
 
     assert result["metric"] == {**source["metric"], "__name__": RECORDED}
     assert central.eventually(f"abs({RECORDED} / ({expression(RECORDED)}) - 1) < 0.1")
-
-
-@needs_servers
-def test_what_was_scraped_while_the_place_was_away_arrives_later(central):
-    """The agent holds what it cannot send: when the place is back, no scrape of its absence is missing."""
-    central.eventually("vllm_watch_build_info")
-    with central.away():
-        began, before = time.time(), scrapes_of(central.agent)
-        until(lambda: scrapes_of(central.agent) >= before + AWAY)
-        ended = time.time()
-    found = until(lambda: scraped_between(central, began, ended), SECONDS, central.logs)
-
-    assert found >= AWAY - 1
-
-
-def scrapes_of(agent):
-    """Return how often an agent has scraped so far."""
-    return int(
-        re.search(r"(?m)^prometheus_target_interval_length_seconds_count\S* (\d+)$", get_text(f"{agent}/metrics"))[1]
-    )
-
-
-def scraped_between(central, begin, end):
-    """Return how many samples of a second each there are of that time, once a later one is there."""
-    parameters = {"match[]": "vllm_watch_build_info", "start": begin, "end": end + 60}
-    text = get_text(f"{central.victoria_metrics}/api/v1/export?{urllib.parse.urlencode(parameters)}")
-    times = [stamp / 1000 for line in text.splitlines() for stamp in json.loads(line)["timestamps"]]
-    return len([each for each in times if each <= end]) if any(each > end + 1 for each in times) else 0

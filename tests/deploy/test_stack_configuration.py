@@ -13,7 +13,7 @@ import pytest
 from deploy.stack import configuration
 from deploy.stack.configuration import ALERTS, DASHBOARDS
 from deploy.stack.faster import TIMES
-from deploy.stack.monitoring import Setting, grafana_home, programs
+from deploy.stack.monitoring import Setting, programs
 from deploy.stack.programs import Found
 from tests.support.processes import run_command
 from tests.support.tools import find
@@ -96,20 +96,6 @@ def test_a_fast_replay_changes_times_and_nothing_else():
     assert {group["interval"] for group in rules["groups"]} >= {"1500ms", "3s"}
 
 
-def test_links_lead_to_the_grafana_that_is_there():
-    """Each link of an alert to a dashboard has the address of this Grafana."""
-    text = configuration.rules(RULES.read_text(), grafana=("http://localhost:3000", "http://127.0.0.1:1004"))
-    links = [
-        rule["annotations"]["dashboard_url"]
-        for group in load_yaml(text)["groups"]
-        for rule in group["rules"]
-        if "dashboard_url" in rule.get("annotations", {})
-    ]
-
-    assert len(links) > 30
-    assert all(link.startswith("http://127.0.0.1:1004/d/vllm-watch-") for link in links)
-
-
 @pytest.mark.needs_tool("promtool", "amtool")
 @pytest.mark.parametrize("speed", [1, 10, 20, 0.5])
 def test_the_programs_own_tools_accept_it(tmp_path, speed):
@@ -171,14 +157,3 @@ class TestGrafana:
         }
         assert provider == {**shipped_provider, "options": {"path": str(DASHBOARDS / "json" / "en")}}
         assert len(list(Path(provider["options"]["path"]).glob("*.json"))) == 7
-
-    def test_where_its_own_files_are(self, tmp_path):
-        """An unpacked release has them beside its program, also where that is found by a link."""
-        (tmp_path / "release" / "bin").mkdir(parents=True)
-        (tmp_path / "release" / "conf").mkdir()
-        (tmp_path / "release" / "conf" / "defaults.ini").touch()
-        program = tmp_path / "release" / "bin" / "grafana"
-        program.touch()
-        (tmp_path / "grafana").symlink_to(program)
-
-        assert grafana_home(tmp_path / "grafana") == tmp_path / "release"

@@ -94,32 +94,6 @@ def test_any_path_and_any_text(accepted, name, advice):
     assert server.log == (glob.escape(f"/{name}") if name.isprintable() else None)
 
 
-def test_a_report_for_people():
-    """People read a block for each server, with what to change marked; without any, what was looked at."""
-    found = Discovery((), (ReportLine("An engine is left over.", is_wrong=True),), 12)
-    command = ServeCommand(
-        model="m",
-        flags=(("max-model-len", "32768"), ("max-num-seqs", "24"), ("speculative-config.num_speculative_tokens", "4")),
-    )
-    server = named(
-        log="/v.log", command=command, findings=(ReportLine("Change it.", is_wrong=True), ReportLine("By the way."))
-    )
-
-    assert [
-        "qwen:",
-        "  process 7 of vllm, model m",
-        "  metrics: http://127.0.0.1:8000/metrics",
-        "  log: /v.log",
-        "  started with: at most 24 running requests, at most 32,768 tokens a request, 4 tokens a draft",
-        "  TO CHANGE: Change it.",
-        "  note: By the way.",
-        "An engine is left over.",
-    ] == [line.text for line in lines_of(found, [server], {})]
-    (nothing,) = lines_of(Discovery((), (), 12), [], {})
-    assert "of the 12 processes" in nothing.text
-    assert nothing.is_wrong
-
-
 def test_a_report_on_gpus():
     """The GPUs of a server are named by their numbers and models, or it says why they are not known."""
     server, found = named(url="http://127.0.0.1:8000/metrics"), Discovery((), (), 12)
@@ -134,25 +108,3 @@ def test_a_report_on_gpus():
     assert gpus(unknown._replace(reason=None)) == []
     (view,) = view_of(found, [server], {server.name: known})["servers"]
     assert [each["gpu"] for each in view["gpus"]] == [uuid(0), uuid(1)]
-
-
-def test_a_report_for_programs():
-    """Programs read the same as data: what is not known is not there."""
-    view = view_of(Discovery((), (), 12), [named(journal="vllm.service")], {})
-
-    assert {
-        "servers": [
-            {
-                "name": "qwen",
-                "pid": 7,
-                "user": "vllm",
-                "model_name": "m",
-                "metrics": "http://127.0.0.1:8000/metrics",
-                "journal": "vllm.service",
-                "started_with": {},
-                "findings": [],
-            }
-        ],
-        "findings": [],
-        "processes": 12,
-    } == view

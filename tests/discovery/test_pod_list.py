@@ -38,7 +38,7 @@ def listed(api, tmp_path):
             KubernetesConfig(selector=selector, kubeconfig=str(api.kubeconfig(tmp_path, more.get("token"))))
         )
         try:
-            return lister.pods(selected=more.get("selected", True))
+            return lister.pods()
         finally:
             lister.close()
 

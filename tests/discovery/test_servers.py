@@ -10,7 +10,6 @@ import pytest
 from tests.support.proc_tree import ProcTree
 
 from vllm_watch.daemon.discovery.address import listeners
-from vllm_watch.daemon.discovery.open_files import OpenFiles
 from vllm_watch.daemon.discovery.proc import Owner, owner_of
 
 
@@ -141,15 +140,6 @@ class TestAddress:
         assert "Another process listens" in tree.advice()
         assert "Nothing listens" not in tree.advice()
 
-    def test_who_listens_cannot_be_seen(self, tree, monkeypatch):
-        """Where sockets may not be looked at, what listens on the port is taken for the server."""
-        tree.add(10, SERVE)
-        tree.listen(10, "127.0.0.1", 8000, 77, descriptor=None)
-        monkeypatch.setattr(OpenFiles, "sockets", lambda _proc, _pids: None)
-
-        assert "http://127.0.0.1:8000/metrics" == tree.only().url
-        assert "another process" not in tree.advice()
-
     @pytest.mark.parametrize(
         ("options", "url"),
         [
@@ -254,25 +244,6 @@ class TestLog:
     """Where the log is, and what is wrong with that."""
 
     @pytest.mark.parametrize(
-        ("descriptors", "flags", "words"),
-        [
-            ((1, 2), os.O_WRONLY | os.O_APPEND, ""),
-            ((1, 2), os.O_WRONLY, ">> instead of >"),
-            ((1,), os.O_WRONLY | os.O_APPEND, "2>&1"),
-            ((2,), os.O_WRONLY | os.O_APPEND, "Only its standard error is kept"),
-        ],
-        ids=["appended", "not appended", "standard output", "standard error"],
-    )
-    def test_a_file(self, tree, log, descriptors, flags, words):
-        """`>> vllm.log 2>&1` is as it should be; with `>`, or one of the two, the log is followed and advice given."""
-        tree.add(10, SERVE)
-        tree.output(10, log, descriptors=descriptors, flags=flags)
-
-        assert str(log) == tree.only().log
-        assert words in tree.advice()
-        assert bool(words) == any(finding.is_wrong for finding in tree.only().findings)
-
-    @pytest.mark.parametrize(
         ("target", "words"),
         [
             ("/dev/null", "discarded"),
@@ -290,18 +261,6 @@ class TestLog:
 
         assert tree.only().log is None
         assert words in tree.advice()
-
-    @pytest.mark.parametrize(("flags", "is_wrong"), [(os.O_APPEND, False), (0, True)], ids=["tee -a", "tee"])
-    def test_tee(self, tree, log, flags, is_wrong):
-        """Behind a pipe the log is the file that tee has open; without -a it is told to append."""
-        tree.add(10, SERVE)
-        tree.output(10, "pipe:[5]")
-        tree.add(11, "tee vllm.log", name="tee")
-        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
-        tree.output(11, log, descriptors=(3,), flags=os.O_WRONLY | flags)
-
-        assert str(log) == tree.only().log
-        assert is_wrong == ("with -a" in tree.advice())
 
     def test_a_pipe_that_ends_in_no_file(self, tree):
         """A reader that keeps no file is named."""
@@ -371,15 +330,6 @@ class TestLog:
 
         assert (f"{log}{suffix}", str(log)) == (tree.only().log, tree.only().lasting_log)
         assert "copytruncate" in tree.advice()
-
-    @pytest.mark.parametrize("suffix", ["", ".2"])
-    def test_deleted(self, tree, tmp_path, suffix):
-        """A deleted log keeps its path, which who follows it goes on with; a later start writes to the first one."""
-        tree.add(10, SERVE)
-        tree.output(10, f"{tmp_path}/vllm.log{suffix} (deleted)")
-
-        assert (f"{tmp_path}/vllm.log{suffix}", f"{tmp_path}/vllm.log") == (tree.only().log, tree.only().lasting_log)
-        assert "has been deleted" in tree.advice()
 
     def test_a_date_of_its_own(self, tree, tmp_path):
         """A log that was started with a date in its name was not renamed."""

@@ -149,18 +149,6 @@ class TestComingAndGoing:
         assert before == following.poll(KEEP_SECONDS - 30)
         assert {} == following.poll(60)
 
-    def test_one_that_is_started_anew(self, following):
-        """One that is started anew with its name and address is the same one, whatever else it is told."""
-        following.tree.add(10, SERVE)
-        before = following.poll()["Qwen3-8B:8000"]
-        following.end(10)
-        following.poll()
-        following.tree.add(11, f"{SERVE} --max-num-seqs 8")
-        (after,) = following.poll().values()
-
-        assert (before.name, before.metrics) == (after.name, after.metrics)
-        assert ((), (("max-num-seqs", "8"),)) == (before.command.flags, after.command.flags)
-
     def test_a_second_of_the_same_model(self, following):
         """A server's name is the same before a neighbour comes, beside it, after it has gone, and for a new watcher."""
         following.tree.add(10, SERVE)
@@ -262,22 +250,6 @@ class TestNames:
         assert [(1, "m:8000"), (2, "m:8000-2"), (3, "m:8000-3"), (1, "m:8000-4")] == [
             (each.pid, each.name) for each in named
         ]
-
-    @pytest.mark.parametrize(
-        ("options", "name"),
-        [
-            ("", "Qwen3-8B:8000"),
-            ("--served-model-name chat --port 8100", "chat:8100"),
-            ("--uds /run/vllm.sock", "Qwen3-8B"),
-            ("--headless", "Qwen3-8B"),
-            ("--port 0", "Qwen3-8B"),
-        ],
-    )
-    def test_what_a_name_consists_of(self, following, options, name):
-        """The name is the model's as clients know it, with the port; one that listens on none has the model's alone."""
-        following.tree.add(10, f"{SERVE} {options}")
-
-        assert name == following.tree.only().name
 
     @given(
         st.lists(st.builds(server, st.sampled_from(["m:1", "m:1-2", "n:1", "n"]), pid=st.integers(1, 3)), max_size=8)

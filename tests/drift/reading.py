@@ -15,7 +15,8 @@ from tests.drift.messages import Message
 
 from vllm_watch_parsers.events import EngineStats, Event, Notice
 from vllm_watch_parsers.failures import parse_cause
-from vllm_watch_parsers.line import Record, parse_line
+from vllm_watch_parsers.line import parse_line
+from vllm_watch_parsers.prefix import Record
 
 
 @dataclass(frozen=True)

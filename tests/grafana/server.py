@@ -17,7 +17,6 @@ Where each answer comes from, in the repository grafana/grafana unless another i
 * Annotations: ``PostAnnotation``, ``DeleteAnnotationByID`` and ``canCreateAnnotation`` in ``pkg/api/annotations.go``;
   everybody may write those of dashboards they may edit, and only who may write those of the organization gets past the
   second check (roles in ``pkg/api/accesscontrol.go``). Several tags are all of them; without a limit there are 100.
-* The proxy to data sources wants ``datasources:query``: ``pkg/api/api.go``.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ EDITOR = frozenset(
         "dashboards:write",
         "dashboards:delete",
         "datasources:read",
-        "datasources:query",
         "annotations:read",
         "annotations:create",
         "annotations:create:organization",
@@ -54,7 +52,7 @@ EDITOR = frozenset(
     }
 )
 ADMIN = EDITOR | {"folders:*"}
-VIEWER = frozenset({"folders:read", "dashboards:read", "datasources:query", "annotations:read", "annotations:create"})
+VIEWER = frozenset({"folders:read", "dashboards:read", "annotations:read", "annotations:create"})
 
 UID = r"([a-zA-Z0-9_-]{1,40})"
 
@@ -91,7 +89,6 @@ class Kept:
     number: int
     folder: str
     file: str | None = None
-    plugin: str = ""
     version: int = 0
     model: dict = field(default_factory=dict)
 
@@ -127,7 +124,6 @@ class GrafanaStandIn(HandlerServer):
             {"id": 2, "uid": "loki1", "name": "Loki", "type": "loki", "isDefault": False},
             {"id": 3, "uid": "mimir1", "name": "Mimir", "type": "prometheus", "isDefault": False},
         ]
-        self.daemons = {"PBFA97CFB590B2093": 2}
         self.alert_rules = 0
         self.annotations: dict[int, dict] = {}
         self.requests: list[tuple[str, str]] = []
@@ -141,8 +137,8 @@ class GrafanaStandIn(HandlerServer):
 
     @property
     def writes(self) -> list[tuple[str, str]]:
-        """Return the requests that would change something; queries are none."""
-        return [(method, path) for method, path in self.requests if method != "GET" and "/proxy/" not in path]
+        """Return the requests that would change something."""
+        return [(method, path) for method, path in self.requests if method != "GET"]
 
     def edit(self, uid: str, /, **changes) -> None:
         """Save a dashboard as a person does in the browser."""
@@ -188,14 +184,6 @@ class GrafanaStandIn(HandlerServer):
 
     def _list_sources(self, _who, _may, _body):
         return self.sources
-
-    def _query(self, _who, _may, body, uid):
-        if not any(source["uid"] == uid for source in self.sources):
-            raise DeniedError(404, {"message": "Unable to find datasource"})
-        assert "query=count%28vllm_watch_build_info%29" in body, body
-        count = self.daemons.get(uid, 0)
-        result = [{"metric": {}, "value": [1763000000.5, str(count)]}] if count else []
-        return {"status": "success", "data": {"resultType": "vector", "result": result}}
 
     def _get_folder(self, _who, may, _body, uid):
         if uid not in self.folders:
@@ -281,9 +269,6 @@ class GrafanaStandIn(HandlerServer):
             raise DeniedError(400, {"message": "Cannot save provisioned dashboard"})
         if model.get("version") != kept.version:
             raise DeniedError(*self.release.stale)
-        if kept.plugin:
-            belongs = f"The dashboard belongs to plugin {kept.plugin}."
-            raise DeniedError(412, {"message": belongs, "status": "plugin-dashboard"})
 
     def _delete(self, _who, _may, _body, uid):
         kept = self._find(uid)
@@ -325,7 +310,6 @@ class GrafanaStandIn(HandlerServer):
 
 _ROUTES = (
     ("GET", "/datasources", "datasources:read", GrafanaStandIn._list_sources),
-    ("POST", rf"/datasources/proxy/uid/{UID}/api/v1/query", "datasources:query", GrafanaStandIn._query),
     ("POST", "/folders", "folders:create", GrafanaStandIn._make_folder),
     ("GET", rf"/folders/{UID}", "folders:read", GrafanaStandIn._get_folder),
     ("GET", rf"/folders/{UID}/counts", "folders:read", GrafanaStandIn._counts),

@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import pytest
 
 from tests.grafana.conftest import TITLES, dashboard
 from tests.grafana.server import MIDDLE, NEWEST, OLD, GrafanaStandIn
-
-
-FLEET = "vllm-watch-fleet"
 
 
 @pytest.fixture
@@ -28,8 +22,8 @@ def test_everything(command, release):
     """All that a push made goes, with the folder; a second time there is nothing to do."""
     with GrafanaStandIn(release) as grafana:
         command("push", grafana.url)
-        ended = command("delete", grafana.url, "--yes")
-        again = command("delete", grafana.url, "--yes")
+        ended = command("delete", grafana.url)
+        again = command("delete", grafana.url)
 
         assert (0, 0) == (ended.status, again.status)
         assert len(TITLES) == len(ended.lines("deleted"))
@@ -38,58 +32,27 @@ def test_everything(command, release):
         assert len(TITLES) == len(again.lines("absent"))
 
 
-@pytest.mark.parametrize(("reply", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 3), ("", 1, 3)])
-def test_it_asks(command, pushed, monkeypatch, reply, status, left):
-    """Nothing is deleted before somebody says yes; no answer is no."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO(reply))
-    ended = command("delete", pushed.url)
-
-    assert "Delete 3 dashboards?" in ended.err
-    assert status == ended.status
-    assert left == len(pushed.dashboards)
-
-
-def test_dry_run(command, pushed):
-    """A dry run says what would go, also the folder, and writes nothing and asks nothing."""
-    ended = command("delete", pushed.url, "--dry-run")
-
-    assert 0 == ended.status
-    assert 3 == len(ended.lines("would be deleted"))
-    assert ["folder vLLM: would be deleted"] == ended.lines("folder")
-    assert [] == pushed.writes
-
-
 def test_others_stay(command, pushed):
     """What another made and what files make stays, with the reason, and so does the folder."""
     pushed.edit("vllm-watch-server", tags=[])
     pushed.dashboards["vllm-watch-sources"].file = "sources.json"
-    ended = command("delete", pushed.url, "--yes")
+    ended = command("delete", pushed.url)
 
     assert 1 == ended.status
     reasons = [line.partition("): ")[2] for line in ended.lines("refused")]
     assert reasons == [
-        "vllm-watch did not make it: it lacks the tag vllm-watch; --force takes it for ours",
+        "vllm-watch did not make it: it lacks the tag vllm-watch; push --force takes it for ours",
         "Grafana makes it from the file sources.json: change or remove it there",
     ]
     assert ["folder vLLM: left, for 2 things are in it"] == ended.lines("folder")
     assert {"vllm-watch-server", "vllm-watch-sources"} == set(pushed.dashboards)
 
 
-def test_force(command, pushed):
-    """With force what lacks our tag goes, under the title that it has in Grafana."""
-    pushed.edit(FLEET, title="Mine", tags=[])
-    ended = command("delete", pushed.url, "--yes", "--force")
-
-    assert 0 == ended.status
-    assert [f"deleted: Mine ({pushed.url}/d/{FLEET})"] == ended.lines("deleted: Mine")
-    assert {} == pushed.dashboards
-
-
 def test_a_folder_with_more_in_it(command, pushed):
     """A folder that another dashboard or an alert rule is in stays, with both."""
     pushed.add({**dashboard(), "uid": "other"}, folder="vllm-watch")
     pushed.alert_rules = 2
-    ended = command("delete", pushed.url, "--yes")
+    ended = command("delete", pushed.url)
 
     assert 0 == ended.status
     assert ["folder vLLM: left, for 3 things are in it"] == ended.lines("folder")
@@ -97,20 +60,10 @@ def test_a_folder_with_more_in_it(command, pushed):
     assert {"vllm-watch"} == set(pushed.folders)
 
 
-def test_a_rule_that_comes_meanwhile(command, pushed):
-    """A folder that Grafana refuses to delete is left, with Grafana's reason."""
-    pushed.before["DELETE", "/api/folders/vllm-watch"] = lambda: setattr(pushed, "alert_rules", 1)
-    ended = command("delete", pushed.url, "--yes")
-
-    assert 1 == ended.status
-    said = "folder vLLM: left: cannot delete the folder (400: folder contains alert rules)"
-    assert [said] == ended.lines("folder")
-
-
 def test_a_token_that_may_not(command, pushed):
     """A token without the permission deletes nothing, and is told what it lacks, for each dashboard."""
     pushed.tokens["glsa_less"] = ("sa", pushed.tokens["glsa_editor"][1] - {"dashboards:delete"})
-    ended = command("delete", pushed.url, "--yes", token=command.token("glsa_less"))
+    ended = command("delete", pushed.url, token=command.token("glsa_less"))
 
     assert 1 == ended.status
     assert 3 == len(ended.lines("failed"))

@@ -22,14 +22,13 @@ def results_of(grafana, result, titles=TITLES):
 
 
 def test_a_push(command, grafana):
-    """It names Grafana, the data source, the folder and each dashboard with its result."""
+    """It names Grafana, the folder and each dashboard with its result."""
     ended = command("push", grafana.url, *JSON)
     found = json.loads(ended.out)
-    instance, source, folder, *dashboards = found["results"]
+    instance, folder, *dashboards = found["results"]
 
     assert (0, "", True) == (ended.status, ended.err, found["ok"])
     assert {"grafana": grafana.url, "version": grafana.release.name} == instance
-    assert {"data_source", "uid", "finding"} == set(source)
     assert {"folder": "vLLM", "result": "created"} == folder
     assert results_of(grafana, "created") == dashboards
 
@@ -41,7 +40,7 @@ def test_a_push_that_fails_half_way(command, grafana):
     found = json.loads(ended.out)
 
     assert (1, False) == (ended.status, found["ok"])
-    assert results_of(grafana, "not done") == found["results"][3:]
+    assert results_of(grafana, "not done") == found["results"][2:]
     assert "does not answer as Grafana does" in ended.err
 
 
@@ -50,13 +49,13 @@ def test_a_delete(command, grafana):
     command("push", grafana.url)
     (uid, title), *others = TITLES.items()
     grafana.edit(uid, tags=[])
-    ended = command("delete", grafana.url, "--yes", *JSON)
+    ended = command("delete", grafana.url, *JSON)
     found = json.loads(ended.out)
     _, left, *deleted, folder = found["results"]
 
     assert (1, False) == (ended.status, found["ok"])
     assert (title, "refused") == (left["dashboard"], left["result"])
-    assert left["why"].endswith("--force takes it for ours")
+    assert left["why"].endswith("push --force takes it for ours")
     assert results_of(grafana, "deleted", dict(others)) == deleted
     assert {"folder": "vLLM", "result": "left", "why": "for 1 thing is in it"} == folder
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running vllm-watch as a source: what its /metrics says again and again, after the hour of its status page."""
+"""A running vllm-watch as a source: what its /metrics says again and again."""
 
 from __future__ import annotations
 
 import functools
-import json
 
 from contextlib import contextmanager
 
@@ -19,13 +18,11 @@ from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.load_test import Report
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.text_format import TextWriter
-from vllm_watch.daemon.service.snapshot_document import ChartHistory
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
 from vllm_watch.daemon.support.errors import DaemonError
 
 
 NAME = "queue"
-EMPTY = answer(b'{"at": 1, "servers": []}')
 GPUS = b"""\
 vllm_watch_server_gpu_info{server="queue",gpu="GPU-1",how="pid",shared="false"} 1
 vllm_watch_server_gpu_info{server="queue",gpu="GPU-2",how="pid",shared="false"} 1
@@ -59,15 +56,6 @@ def metrics(at):
     return b"".join(writer.families()) + GPUS
 
 
-def status(at):
-    """Return the daemon's JSON with its last hour."""
-    history = ChartHistory()
-    for second, snapshot in snapshots_by_second().items():
-        if second % 10 == 0 and snapshot.at <= at:
-            history.add(snapshot.at, snapshot)
-    return json.dumps({"at": at, "servers": [{"name": NAME, "history": history.columns()}]}).encode()
-
-
 @contextmanager
 def daemon(clock, **answers):
     """Serve a vllm-watch that replays the recording by the clock; `answers` has other answers by path."""
@@ -77,8 +65,7 @@ def daemon(clock, **answers):
         for end, given in answers.items():
             if path.endswith(end):
                 return [given]
-        body = metrics(clock.time) if path.endswith("/metrics") else status(clock.time)
-        return [answer(body)]
+        return [answer(metrics(clock.time))]
 
     with StandIn(pieces) as server:
         yield server.url.removesuffix("/metrics")
@@ -91,17 +78,17 @@ def clock():
 
 @pytest.fixture(scope="module")
 def history():
-    """What was seen in two minutes of the recording."""
+    """What was seen in two and a half minutes of the recording."""
     time, shares = clock(), []
     with daemon(time) as url:
-        (found,) = watch_daemon(DaemonQuery(DaemonTarget(url), 120.0), time, shares.append)
+        (found,) = watch_daemon(DaemonQuery(DaemonTarget(url), 150.0), time, shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     return found
 
 
 class TestWatching:
-    """The recording, watched from its 150th to its 270th second."""
+    """The recording, watched from its 150th to its 300th second."""
 
     def test_each_reading_is_a_point(self, history):
         """Each new reading is a point with its own time and all that /metrics has."""
@@ -109,20 +96,12 @@ class TestWatching:
         watched = [point for point in history.points if point.counters]
 
         assert len(watched) >= 24
-        assert all(started + FROM - 10 <= point.at <= started + FROM + 120 for point in watched)
+        assert all(started + FROM - 10 <= point.at <= started + FROM + 150 for point in watched)
         assert {point.state for point in watched} == {"saturated"}
         assert all(point.gauges["requests_running"] in {3, 4} for point in watched)
         assert watched[-1].counters["generation_tokens_total"] > watched[0].counters["generation_tokens_total"]
         assert watched[-1].histograms["time_per_output_token_seconds"].observations > 100
         assert len(watched[-1].position_acceptance) == 4
-
-    def test_the_hour_before_has_gauges_alone(self, history):
-        """Before the first reading there are the points of the status page: what ran and waited, and no counters."""
-        before = [point for point in history.points if not point.counters]
-
-        assert [point.at for point in history.points] == sorted(point.at for point in history.points)
-        assert {"idle", "saturated"} <= {point.state for point in before}
-        assert len(before) >= 8
 
     def test_the_flags_are_known(self, history):
         """The flags are those that the daemon exports."""
@@ -132,24 +111,22 @@ class TestWatching:
         assert history.are_all_flags_known
 
     def test_it_is_enough_for_advice(self, history):
-        """Two minutes show that drafts are thrown away; in the hour before them nothing is known of drafts."""
+        """These minutes show that drafts are thrown away; the rules need no more."""
         (advice,) = advise([history], Report(runs=())).advice
 
         assert (advice.rule, advice.now, advice.proposed) == ("draft-tokens-down", "4", "off")
 
     def test_the_memory_of_its_gpus_is_known(self, history):
         """Of the server's GPUs the fullest counts; others of the machine do not."""
-        assert {point.gauges.get("gpu_memory_used_ratio") for point in history.points} == {None, 0.75}
+        assert {point.gauges.get("gpu_memory_used_ratio") for point in history.points} == {0.75}
 
 
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({"/snapshot": answer(b"{}")}, "the answer is not what a vllm-watch answers"),
-        ({"/snapshot": answer(b"no", "404 Not Found")}, "it has no /api/v1/snapshot: this is not a vllm-watch"),
         ({"/metrics": answer(b"", "401 Unauthorized")}, "a user name and a password: read another"),
         ({"/metrics": answer(b"", Content_Encoding="br")}, "an answer is compressed"),
-        ({"/metrics": answer(b"# nothing\n"), "/snapshot": EMPTY}, "it watches no server"),
+        ({"/metrics": answer(b"# nothing\n")}, "it watches no server"),
         ({"/metrics": answer(b"not metrics {")}, "/metrics is not what a vllm-watch answers"),
     ],
 )

@@ -132,14 +132,6 @@ def test_a_client_s_window_is_cut_at_idle_points():
     assert (load.start, load.end) == (START + 26.4, START + 65.9)
 
 
-def test_without_an_idle_point_the_nearest_ones_are_taken():
-    """A server that is never idle is cut at the scrapes nearest to the window."""
-    server = MadeUpServer().work(100, 8)
-    load = load_between(server.points, START + 20.3, START + 60.8)
-
-    assert [load.points[0].at - START, load.points[-1].at - START] == [20, 60]
-
-
 def test_a_silence_before_a_window_is_its_edge():
     """A log prints nothing while the server is idle: its last line before the test is the edge, however old it is."""
     server = MadeUpServer(step=10.0).idle(20).work(20, 8)
@@ -149,14 +141,6 @@ def test_a_silence_before_a_window_is_its_edge():
 
     assert load is not None
     assert generated(load) == 6000
-
-
-def test_a_window_elsewhere_is_no_load():
-    """Where there are no points near a window's ends nothing is known of it."""
-    server = MadeUpServer().work(100, 8)
-
-    assert load_between(server.points, START - 100, START + 60) is None
-    assert load_between(server.points, START + 3600, START + 3700) is None
 
 
 @pytest.mark.parametrize(("name", "begin", "end"), [("queue", 45, 315), ("stall", 35, 180), ("deadkill", 184, 250)])
@@ -184,21 +168,3 @@ def test_of_a_server_that_was_killed_failures_are_not_known():
 
     assert (run.result.successful, run.result.failed) == (35, None)
     assert "The server went down under load: at least 40 requests have no answer." in run.warnings
-
-
-def test_preemptions_shortly_after_each_other_are_one_event():
-    """A minute without one is between two storms, and fewer than ten are none."""
-    server = MadeUpServer(step=10.0).idle(10).work(400, 8).idle(10)
-    preempted = {30: 4, 40: 8, 200: 30, 300: 3}
-    server.points[:] = [
-        point._replace(
-            counters={**point.counters, "preemptions_total": float(sum(n for at, n in preempted.items() if at <= now))}
-        )
-        for point in server.points
-        for now in [point.at - START]
-    ]
-    (run,) = server_runs(server.history())
-
-    assert [(event.at - START, event.text) for event in run.events] == [
-        (20, "12 preemptions in 20 s"), (190, "30 preemptions in 10 s"),
-    ]  # fmt: skip

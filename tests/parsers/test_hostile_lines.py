@@ -21,7 +21,8 @@ from tests.parsers.lines import (
     record,
 )
 
-from vllm_watch_parsers.line import Record, parse_line
+from vllm_watch_parsers.line import parse_line
+from vllm_watch_parsers.prefix import Record
 
 
 FORGED = [

@@ -91,8 +91,8 @@ def test_a_line_counts_what_was_fed(name):
         if not any(word in series for word in silent):
             assert counted[series] == pytest.approx(value, rel=1e-3), series
     assert {series for series, value in counted.items() if value} <= set(fed)
-    # No line has the size of the simple connector's pool, and that of UMBP what it submitted in its interval only.
-    hidden = ("usage_ratio simple", "pending umbp")
+    # No line has the size of the simple connector's pool.
+    hidden = ("usage_ratio simple",)
     gauges = {series: value for series, value in CASES[name]["gauges"].items() if not any(s in series for s in hidden)}
     assert flat(event.gauges) == gauges
 
@@ -240,22 +240,6 @@ def test_values_out_of_range_are_left_out_and_counted():
     assert wrong == {"kv_offload_usage_ratio": 1, "kv_expired_requests_total": 1, "kv_transfer_failures_total": 1}
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ("umbp_transfer_completed_total load 5",),
-        ("umbp_transfer_submitted_total load 9", "umbp_transfer_completed_total load NaN"),
-        ("umbp_transfer_submitted_total load NaN", "umbp_transfer_completed_total load 5"),
-    ],
-)
-def test_what_is_in_flight_is_not_known_by_half(lines):
-    """What has ended says nothing of what has started, nor the other way about: then no number is in flight, not 0."""
-    parts = [line.split() for line in lines]
-    kv, _ = kv_of(page(*(f'vllm:{name}{{{LABELS},operation="{what}"}} {value}' for name, what, value in parts)))
-
-    assert not kv.gauges
-
-
 def test_a_sum_with_a_part_that_is_no_value_is_none():
     """Misses alone are not what was looked for, and the jobs of one tier not those of all."""
     kv, _ = kv_of(
@@ -269,14 +253,6 @@ def test_a_sum_with_a_part_that_is_no_value_is_none():
 
     assert not kv.counters
     assert not kv.gauges
-
-
-def test_a_sum_out_of_range_is_no_number_of_transfers():
-    """Each count may be as it is, and what is left of them more than any server has in flight."""
-    kv, wrong = kv_of(page(f'vllm:umbp_transfer_submitted_total{{{LABELS},operation="load"}} 9e17'))
-
-    assert not kv.gauges
-    assert wrong == {"kv_transfers_pending": 1}
 
 
 def test_unknown_tiers_and_outcomes_make_no_labels():
@@ -321,7 +297,7 @@ def test_all_labels_are_of_closed_lists():
     rows = [row for table in (ROWS, DEPRECATED, LMCACHE) for of_name in table.values() for row in of_name]
 
     assert {label for row in rows for label in row.key.labels} <= allowed
-    assert all(row.key.series in KV_GAUGES or not row.weight for row in rows)
+    assert all(row.key.series in KV_GAUGES or not row.adds_up for row in rows)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e400"])

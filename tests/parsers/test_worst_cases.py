@@ -12,8 +12,8 @@ from tests.support.samples import sample
 from tests.support.waiting import computes_at_most
 
 from vllm_watch_parsers.exposition import parse_exposition
-from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line
-from vllm_watch_parsers.prefix import parse_prefixed_head
+from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
+from vllm_watch_parsers.prefix import Record, parse_prefixed_head
 
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes, local_seconds, printed_seconds
+from vllm_watch.daemon.reading.times import ArrivalTimes, PrintedTimes, local_seconds
 
 
 DAY = 86_400
@@ -164,7 +164,6 @@ def test_both_kinds_of_times_may_take_turns():
 )
 def test_what_is_no_time_is_none(text):
     """No text makes the reading of times raise."""
-    assert printed_seconds(text, 2026) is None
     assert local_seconds(text, END) is None
 
 

@@ -32,12 +32,11 @@ from vllm_watch.analysis.recorder.recording_session import (
     sources_of,
 )
 from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
-from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, RecorderThread
+from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, Sources, history_line, log_line, scrape_line
 from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.cli.commands.backfill import write_backfill
-from vllm_watch.cli.commands.record import view_of
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
@@ -47,7 +46,6 @@ from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReading, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -143,7 +141,6 @@ class TestSession:
         size = session.path.stat().st_size
 
         session.add_log("a", KeptLines((b"one",), {"lines": 1}), is_after_gap=False)
-        session.add_gap("a", 5)
         session.add_scrape("a", 0.1, b"x 1\n", "ok")
         session.add_gpus("a", GpuUse(STARTED, "ok", (gpu(5.0),)))
         session.add_benchmark("result.json", "{}")
@@ -372,7 +369,7 @@ class TestFlood:
         monkeypatch.setattr(file_follower, "READ_SIZE", 1000)
         log = tmp_path / "a.log"
         log.touch()
-        made = LogRecorder(ServerConfig(name="a", log=str(log)), session, session.clock)
+        made = LogRecorder(ServerConfig(name="a", log=str(log)), session)
         made.log = log
         made.poll()
         return made
@@ -407,34 +404,3 @@ class TestFlood:
         flood.finish()
 
         assert 1000 <= session.counts.servers["a"].lines < 1400
-        assert 0 == session.counts.servers["a"].unread
-
-    def test_what_is_left_out_at_the_end_is_said(self, flood, session, monkeypatch):
-        """F5: where the end takes too long, the bytes that are left are counted, and the recording has a gap there."""
-        monkeypatch.setattr(server_recorder, "FINISH_SECONDS", 0.0)
-        flood.log.write_bytes(b"there\n" * 1000)
-        flood.finish()
-        session.end("test")
-        *_, last = Recording(session.path).events("a")
-        counted = session.counts.servers["a"]
-
-        assert (LogWritten(last.at, b"", is_history=False, is_after_gap=True), 6000) == (
-            last,
-            6 * counted.lines + counted.unread,
-        )
-        assert view_of(session, None)["servers"][0]["log_unread_bytes"] == counted.unread
-        assert any(f"{counted.unread} bytes" in text for text in view_of(session, None)["servers"][0]["problems"])
-
-    def test_a_log_that_hangs_is_said(self, session, monkeypatch):
-        """F5: a last turn that does not end is waited for only so long, and the log has the reason."""
-        monkeypatch.setattr(server_recorder, "END_SECONDS", 0.01)
-        release, hangs = threading.Event(), threading.Event()
-        thread = RecorderThread(
-            "log a", session, SystemClock(), interval=0.2, work=bool, finish=release.wait, hangs=hangs.set
-        )
-        thread.start()
-        thread.request_stop()
-        thread.join()
-        release.set()
-
-        assert hangs.is_set()

@@ -471,7 +471,7 @@ class TestCommands:
         )
         assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
         assert recorded.output.stat().st_size == found["bytes"]
-        keys = "name log_lines log_unread_bytes scrapes failed_scrapes gpu_readings problems"
+        keys = "name log_lines scrapes failed_scrapes gpu_readings problems"
         assert set(keys.split()) == set(server)
         assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
         assert {"lines", "addresses", "queries", "arguments", "results"} == set(found["removed"])

@@ -101,7 +101,6 @@ def server_use(factor=1.0):
         position_acceptance=(0.91, 0.8),
         drafted_tokens=176_000,
         wasted_draft_tokens=25_000,
-        batch_size=Distribution(bounds=(1.0, 8.0, 16.0, 32.0, 64.0, 2048.0), counts=(3, 120, 4000, 900, 20, 180, 0)),
     )
 
 

@@ -22,7 +22,7 @@ CAPACITY = Capacity(
 
 def rows(config, capacity=CAPACITY):
     """Return the rows of the table of a run with these flags, by label."""
-    _, table = capacity_blocks(replace(run(config=config), capacity=capacity), "")
+    _, table = capacity_blocks(replace(run(config=config), capacity=capacity))
     return dict(table.groups[0].rows)
 
 

@@ -62,4 +62,4 @@ def test_a_real_comparison_is_rendered():
     assert {"flag": "speculative-config.num_speculative_tokens", "a": "2", "b": "4"} in (
         json.loads(comparisons_json(compared))["config"]
     )
-    assert "The sides over time" in page
+    assert "Differences with their intervals" in page

@@ -34,6 +34,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     MAX_HELD,
     Benchmark,
     Command,
+    CommandLine,
     Header,
     Line,
     RecordedGpu,
@@ -48,7 +49,6 @@ from vllm_watch.analysis.replay.recording_lines import (
 from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.snapshot import FlagValue
 from vllm_watch.daemon.support.errors import FileError, UsageError

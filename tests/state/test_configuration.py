@@ -16,7 +16,8 @@ from tests.support.server_stories import DEAD, READY, Server, page
 from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.kept_facts import ConfigChange, FlagChange, RunningServer
+from vllm_watch.daemon.state.kept_facts import RunningServer
+from vllm_watch.daemon.state.snapshot import ConfigChange, FlagChange
 from vllm_watch_parsers.flags import CommandFacts, is_flag_text
 
 

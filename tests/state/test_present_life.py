@@ -98,27 +98,18 @@ class TestKept:
 
         assert expected == limit(server)
 
-    @pytest.mark.parametrize(("process", "expected"), [(7, 4), (9, 8), (None, None)])
-    def test_the_process_of_this_machine(self, process, expected):
-        """So does the process table; one that shows none proves nothing."""
-        server = runs(after_restart(runs(Server(), 7)), process, FOUR if process == 7 else EIGHT)
-
-        assert expected == limit(server)
-
-    @pytest.mark.parametrize("how", ["log", "metrics", "process"])
+    @pytest.mark.parametrize("how", ["log", "metrics"])
     def test_a_later_start_ends_what_was_kept(self, how):
         """Whichever source shows another start, nothing that the earlier run knew is left."""
         before = started(max_num_seqs=4)
         before.scrape(page(start=1000.0))
-        server = after_restart(runs(before, 7))
+        server = after_restart(before)
         server.state.life.resume_log(LOG, goes_on=True)
         assert 4 == limit(server)
         if how == "log":
             server.log(version())
-        elif how == "metrics":
-            server.scrape(page(start=1300.0))
         else:
-            runs(server, 9, CommandFacts(flags=()))
+            server.scrape(page(start=1300.0))
 
         assert limit(server) is None
         assert "max-num-seqs" not in server.state.snapshot(server.now).configuration.flags
@@ -135,7 +126,8 @@ class TestKept:
 
     def test_what_could_not_be_loaded_is_not_kept(self):
         """A fact that no server can have must not cost the positions of the logs."""
-        server = runs(started(max_num_seqs=4), -1)
+        server = started(max_num_seqs=4)
+        server.state._sources.log.facts.max_num_seqs = -1
 
         assert kept(server) is None
 

@@ -10,8 +10,15 @@ from pathlib import Path
 import msgspec
 
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
-from vllm_watch.analysis.replay.recording_lines import FORMAT, Header, RecordingWriter, Sources, log_line, scrape_line
-from vllm_watch.daemon.state.kept_facts import CommandLine
+from vllm_watch.analysis.replay.recording_lines import (
+    FORMAT,
+    CommandLine,
+    Header,
+    RecordingWriter,
+    Sources,
+    log_line,
+    scrape_line,
+)
 
 
 STARTED = 1_800_000_000.0

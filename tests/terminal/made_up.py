@@ -33,8 +33,6 @@ class HandSource:
         self.changed = []
         self.asked = 0
         self.hours = []
-        self.held = []
-        self.is_recording = False
 
     def now(self):
         """Return the time that the test has set."""
@@ -55,11 +53,6 @@ class HandSource:
     def show_hours(self, names):
         """Remember whose hours were asked for."""
         self.hours = sorted(names)
-
-    def hold(self, *, is_held):
-        """Remember it; only a recording stands still."""
-        self.held.append(is_held)
-        return self.is_recording
 
     def tell(self, view):
         """Have a new view, and say so."""

@@ -283,21 +283,6 @@ def test_a_recording_runs_by_the_clock_and_begins_again():
     assert states == [("starting", 20), ("saturated", 400), ("down", 515), ("unknown", 0), ("starting", 20)]
 
 
-def test_a_recording_that_is_held_goes_on_where_it_was():
-    """While it is held the same moment is read again and again; then time goes on from that moment."""
-    clock, day = HandClock(), recording("day")
-    reader = ReplayReader(day, ["day"], clock, "day")
-    seconds, titles = [], []
-    for at, is_held in ((20, False), (25, True), (2000, True), (2001, False), (2011, False)):
-        clock.time = 1000 + at
-        reader.hold(is_held=is_held)
-        seconds.append(round(decode(reader.read(None)).at - day.started))
-        titles.append(reader.title)
-
-    assert seconds == [20, 20, 20, 20, 30]
-    assert titles[-2:] == ["day, 0:00:20 of 0:10:00", "day, 0:00:30 of 0:10:00"]
-
-
 class Two:
     """A recording of two servers."""
 

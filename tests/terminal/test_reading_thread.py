@@ -44,11 +44,6 @@ class Reader:
             raise self.given
         return self.given(self.reads) if callable(self.given) else self.given
 
-    def hold(self, *, is_held):
-        """Go on."""
-        del is_held
-        return False
-
     def close(self):
         """End a read."""
         self.is_closed.set()
@@ -166,19 +161,14 @@ def test_few_servers_have_their_hours_from_the_first_frame_on(reading):
     assert frame.servers[0].hour
 
 
-def test_the_delay_can_be_changed_and_skipped(reading):
-    """Another delay, or a wish to read now, ends the present delay; subscribers hear of each frame."""
-    reader, thread = reading(body("serving"), delay=3600)
+def test_the_delay_can_be_skipped(reading):
+    """A wish to read now ends the present delay; subscribers hear of each frame."""
+    _, thread = reading(body("serving"), delay=3600)
     until(thread.latest)
     heard = threading.Event()
     thread.subscribe(heard.set)
     thread.read_now()
     assert heard.wait(SECONDS)
-    before = reader.reads
-    thread.delay = 0.01
-    until(lambda: reader.reads > before + 3)
-
-    assert thread.delay == 0.01
 
 
 def test_a_server_that_is_not_there(reading):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn can be read: on dark and light grounds, with 16 colours, without any, and in ASCII."""
+"""What is drawn can be read: on dark and light grounds, with 16 colours, and without any."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from rich._palettes import STANDARD_PALETTE
 from rich.color import ColorSystem
 from rich.style import Style
-from tests.terminal.made_up import HandSource, every_state, frame, server
-from tests.terminal.screens import running, strips, text
+from tests.terminal.made_up import HandSource, every_state
+from tests.terminal.screens import running, strips
 
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE, has_unicode, theme_of_terminal
+from vllm_watch.cli.terminal.cells import STATE_SYMBOLS, theme_of_terminal
 from vllm_watch.cli.terminal.screens import ROLES, ServerTable
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
@@ -93,9 +93,7 @@ def test_states_differ_without_their_colour():
         filled = {state for state in ENGINE_STATES if styles[state].bgcolor != ground or styles[state].reverse}
         assert {"saturated", "stalled", "down"} == filled
         assert all(styles[state].bold for state in filled)
-        for glyphs in (UNICODE, ASCII):
-            shown = {(str(styles[state]), glyphs.states[state]) for state in ENGINE_STATES}
-            assert len(shown) == len(set(glyphs.states.values())) == len(ENGINE_STATES)
+        assert len({(str(styles[state]), STATE_SYMBOLS[state]) for state in ENGINE_STATES}) == len(ENGINE_STATES)
 
 
 @pytest.mark.parametrize(
@@ -113,24 +111,6 @@ def test_the_theme_is_that_of_the_terminal(value, expected):
     """COLORFGBG says whether the ground is white; otherwise the dark theme, which draws its ground, is taken."""
     assert expected == theme_of_terminal({"COLORFGBG": value})
     assert theme_of_terminal({}) == "dark"
-
-
-@pytest.mark.parametrize(
-    ("environment", "is_utf8_mode", "expected"),
-    [
-        ({"LANG": "en_US.UTF-8", "TERM": "xterm"}, False, True),
-        ({"LANG": "C.utf8"}, False, True),
-        ({"LANG": "en_US.UTF-8", "LC_ALL": "de_DE@euro"}, False, False),
-        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, True, False),  # What Python makes of LANG=C.
-        ({"LANG": "en_US.UTF-8", "PYTHONUTF8": "1"}, True, True),
-        ({}, False, False),
-        ({"LANG": "en_US.UTF-8", "TERM": "linux"}, False, False),
-        ({"LANG": "en_US.UTF-8", "TERM": "screen"}, False, True),
-    ],
-)
-def test_ascii_is_written_where_a_terminal_has_no_more(environment, is_utf8_mode, expected):
-    """A locale that is not UTF-8 and the console of Linux get ASCII, whatever Python makes of the locale."""
-    assert expected is has_unicode(environment, is_utf8_mode=is_utf8_mode)
 
 
 @pytest.mark.slow
@@ -162,24 +142,3 @@ def test_with_colours_a_variable_for_others_changes_nothing(monkeypatch):
             return [segment for strip in strips(app) for segment in strip]
 
     assert len({style.color for _, style, _ in asyncio.run(run())}) > 5
-
-
-@pytest.mark.slow
-def test_ascii_screens_have_nothing_else():
-    """With --ascii also the names of servers, the texts of the catalogue and the drawings are ASCII."""
-
-    async def run():
-        source = HandSource(frame(server("模型"), server("café → é", "saturated")))
-        async with running(source, (200, 50), is_ascii=True) as (app, pilot):
-            screens = [text(app)]
-            for key in ("question_mark", "escape", "e", "escape", "enter"):
-                await pilot.press(key)
-                await pilot.pause()
-                screens.append(text(app))
-            return screens
-
-    screens = asyncio.run(run())
-
-    assert [] == [screen for screen in screens if not screen.isascii()]
-    assert "cafe > e" in screens[0]
-    assert "????" in screens[0]

@@ -293,29 +293,6 @@ def test_what_is_not_known_is_said(visit, shown):
     assert page.locator("#alerts").is_hidden()
 
 
-def test_a_time_in_a_wide_bucket_is_more_than_its_bound(visit, shown):
-    """
-    No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s.
-
-    One in a bucket that doubles is an estimate; all times of a row have one unit.
-    """
-    slow = server("a")
-    (engine,) = slow["engines"]
-    stage = "time_to_first_token"
-    engine["quantiles"], engine["quantile_bounds"] = (
-        {stage: {"0.5": 400.0, "0.95": 127.3, "0.99": 4.05}},
-        {stage: {"0.5": [160, 640], "0.95": [80, 160]}},
-    )
-    shown.document = {"servers": [slow]}
-    page = visit().open()
-    row = page.locator("tr", has_text="TTFT").first
-
-    assert ["–", ">160 s", "~130 s", "4.05 s"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
-    assert "In a wide bucket" in row.locator("td").nth(1).get_attribute("title")
-    assert "between 2 min 40 s and 10 min 40 s" in row.locator("td").nth(1).get_attribute("title")
-    assert "Estimated within a bucket" in row.locator("td").nth(2).get_attribute("title")
-
-
 def test_numbers_are_written_as_on_a_terminal(visit):
     """Ratios, large numbers and parts of a whole are written by the page as by `top` and `once`."""
     page = visit().open()
@@ -379,27 +356,6 @@ def test_gpus(visit, shown, viewport, scheme):
     assert window.violations() == []
 
 
-@pytest.mark.parametrize(
-    ("viewport", "is_many"),
-    [
-        pytest.param(NARROW, False, id="narrow"),
-        pytest.param(NARROW, True, id="narrow, many"),
-        pytest.param(WIDE, False, id="wide"),
-    ],
-)
-def test_narrow_and_dark(visit, shown, viewport, is_many):
-    """On a phone nothing is cut off, and on a dark ground everything can be read."""
-    long = [server(f"{'unbreakable' * 6}{number}", "down") for number in range(10 if is_many else 1)]
-    servers = [*ALL_STATES, *long]
-    shown.document = {"servers": servers, "prometheus": {"up": True}, "alerts": [alert(server="idle-1")]}
-    window = visit(viewport=viewport, color_scheme="dark")
-    page = window.open()
-
-    assert not window.is_too_wide()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
-    assert window.violations() == []
-
-
 def test_two_hundred_servers_by_keyboard(visit, shown):
     """Many servers are found, opened, read and closed without a mouse, and only what is open costs its last hour."""
     servers = [server(f"node{number:03}", "idle") for number in range(MANY)]
@@ -444,23 +400,6 @@ def test_two_hundred_servers_by_keyboard(visit, shown):
     assert page.locator(".server").count() == 0
     assert window.focused() == ["node150", True]
     assert window.violations() == []
-
-
-def test_a_chart_is_read_by_keyboard(visit, shown):
-    """The arrows go through the hour of a chart, and the values of that moment are shown and read out."""
-    history = {"t": [AT - 600 + 10 * each for each in range(60)], "requests_running": list(range(60))}
-    shown.document = {"servers": [{**server("a"), "history": history}]}
-    page = visit().open()
-    chart = page.get_by_role("slider", name="Requests")
-    chart.focus()
-
-    assert chart.get_attribute("aria-valuetext") == "now: running 3, waiting 1"
-    page.keyboard.press("Home")
-    assert chart.get_attribute("aria-valuetext") == "10 min ago: running 0, waiting \N{EN DASH}"
-    page.keyboard.press("ArrowRight")
-    assert chart.get_attribute("aria-valuetext") == "9 min ago: running 1, waiting \N{EN DASH}"
-    page.keyboard.press("Escape")
-    assert chart.get_attribute("aria-valuenow") == "100"
 
 
 def test_events_of_the_last_hour(visit, shown):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 
 import pytest
 
@@ -139,40 +138,3 @@ def test_unfit_request_is_refused(client, request_bytes):
 
     assert answer in {b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"}
     assert client.ask("/-/ready").status == 200
-
-
-@pytest.mark.parametrize(
-    ("line", "headers", "status"),
-    [
-        ("GET /-/ready", "Range: bytes=0-1", 200),
-        ("GET /-/ready", "Content-Encoding: gzip\r\nContent-Length: 3", 200),
-        ("GET /-/ready", "Host: evil.example", 400),
-        ("GET /-/ready", "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x", 200),
-        ("GET http://evil.example/-/ready", "", 404),
-        ("GET //evil.example/-/ready", "", 404),
-        ("GET /-/ready%00", "", 404),
-        ("CONNECT evil.example:443", "", 404),
-        ("OPTIONS *", "", 404),
-        ("TRACE /-/ready", "X-Secret: hunter2", 405),
-    ],
-)
-def test_odd_request(client, line, headers, status):
-    """E5: what else a request may say makes no difference, and nothing of it comes back."""
-    with client.connect() as connection:
-        connection.sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n\r\nabc".encode())
-        answer = _read_all(connection)
-
-    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-    assert not [word for word in (b"evil", b"hunter2", b"Range", b"1.2.3.4") if word in answer]
-
-
-def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):
-    """A client that leaves in the middle of an answer leaves no trace in the log."""
-    endpoints.body = b"x" * (8 << 20)
-    for _ in range(5):
-        with client.connect() as connection:
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-
-    assert client.ask("/-/ready").status == 200
-    assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []

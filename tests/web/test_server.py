@@ -76,16 +76,6 @@ def test_all_addresses_are_served_on_one_port(endpoints, client_of, host):
 
 
 @pytest.mark.slow
-def test_heart_beats_on_when_the_clock_is_set_back(web, monkeypatch):
-    """F2: the heartbeat moves on while the loop goes round; a wall clock that is set back delays no beat."""
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() - 3600)
-    for _ in range(2):
-        started = time.monotonic()
-        until(lambda since=started: web.heartbeat.age() < time.monotonic() - since)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("path", "endpoint"), [("/-/ready", "ready"), ("/metrics", "metrics")])
 def test_heart_stops_in_a_stuck_page(web, client, endpoints, path, endpoint):
     """A page that never returns shows in the heartbeat, whichever thread makes it."""

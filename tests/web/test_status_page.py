@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.server_stories import READY, STARTING, Server, page
+from tests.support.server_stories import Server, page
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.capacity.tracker import CapacityRange
-from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
-from vllm_watch.daemon.config.server_config import LinksConfig
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.state.window import STAGES
 from vllm_watch.daemon.web.routes import load_assets
@@ -89,57 +86,6 @@ def test_word_of_the_snapshot_is_known_to_the_page(name):
     assert re.search(rf"\b{name}\b", SCRIPTS["/static/words.js"])
 
 
-def test_requests_that_fail_are_told():
-    """Answers with errors to requests for tokens are added up by code; what other handlers answer is not among them."""
-    server = Server(has_metrics=False)
-    for code in (b"200 OK", b"503 Service Unavailable", b"503 Service Unavailable", b"404 Not Found"):
-        for path in (b"/v1/completions", b"/v1/chat/completions", b"/nowhere"):
-            server.log(b'INFO:     1.1.1.1:1 - "POST %b HTTP/1.1" %b' % (path, code))
-
-    assert {"503": 4, "404": 2} == server_view(server.state.snapshot(server.now))["failed_requests"]
-
-
-def test_requests_that_are_turned_away_are_told():
-    """Requests that a full queue has refused are in the view, and both the page's and vLLM's own words name why."""
-    extra = 'vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 7\n'
-    server = Server(has_log=False).scrape(page(extra=extra))
-
-    assert {"max_num_queued_reqs": 7} == server_view(server.state.snapshot(server.now))["admission_rejections"]
-    assert "max_num_queued_reqs:" in SCRIPTS["/static/words.js"]
-
-
-def test_flags_and_their_last_change_are_told():
-    """Flags with their sources and the last start's change are in the view, under the names that the page reads."""
-    said = b"INFO 11-21 02:35:10 [api_utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': %d}"
-    server = Server(has_metrics=False).log(STARTING, said % 8, READY).log(STARTING, said % 24, READY, after=60)
-    view = server_view(server.state.snapshot(server.now))["configuration"]
-
-    assert {"max-num-seqs": {"value": "24", "source": "log"}} == view["flags"]
-    assert {
-        "at": server.now,
-        "text": "max-num-seqs 8 → 24",
-        "changes": [{"flag": "max-num-seqs", "from": "8", "to": "24"}],
-    } == view["change"]
-    assert 8 == len(view["config"])
-    assert "{ flags, config, change } = server.configuration" in SCRIPTS["/static/configuration.js"]
-    assert "{ flag, from, to }" in SCRIPTS["/static/configuration.js"]
-
-
-def test_a_capacity_is_told_with_its_bounds_and_its_basis():
-    """What the page shows of a capacity is in the view: the best basis first, or else why there is none."""
-    server = Server(has_log=False).scrape(page(running=1))
-    (unknown,) = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
-    server.state.configure(CapacityRange(900, 800, 1000), None)
-    known, *_ = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
-
-    assert CAPACITY_UNKNOWN[unknown["reason"]] == unknown["meaning"]
-    assert (900, 800, 1000, CAPACITY_BASES["bench"]) == tuple(
-        known[name] for name in ("tokens_per_second", "low", "high", "meaning")
-    )
-    for name in ("tokens_per_second", "low", "high", "meaning"):
-        assert re.search(rf"known\??\.{name}\b", SCRIPTS["/static/engine.js"])
-
-
 def test_links_are_told_and_open_a_window_of_their_own():
     """Configured links are in the view; the page takes only those of the web, and tells them nothing of itself."""
     snapshot = Server().scrape(page()).state.snapshot(1000.0)._replace(links={"logs": "https://logs.example.com/"})
@@ -148,9 +94,3 @@ def test_links_are_told_and_open_a_window_of_their_own():
     assert "server.links" in SCRIPTS["/static/links.js"]
     for needed in (r"/^https?:\/\//.test(url)", 'node.target = "_blank"', 'node.rel = "noopener noreferrer"'):
         assert needed in SCRIPTS["/static/links.js"] + SCRIPTS["/static/dom.js"]
-
-
-@pytest.mark.parametrize("name", list(LinksConfig.__struct_fields__))
-def test_each_link_has_its_title(name):
-    """Every kind of link has its words on the page."""
-    assert re.search(rf"\b{name}: ", SCRIPTS["/static/links.js"])

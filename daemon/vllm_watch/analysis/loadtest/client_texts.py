@@ -20,8 +20,6 @@ from vllm_watch_parsers.benchmark_result import ServeResult
 
 BENCHMARK_KINDS: Mapping[Endpoint, str] = {
     "online": "requests to a server",
-    "throughput": "throughput without a server",
-    "latency": "latency of one batch",
     "pooling": "requests to a server with a pooling model",
 }
 
@@ -56,7 +54,7 @@ def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
 
 def notes_of(result: ServeResult) -> tuple[str, ...]:
     """Return what is always so of such a test, and what is not known of it."""
-    sentences = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
+    sentences = (_chunks(result), _closed_loop(result), _lengths(result))
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -70,7 +68,7 @@ def tokens_per_chunk(result: ServeResult) -> float | None:
     itl, tpot = (result.latencies.get(name) for name in ("itl", "tpot"))
     if itl is not None and tpot is not None and itl.mean and tpot.mean:
         return itl.mean / tpot.mean
-    return None if result.spec_decode is None else result.spec_decode.acceptance_length
+    return result.acceptance_length
 
 
 def _unanswered(result: ServeResult) -> str | None:
@@ -156,16 +154,6 @@ def _slow_start(result: ServeResult) -> str | None:
     return None
 
 
-def _unknown_start(result: ServeResult) -> str | None:
-    has_list = result.requests is not None and result.requests.ttfts
-    if has_list or result.settings.num_warmups is not None or result.is_pooling:
-        return None
-    return (
-        "Whether the server was warm is not known: only a list of the requests (--save-detailed) shows whether "
-        "the first answers were slow and raised mean and percentiles."
-    )
-
-
 def _lengths(result: ServeResult) -> str | None:
     lengths = result.requests.output_lens if result.requests is not None else ()
     if len(lengths) < 2 or pstdev(lengths) < VARYING * fmean(lengths):
@@ -177,11 +165,10 @@ def _lengths(result: ServeResult) -> str | None:
 
 
 def _exchanged(result: ServeResult) -> str | None:
-    if result.e2el_order == "corrected":
-        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse: here they are exchanged."
-    if result.e2el_order == "unknown":
-        return "Releases before 0.6.4 wrote the mean of E2EL as its median and the reverse; this may be such a result."
-    return None
+    e2el = result.latencies.get("e2el")
+    if e2el is None or e2el.mean is not None or (result.requests is not None and result.requests.latencies):
+        return None
+    return "Mean and median of E2EL are left out: releases before 0.6.4 exchanged them, and this may be such a result."
 
 
 def load_text(load: Load) -> str | None:

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Watches a running vllm-watch for a while: its /metrics, again and again, and the last hour of its status page.
-
-The hour has no counters: how many requests ran and waited, and how full the KV cache was.
-"""
+"""Watches a running vllm-watch for a while: its /metrics, again and again."""
 
 from __future__ import annotations
 
 import threading
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -26,11 +22,9 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
     Answers,
     PrometheusHistory,
 )
-from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Point, ServerHistory
+from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
-from vllm_watch.daemon.catalog.states import EngineState
-from vllm_watch.daemon.exposition.document import decode
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget
 from vllm_watch.daemon.support.clock import Clock
@@ -40,14 +34,11 @@ from vllm_watch.daemon.support.errors import DaemonError
 EVERY_SECONDS = 5.0
 """Time between two looks at /metrics."""
 
-_START = f"{PREFIX}server_start_timestamp_seconds"
 _LAST_READING = PREFIX + LAST_READING
 _NAMES = frozenset(
     PREFIX + name
     for name in (*PLAIN, *COUNTERS, *(f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum")))
 )
-_CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
-_RATES = ("prompt_tokens_per_second", "generation_tokens_per_second")
 
 
 class DaemonQuery(NamedTuple):
@@ -58,7 +49,7 @@ class DaemonQuery(NamedTuple):
 
 
 def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _share: None) -> list[ServerHistory]:
-    """Return what each server does from now on, after its last hour; raise `DaemonError` if that cannot be read."""
+    """Return what each server does from now on; raise `DaemonError` if that cannot be read."""
     with closing(DaemonClient(query.target)) as client:
         try:
             return _watch(client, query, clock, progress)
@@ -68,25 +59,19 @@ def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _
 
 def _watch(client: DaemonClient, query: DaemonQuery, clock: Clock, progress: Progress) -> list[ServerHistory]:
     histories: dict[str, PrometheusHistory] = defaultdict(lambda: PrometheusHistory(EVERY_SECONDS))
-    started: dict[str, float] = {}
-    hour = _hours(client.snapshot(None))
     start, never = clock.now(), threading.Event()
     while True:
         now = clock.now()
         families = _families(client.metrics().decode(errors="replace"))
         for name, series in families.items():
             histories[name].add(_answers(series, clock.wall(now)))
-            started.update((name, each.value) for each in series if each.name == _START)
         if not histories:
             raise DaemonError("it watches no server")
         progress(min((now - start) / query.seconds, 1.0))
         if now - start >= query.seconds:
             break
         clock.wait(never, EVERY_SECONDS)
-    return [
-        _with_hour(history.build(f"{client.url}: {name}", name), hour.get(name, ()), started.get(name))
-        for name, history in histories.items()
-    ]
+    return [history.build(f"{client.url}: {name}", name) for name, history in histories.items()]
 
 
 def _families(text: str) -> dict[str, list[Sample]]:
@@ -118,33 +103,3 @@ def _answers(samples: Sequence[Sample], now: float) -> Answers:
     )
     memory = (PromSeries({}, ((at, sample.value),)) for sample in samples if sample.name == GPU_MEMORY)
     return Answers((PromSeries({}, ((at, at),)),), tuple(series), memory=tuple(memory))
-
-
-def _hours(body: bytes) -> dict[str, list[Point]]:
-    return {
-        server.name: [_point(at, values) for at, values in server.hour((*_CHARTED, *_RATES))]
-        for server in decode(body).servers
-    }
-
-
-def _point(at: float, values: Sequence[float | None]) -> Point:
-    gauges = {name: value for name, value in zip(_CHARTED, values, strict=False) if value is not None}
-    return Point(at, _state(gauges, is_moving=any(values[len(_CHARTED) :])), gauges, {}, {})
-
-
-def _state(gauges: Mapping[str, float], *, is_moving: bool) -> EngineState:
-    """Return what a server did: requests without tokens may be stalled, asleep or in a long prompt."""
-    if not gauges.get("requests_running") and not gauges.get("requests_waiting"):
-        return "idle"
-    if not is_moving:
-        return "unknown"
-    return "saturated" if gauges.get("requests_waiting") else "serving"
-
-
-def _with_hour(history: ServerHistory, hour: Sequence[Point], started: float | None) -> ServerHistory:
-    """Return a history with the hour before it, as far as the server ran with the same flags: since its last start."""
-    if started is None or not history.points:
-        return history
-    first = history.points[0]
-    before = [point._replace(process=first.process) for point in hour if started <= point.at < first.at]
-    return history._replace(points=(*before, *history.points))

@@ -89,10 +89,8 @@ def energy_problem(points: Sequence[Point], steady: Steady | None) -> str | None
     """Return why the energy of a load is not known, in a clause; `None` if it is, or if there are no GPUs."""
     if not any(point.energy is not None and point.energy.joules for point in points):
         return None
-    if steady is None:
-        return "there is no steady window, in which alone it is measured"
-    if steady.result is None:
-        return "the steady window has no mean"
+    if steady is None or steady.result is None:
+        return "there is no steady window with a mean, in which alone it is measured"
     if steady.result.mean_watts is not None:
         return None
     used = used_energy([point for point in points if steady.start <= point.at <= steady.end])
@@ -104,18 +102,12 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
     unsplit = sorted(gpu for reading in readings for gpu in reading.unsplit)
     if unsplit:
         return f"{unsplit[0]} is divided or used by another server, too"
-    if any(set(reading.joules) != gpus for reading in readings):
-        return "the server changed its GPUs"
-    unread = sorted(gpu for reading in readings for gpu, joules in reading.joules.items() if joules is None)
-    if unread:
-        return f"{unread[0]} was not read all the time, or does not count its energy"
-    reset = sorted(
-        gpu for old, new in pairwise(readings) for gpu in gpus if (new.joules[gpu] or 0.0) < (old.joules[gpu] or 0.0)
-    )
-    if reset:
-        return f"the counter of {reset[0]} was reset: its driver was loaded again"
-    if readings[-1].at - readings[0].at < _COVERED * seconds or readings[-1].at <= readings[0].at:
-        return "the GPUs were not read all the time"
+    seconds_read = readings[-1].at - readings[0].at
+    is_whole = all(set(reading.joules) == gpus and None not in reading.joules.values() for reading in readings)
+    if not is_whole or seconds_read < _COVERED * seconds or seconds_read <= 0:
+        return "not all its GPUs were read all the time, or count their energy"
+    if any((new.joules[gpu] or 0.0) < (old.joules[gpu] or 0.0) for old, new in pairwise(readings) for gpu in gpus):
+        return "a counter was reset: a GPU's driver was loaded again"
     return None
 
 

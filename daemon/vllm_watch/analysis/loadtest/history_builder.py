@@ -28,7 +28,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     labelled,
 )
 from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
-from vllm_watch.daemon.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES, STARTED
+from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.configuration import are_all_known
@@ -54,11 +54,6 @@ _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
 _STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
-
-_DOWN = "the server is down"
-_ENDS = frozenset({_DOWN, *(FAILURES[kind] for kind in FAILURE_RUNBOOKS)})
-"""Events of which a server may be down afterwards; of one end each is told once."""
-_SAME_END_SECONDS = 30.0
 
 _DEVICE = "device"
 _SIZES = {"model_load_gib": "model_memory_gib", "kv_cache_memory_gib": "kv_cache_memory_gib"}
@@ -113,7 +108,7 @@ class HistoryBuilder:
         self.points.append(point)
         if is_new and point.state in _STATES_TO_TELL:
             at = self._date_back() if point.state == "stalled" else point.at
-            self._tell(at, f"the server is {point.state}")
+            self._events.append(Event(at=at, text=f"the server is {point.state}"))
         self._note_config(point)
         if len(self.points) > MAX_POINTS:
             self.points = self.points[::2]
@@ -127,16 +122,6 @@ class HistoryBuilder:
             self.points[index] = self.points[index]._replace(state="stalled")
         return self.points[first].at
 
-    def _tell(self, at: float, text: str) -> None:
-        """Keep an event, but not what follows from an end that was just told: an engine that died is down."""
-        is_end = text in _ENDS
-        for event in reversed(self._events):
-            if not is_end or event.at < at - _SAME_END_SECONDS or event.text == STARTED:
-                break
-            if event.text in _ENDS and text in {_DOWN, event.text}:
-                return
-        self._events.append(Event(at=at, text=text))
-
     def note(self, snapshot: ServerSnapshot) -> None:
         """Take in what happened since the last snapshot."""
         self.count(snapshot.at, snapshot.starts, None if snapshot.log is None else snapshot.log.events)
@@ -145,12 +130,12 @@ class HistoryBuilder:
     def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
         if self._starts is not None and starts > self._starts:
-            self._tell(at, STARTED)
+            self._events.append(Event(at=at, text=STARTED))
         self._kinds.update(kind for kind, count in (failures or {}).items() if count)
         if failures is not None and self._failures is not None:
             for kind, count in failures.items():
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
-                    self._tell(at, FAILURES[kind])
+                    self._events.append(Event(at=at, text=FAILURES[kind]))
         self._starts, self._failures = starts, failures
 
     def _note_config(self, point: Point) -> None:

@@ -59,8 +59,6 @@ class Match(NamedTuple):
 
 
 class _Matched(NamedTuple):
-    """A client's run: which history it is of, and when it was by the server's clock."""
-
     client: Run
     history: int
     when: Match
@@ -83,7 +81,6 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
 
 
 def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory], clients: Sequence[Run]) -> str | None:
-    """Return a sentence on the loads of servers that are among no run."""
     found, missed = 0, list[LoadSpan]()
     for history in histories:
         shown = [run for run in runs if history.source in run.source]

@@ -30,7 +30,7 @@ What the server did in a part of the time: the states of an engine, with ``servi
 `ramp` is work before and after the steady window: the load still grows, or runs out.
 """
 
-Endpoint = Literal["online", "throughput", "latency", "pooling"]
+Endpoint = Literal["online", "pooling"]
 """What the benchmark was: ``vllm bench serve``, ``throughput``, ``latency``, or ``serve`` with a pooling model."""
 
 GIVEN = "given"
@@ -159,7 +159,7 @@ class Distribution(Struct, frozen=True, kw_only=True):
 
 
 class ServerUse(Struct, frozen=True, kw_only=True):
-    """What the server did in a period: means, and highest values. `batch_size` is in tokens of an engine step."""
+    """What the server did in a period: means, and highest values."""
 
     prompt_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
@@ -178,7 +178,6 @@ class ServerUse(Struct, frozen=True, kw_only=True):
     position_acceptance: tuple[float, ...] = ()
     drafted_tokens: int | None = None
     wasted_draft_tokens: int | None = None
-    batch_size: Distribution | None = None
 
 
 class Phase(Struct, frozen=True, kw_only=True):
@@ -224,13 +223,6 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     times: tuple[float, ...] = ()
     values: Mapping[str, tuple[float | None, ...]] = {}
-
-
-class Period(Struct, frozen=True, kw_only=True):
-    """From when to when."""
-
-    start: float
-    end: float
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -329,8 +321,6 @@ class Run(Struct, frozen=True, kw_only=True):
     end: float | None = None
     may_be_shorter: bool = False
     """Whether the server shows only between which of its points the work was, so that its rates are lower bounds."""
-    observed: Period | None = None
-    """From when to when the server was observed, as in the recording or log: the load is a part of it."""
     server: str | None = None
     """The label `server` of its series, if it was read from a Prometheus."""
     model: str | None = None

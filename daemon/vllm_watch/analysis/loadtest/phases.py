@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -114,9 +113,6 @@ def _serves(points: Sequence[Point], inside: Sequence[Point]) -> list[bool]:
 SHORTEST = 10.0
 """A change of state that lasts less than this, within a load, is no phase of its own."""
 
-MAX_TIMES = 600
-"""The most times of a timeline."""
-
 _STEPS = 3
 _SHARE = 0.01
 """Nor is one of fewer points of the history, or of less of its load."""
@@ -149,12 +145,9 @@ Value = float | None
 
 
 class _Part(NamedTuple):
-    """A part of the time; `shares` are the seconds of each phase, where some were joined."""
-
     phase: PhaseName
     start: float
     end: float
-    shares: Mapping[PhaseName, float] = {}
 
     @property
     def seconds(self) -> float:
@@ -231,7 +224,7 @@ def _smooth(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> list[_Pa
     for part in parts:
         joined.append(part)
         while len(joined) >= 3 and _is_flicker(joined[-3:], load, shortest):
-            joined[-3:] = [_joined(joined[-3:])]
+            joined[-3:] = [_joined(*joined[-3:])]
     return _merged(joined)
 
 
@@ -241,11 +234,9 @@ def _is_flicker(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> bool
     return is_short and before.phase == after.phase and {before.phase, short.phase} <= _WORKING
 
 
-def _joined(parts: Sequence[_Part]) -> _Part:
-    seconds: Counter[PhaseName] = Counter()
-    for part in parts:
-        seconds.update(part.shares or {part.phase: part.seconds})
-    return _Part(max(seconds, key=lambda name: seconds[name]), parts[0].start, parts[-1].end, seconds)
+def _joined(before: _Part, short: _Part, after: _Part) -> _Part:
+    phase = short.phase if short.seconds > before.seconds + after.seconds else before.phase
+    return _Part(phase, before.start, after.end)
 
 
 def _divided(part: _Part, steady: Steady) -> list[_Part]:
@@ -265,37 +256,16 @@ def _phase(part: _Part, points: Sequence[Point], times: Sequence[float]) -> Phas
 
 
 def timeline(points: Sequence[Point]) -> Timeline:
-    """Return the series of some points, thinned so that peaks survive; a value is of the interval before its time."""
+    """Return the series of some points; a value is of the interval before its time."""
     times = [point.at for point in points[1:]]
     values: dict[str, list[Value]] = {name: [point.gauges.get(name) for point in points[1:]] for name in _GAUGES}
     for name, counter in _RATES.items():
         values[name] = [_rate(old, new, name, counter) for old, new in pairwise(points)]
-    values = {name: series for name, series in values.items() if any(value is not None for value in series)}
-    if len(times) <= MAX_TIMES:
-        return Timeline(times=tuple(times), values={name: tuple(series) for name, series in values.items()})
-    return _thinned(times, values)
+    known = {name: tuple(series) for name, series in values.items() if any(value is not None for value in series)}
+    return Timeline(times=tuple(times), values=known)
 
 
 def _rate(old: Point, new: Point, name: str, counter: str) -> Value:
     growth = Growth((old, new))
     value = rate(growth.counter(counter), growth.seconds)
     return new.gauges.get(name) if value is None else value
-
-
-def _thinned(times: Sequence[float], values: Mapping[str, Sequence[Value]]) -> Timeline:
-    """Return two times for each section of the series: at the first is its lowest value, at the second its highest."""
-    sections = MAX_TIMES // 2
-    edges = [round(part * len(times) / sections) for part in range(sections + 1)]
-    parts = list(pairwise(edges))
-    return Timeline(
-        times=tuple(times[at] for first, last in parts for at in (first, last - 1)),
-        values={
-            name: tuple(_picked(series[first:last], pick) for first, last in parts for pick in (min, max))
-            for name, series in values.items()
-        },
-    )
-
-
-def _picked(values: Sequence[Value], pick: Callable[[Sequence[float]], float]) -> Value:
-    numbers = [value for value in values if value is not None]
-    return pick(numbers) if numbers else None

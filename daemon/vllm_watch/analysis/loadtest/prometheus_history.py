@@ -126,7 +126,6 @@ class PrometheusHistory:
         self._last_sample = 0.0
         self._readings: dict[str, float] = {}
         """When each source was last read."""
-        self._overlapping: set[Origin] = set()
         self._cost_per_hour: float | None = None
 
     def add(self, answers: Answers) -> None:
@@ -142,12 +141,8 @@ class PrometheusHistory:
 
     def build(self, source: str, name: str, warnings: Iterable[str] = ()) -> ServerHistory:
         """Return the history."""
-        several = []
-        if self._overlapping:
-            who = ", ".join(sorted(map(_origin_text, self._overlapping)))
-            several = [f'Several vllm-watch report the server "{name}" at the same time: {who}. One of them counts.']
         has_metrics = GENERATED in self._counts.totals()
-        built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
+        built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings])
         return built._replace(cost_per_hour=self._cost_per_hour)
 
     def _choose(self, sampled: Iterable[PromSeries]) -> dict[float, _Chosen]:
@@ -159,10 +154,7 @@ class PrometheusHistory:
             for at, value in series.values:
                 if value <= at - self._interval - _ROUNDING:
                     continue
-                if at not in chosen:
-                    chosen[at] = _Chosen(origin, value)
-                elif chosen[at].origin != origin:
-                    self._overlapping |= {origin, chosen[at].origin}
+                chosen.setdefault(at, _Chosen(origin, value))
         return chosen
 
     def _add_point(self, at: float, sample: float, row: _Row, gpus: _Gpus) -> None:
@@ -222,8 +214,6 @@ class PrometheusHistory:
 
 
 class _Chosen(NamedTuple):
-    """Whose values count, and when they were scraped."""
-
     origin: Origin
     at: float
 
@@ -315,10 +305,6 @@ class _Counts:
 
 def _origin(labels: Mapping[str, str]) -> Origin:
     return frozenset((name, value) for name, value in labels.items() if name not in _OWN_LABELS)
-
-
-def _origin_text(origin: Origin) -> str:
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(origin)) + "}"
 
 
 def _engine(labels: Mapping[str, str]) -> EngineKey:

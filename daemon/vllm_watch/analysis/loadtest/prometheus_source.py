@@ -183,16 +183,11 @@ def _finest(times: TimeRange) -> float:
 def nothing_found(api: PrometheusApi, server: str | None, times: TimeRange) -> str:
     """Return why there is nothing of a server, or of any: which ones there are, in this time or at all."""
     present = _servers(api, times)
-    if present and server is not None:
-        return f"no server {quote(server)} in this time; there are {_listed(present)}"
-    ever = sorted(api.servers())
-    if server is None and ever:
-        return f"no values of any server in this time; there were {_listed(ever)}"
-    if server is not None and server in ever:
-        return f"no values of {quote(server)} in this time"
-    if server is not None and ever:
-        return f"no server {quote(server)}, and no values of others in this time; there are {_listed(ever)}"
-    return "no series of vllm-watch: is it scraped by this Prometheus?"
+    named = "any server" if server is None else quote(server)
+    there = present or sorted(api.servers())
+    if not there:
+        return "no series of vllm-watch: is it scraped by this Prometheus?"
+    return f"no values of {named} in this time; there {'are' if present else 'were'} {_listed(there)}"
 
 
 def _servers(api: PrometheusApi, times: TimeRange) -> list[str]:

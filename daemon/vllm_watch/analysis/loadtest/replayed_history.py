@@ -170,7 +170,6 @@ class Replay:
 
 
 def _memory_in_use(gpus: Sequence[ServerGpu]) -> dict[str, float]:
-    """Return the gauge of the fullest GPU's memory, if that is known."""
     values = [gpu.reading.values for gpu in gpus if gpu.reading is not None]
     used, whole = ("gpu_memory_used_bytes",), ("gpu_memory_total_bytes",)
     shares = [each[used] / each[whole] for each in values if used in each and each.get(whole)]

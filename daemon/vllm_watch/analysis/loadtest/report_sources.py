@@ -8,7 +8,7 @@ import re
 import zlib
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,7 +18,7 @@ import msgspec
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
 from vllm_watch.analysis.loadtest.joining import join
-from vllm_watch.analysis.loadtest.load_test import Demand, Goodput, Objective, Report, Run
+from vllm_watch.analysis.loadtest.load_test import Demand, Goodput, Objective, Report, Result, Run
 from vllm_watch.analysis.loadtest.planning import make_plan, with_room
 from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
@@ -34,7 +34,7 @@ from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import is_client_result, what_is
+from vllm_watch_parsers.benchmark import is_client_result, is_result
 
 
 SourceKind = Literal["recording", "benchmark", "log"]
@@ -58,13 +58,13 @@ def source_kind(path: Path) -> SourceKind:
     head, tail = _ends(path)
     if head.startswith(_RECORDING_LINE):
         raise FileError(f"{path}: is a recording without its compression: compress it with xz")
-    kind = what_is(head.decode(errors="replace")) or what_is(tail.decode(errors="replace"))
-    if kind == "serve" and _STATISTICS.search(head + tail) and not _JSON.match(head):
+    has_result = is_result(head.decode(errors="replace")) or is_result(tail.decode(errors="replace"))
+    if has_result and _STATISTICS.search(head + tail) and not _JSON.match(head):
         raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")
     # JSON that is no result is not understood either way: the reader of results names who wrote it.
     is_document = _JSON.match(head) is not None and _JSON_LINES.match(head) is None
-    is_result = kind is not None or is_document or is_client_result(head.decode(errors="replace"))
-    return "benchmark" if is_result else "log"
+    is_other = is_document or is_client_result(head.decode(errors="replace"))
+    return "benchmark" if has_result or is_other else "log"
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:
@@ -156,9 +156,6 @@ _LACKS: Mapping[View, str] = {
 
 _PRINTED_SECOND = 1.0
 
-_QUERY_SIZE = 4 * 1024 * 1024
-"""How many bytes of a file take as long to read as a time range from a Prometheus, roughly."""
-
 
 class ReadOptions(NamedTuple):
     """
@@ -206,22 +203,23 @@ def read_report(
 
 
 def _with_objective(run: Run, objective: Objective | None) -> Run:
-    """Return a run that says of each view that is not judged by the objective what is missing for that."""
-    views = {view.view: view for view in run.views if view.goodput is None}
-    if objective is None or not views:
+    """Return a run whose results have the objective, and that says of which it is not known whether they kept it."""
+    if objective is None:
         return run
-    unknown = Goodput(objective=objective)
-    judged = [msgspec.structs.replace(view, goodput=view.goodput or unknown) for view in run.views]
+
+    def judged(result: Result) -> Result:
+        return msgspec.structs.replace(result, goodput=result.goodput or Goodput(objective=objective))
+
     lacks = [
-        f"{_JUDGED[view]} is not known how many requests were within the objective: {_LACKS[view]}" for view in views
+        f"{_JUDGED[view.view]} is not known how many requests were within the objective: {_LACKS[view.view]}"
+        for view in run.views
+        if view.goodput is None
     ]
     return msgspec.structs.replace(
         run,
-        views=tuple(judged),
-        result=None
-        if run.result is None
-        else msgspec.structs.replace(run.result, goodput=run.result.goodput or unknown),
-        warnings=(*run.warnings, *lacks),
+        views=tuple(map(judged, run.views)),
+        result=None if run.result is None else judged(run.result),
+        warnings=(*run.warnings, *dict.fromkeys(lacks)),
     )
 
 
@@ -260,10 +258,9 @@ def read_sources(
     units = list(_units(source_files(paths_of(sources))))
     queries = queries_of(sources)
     names = distinct_names([unit.name for unit in units])
-    whole = sum(unit.size for unit in units) + len(queries) * _QUERY_SIZE
-    done = 0
-    for unit in units:
-        part = _part(progress, done, unit.size, whole)
+    count = len(units) + len(queries)
+    for number, unit in enumerate(units):
+        part = _part(progress, number, count)
         if unit.kind == "benchmark":
             clients += _benchmark_file(Path(unit.name), names[unit.name], options)
         elif unit.kind == "log":
@@ -273,38 +270,32 @@ def read_sources(
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]
-        done += unit.size
-    for query in queries:
-        history = read_prometheus(query, _part(progress, done, _QUERY_SIZE, whole))
+    for number, query in enumerate(queries, len(units)):
+        history = read_prometheus(query, _part(progress, number, count))
         name = f"{history.name} {moment(query.times.start)}"
         # Of several, each has its start in its name.
         histories.append(history if len(queries) == 1 else history._replace(name=name))
-        done += _QUERY_SIZE
     progress(1.0)
     return Sources(tuple(clients), tuple(histories), tuple(broken_off))
 
 
-def _part(progress: Progress, before: float, size: float, whole: float) -> Progress:
-    return lambda share: progress((before + share * size) / whole)
+def _part(progress: Progress, number: int, count: int) -> Progress:
+    return lambda share: progress((number + share) / count)
 
 
 class _Unit(NamedTuple):
-    """One source: `paths` are its files, several for a rotated log."""
-
     kind: SourceKind
     name: str
     paths: tuple[str, ...]
-    size: int
 
 
 def _units(paths: Sequence[str]) -> Iterator[_Unit]:
     kinds = {path: source_kind(Path(path)) for path in paths}
     for path, kind in kinds.items():
         if kind != "log":
-            yield _Unit(kind, path, (path,), max(Path(path).stat().st_size, 1))
+            yield _Unit(kind, path, (path,))
     for name, files in find_logs([path for path, kind in kinds.items() if kind == "log"]).items():
-        named = name if name in files else files[0]
-        yield _Unit("log", named, files, sum(max(Path(file).stat().st_size, 1) for file in files))
+        yield _Unit("log", name if name in files else files[0], files)
 
 
 def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run]:
@@ -320,17 +311,10 @@ def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run
 
 
 def distinct_names(paths: Sequence[str]) -> dict[str, str]:
-    """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
-    parts = {path: Path(path).parts for path in paths}
-    lengths = dict.fromkeys(paths, 1)
-    while True:
-        named = {path: "/".join(parts[path][-lengths[path] :]) for path in paths}
-        counts = Counter(named.values())
-        alike = [path for path in paths if counts[named[path]] > 1 and lengths[path] < len(parts[path])]
-        if not alike:
-            return named
-        for path in alike:
-            lengths[path] += 1
+    """Return each path as it is named in the deepest folder that has all of them."""
+    whole = {path: Path(path).absolute() for path in paths}
+    folder = os.path.commonpath([each.parent for each in whole.values()]) if whole else "."
+    return {path: os.path.relpath(each, folder) for path, each in whole.items()}
 
 
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
@@ -346,7 +330,7 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
     count = len(recording.servers)
     for number, server in enumerate(recording.servers):
         source = f"{recording.path}" if count == 1 else f"{recording.path}: {server}"
-        history = read_recording(recording, source, server, _part(progress, number, 1, count))
+        history = read_recording(recording, source, server, _part(progress, number, count))
         yield history._replace(name=_stem(str(recording.path)) if count == 1 else server)
 
 

@@ -22,12 +22,13 @@ from vllm_watch.daemon.capacity.curve import (
     MAX_BEYOND,
     MIN_LEVELS,
     MIN_WINDOWS,
+    WINDOW_SECONDS,
     Curve,
     NoCurve,
 )
+from vllm_watch.daemon.capacity.load import LoadSample
 from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range, measured_range, saturated_range
-from vllm_watch.daemon.capacity.windows import WINDOW_SECONDS, LoadSample
 from vllm_watch.daemon.catalog.codes import CapacityReason
 from vllm_watch.daemon.catalog.number_texts import duration, percent, significant
 

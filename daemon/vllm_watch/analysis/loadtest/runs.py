@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +13,6 @@ from vllm_watch.analysis.loadtest.load_test import (
     Event,
     Load,
     Objective,
-    Period,
     Result,
     Run,
     ServerUse,
@@ -51,10 +49,6 @@ WARM_UP_SHARE = 0.25
 
 _SURE_STEPS = 3
 """A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
-
-_STORM = 10
-_STORM_PAUSE = 60.0
-"""The preemptions that are an event, with less than a minute between them."""
 
 
 def server_runs(
@@ -116,7 +110,6 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         start=span.start,
         end=span.end,
         may_be_shorter=_may_be_shorter(span),
-        observed=Period(start=history.points[0].at, end=history.points[-1].at),
         server=history.server,
         model=history.model,
         version=history.version,
@@ -132,7 +125,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         steady=steady,
         memory=history.memory,
         use=use,
-        events=_events(history, around, part),
+        events=_events(history, part),
         timeline=timeline(around),
         distributions=_distributions(span.points),
         warnings=(*history.warnings, *_warnings(history, span)),
@@ -152,27 +145,8 @@ def _per_request(total: int | None, requests: int | None) -> float | None:
     return total / requests if total is not None and requests else None
 
 
-def _events(history: ServerHistory, points: Sequence[Point], part: tuple[float, float]) -> tuple[Event, ...]:
-    events = [event for event in history.events if part[0] <= event.at <= part[1]]
-    return tuple(sorted([*events, *_preemption_storms(points)], key=lambda event: event.at))
-
-
-def _preemption_storms(points: Sequence[Point]) -> Iterator[Event]:
-    start = end = total = 0.0
-    for old, new in pairwise(points):
-        preempted = Growth((old, new)).counter("preemptions_total") or 0.0
-        if preempted and total and old.at - end > _STORM_PAUSE:
-            yield from _storm(start, end, total)
-            total = 0.0
-        if preempted:
-            start = start if total else old.at
-            end, total = new.at, total + preempted
-    yield from _storm(start, end, total)
-
-
-def _storm(start: float, end: float, total: float) -> Iterator[Event]:
-    if total >= _STORM:
-        yield Event(at=start, text=f"{total:.0f} preemptions in {end - start:.0f} s")
+def _events(history: ServerHistory, part: tuple[float, float]) -> tuple[Event, ...]:
+    return tuple(sorted((each for each in history.events if part[0] <= each.at <= part[1]), key=lambda each: each.at))
 
 
 def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:

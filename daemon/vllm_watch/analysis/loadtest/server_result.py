@@ -84,7 +84,6 @@ def server_use(points: Sequence[Point], seconds: float | None = None) -> ServerU
         position_acceptance=_positions(points, growth),
         drafted_tokens=rounded(drafted) if drafted else None,
         wasted_draft_tokens=rounded(max(drafted - accepted, 0)) if drafted and accepted is not None else None,
-        batch_size=distribution(growth.histogram("iteration_tokens")),
     )
 
 
@@ -128,7 +127,6 @@ def _highest(points: Sequence[Point], name: str) -> float | None:
 
 
 def _tokens_per_second(points: Sequence[Point], growth: Growth, counter: str, seconds: float) -> float | None:
-    """Return the rate of a counter, also if it is 0; the log's rate only where tokens are not counted."""
     counted = growth.counter(counter)
     if counted is not None:
         return rate(counted, seconds)
@@ -250,7 +248,6 @@ def latency(histogram: Histogram | None) -> Latency | None:
 
 
 def _estimate(histogram: Histogram, quantile: float, high: float) -> float:
-    """Estimate a percentile linearly within its bucket, the first of which starts at 0."""
     seconds = estimate_quantile(histogram, quantile)
     return high * quantile * histogram.observations / histogram.counts[0] if seconds is None else seconds
 

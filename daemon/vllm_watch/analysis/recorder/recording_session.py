@@ -19,6 +19,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     FORMAT,
     Benchmark,
     Command,
+    CommandLine,
     Header,
     Line,
     RecordingWriter,
@@ -32,7 +33,6 @@ from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.reading.log_reader import KeptLines
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.support.clock import Clock
 from vllm_watch.daemon.support.errors import FileError
 
@@ -46,8 +46,6 @@ class ServerCounts:
     """What was recorded of one server, and the reason why its source failed last, if it did."""
 
     lines: int = 0
-    unread: int = 0
-    """Bytes that the log held at the end and that are not recorded."""
     scrapes: int = 0
     failed_scrapes: int = 0
     gpu_readings: int = 0
@@ -101,7 +99,8 @@ class RecordingSession:
         """Why recording cannot go on."""
         self.path = Path(file.name)
         """The file's path."""
-        self._file, self._clock, self._stop = file, clock, stop
+        self.clock = clock
+        self._file, self._stop = file, stop
         self._lock = threading.Lock()
         self._started = self._written_at = clock.now()
         removed: dict[str, bool] = dict.fromkeys(KINDS, not keeps_all)
@@ -115,7 +114,7 @@ class RecordingSession:
     @property
     def seconds(self) -> float:
         """How long it is."""
-        return self._clock.now() - self._started
+        return self.clock.now() - self._started
 
     def add_log(self, server: str, kept: KeptLines, *, is_after_gap: bool) -> None:
         """Add complete lines of a log that were just read."""
@@ -123,11 +122,6 @@ class RecordingSession:
         if data and self._add(log_line(self.seconds, server, data, is_after_gap=is_after_gap)):
             self.counts.servers[server].lines += len(kept.lines)
             self.count_removed(kept.removed)
-
-    def add_gap(self, server: str, unread: int) -> None:
-        """Add that a log held so many bytes more."""
-        if self._add(log_line(self.seconds, server, b"", is_after_gap=True)):
-            self.counts.servers[server].unread = unread
 
     def add_history(self, server: str, at: float, data: bytes) -> None:
         """Add lines that were written before; `at` is when, by the clock."""
@@ -167,8 +161,8 @@ class RecordingSession:
 
     def write_out(self) -> None:
         """Write what is held in memory, if that is due."""
-        if self._clock.now() - self._written_at >= WRITE_OUT_SECONDS:
-            self._written_at = self._clock.now()
+        if self.clock.now() - self._written_at >= WRITE_OUT_SECONDS:
+            self._written_at = self.clock.now()
             self._write(lambda writer: writer.write_out())
 
     def fail(self, error: Exception) -> None:

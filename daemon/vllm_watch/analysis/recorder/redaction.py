@@ -28,12 +28,14 @@ from vllm_watch_parsers.benchmark_printed import READ_ARGUMENTS
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import parse_cause
 from vllm_watch_parsers.flags import read_arguments
-from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
+from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
 from vllm_watch_parsers.prefix import (
     ACCESS_HEAD,
     ACCESS_START,
     PEER_END,
     STATS_SITES,
+    LogLine,
+    Record,
     parse_head,
     parse_prefixed_head,
     parse_request,

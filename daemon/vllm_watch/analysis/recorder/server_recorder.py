@@ -18,7 +18,6 @@ from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE
 from vllm_watch.daemon.sources.log_tailer import tailer_of
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.support.clock import Clock
 
 
 POLL_SECONDS = 0.2
@@ -27,35 +26,25 @@ POLL_SECONDS = 0.2
 MAX_READS = 4
 """Pieces of a log in one turn: what was read is kept before more is read."""
 
-FINISH_SECONDS = 2.0
-"""How long the end takes in what logs hold then: one may grow faster than private data is removed from it."""
-
 END_SECONDS = 10.0
 """How long the end waits for a thread: a file system may hang, and a scrape has its own limit."""
 
 
 class RecorderThread:
-    """
-    Does `work` at intervals, again at once while that returns true, until it is stopped, and then `finish`.
+    """Does `work` at intervals, again at once while that returns true, until it is stopped, and then `finish`."""
 
-    `hangs` is called if it has not ended in time.
-    """
-
-    def __init__(  # noqa: PLR0913 - Each goes by its name.
+    def __init__(
         self,
         name: str,
         session: RecordingSession,
-        clock: Clock,
-        *,
         interval: float,
         work: Callable[[], bool],
         finish: Callable[[], object],
-        hangs: Callable[[], object] = lambda: None,
     ) -> None:
         self.has_worked = threading.Event()
         """Set after the first turn."""
-        self._session, self._clock, self._interval = session, clock, interval
-        self._work, self._finish, self._hangs = work, finish, hangs
+        self._session, self._clock, self._interval = session, session.clock, interval
+        self._work, self._finish = work, finish
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -70,8 +59,6 @@ class RecorderThread:
     def join(self) -> None:
         """Wait for the end of the last turn; one that hangs is not waited for."""
         self._thread.join(END_SECONDS)
-        if self._thread.is_alive():
-            self._hangs()
 
     def _run(self) -> None:
         try:
@@ -97,21 +84,14 @@ def end_together(threads: Collection[RecorderThread]) -> None:
         thread.join()
 
 
-def recorder_threads(
-    server: ServerConfig, session: RecordingSession, clock: Clock, *, keeps_all: bool
-) -> list[RecorderThread]:
+def recorder_threads(server: ServerConfig, session: RecordingSession, *, keeps_all: bool) -> list[RecorderThread]:
     """Return the threads that record a server, with `keeps_all` whole lines of its log."""
     threads = []
     if server.has_log:
-        log = LogRecorder(server, session, clock, keeps_all=keeps_all)
-        name = f"log {server.name}"
-        threads.append(
-            RecorderThread(
-                name, session, clock, interval=POLL_SECONDS, work=log.poll, finish=log.finish, hangs=log.note_hanging
-            )
-        )
+        log = LogRecorder(server, session, keeps_all=keeps_all)
+        threads.append(RecorderThread(f"log {server.name}", session, POLL_SECONDS, log.poll, log.finish))
     if server.metrics is not None:
-        scraper = Scraper(server.metrics, clock)
+        scraper = Scraper(server.metrics, session.clock)
 
         def scrape() -> bool:
             pieces: list[bytes] = []
@@ -121,7 +101,7 @@ def recorder_threads(
             return False
 
         name, interval = f"scrape {server.name}", server.metrics.interval
-        threads.append(RecorderThread(name, session, clock, interval=interval, work=scrape, finish=scrape))
+        threads.append(RecorderThread(name, session, interval, scrape, scrape))
     return threads
 
 
@@ -145,12 +125,10 @@ class GpuRecorder:
 class LogRecorder:
     """Records a server's log from the first poll on, and before it how the server was started."""
 
-    def __init__(
-        self, server: ServerConfig, session: RecordingSession, clock: Clock, *, keeps_all: bool = False
-    ) -> None:
+    def __init__(self, server: ServerConfig, session: RecordingSession, *, keeps_all: bool = False) -> None:
         reader = partial(RedactingReader, keeps_all=keeps_all)
-        self._tailer = tailer_of(server, NOTHING_BEFORE, clock, reader, max_reads=MAX_READS)
-        self._server, self._session, self._clock = server.name, session, clock
+        self._tailer = tailer_of(server, NOTHING_BEFORE, session.clock, reader, max_reads=MAX_READS)
+        self._server, self._session, self._clock = server.name, session, session.clock
         self._counts = session.counts.servers[server.name]
 
     def poll(self) -> bool:
@@ -161,20 +139,12 @@ class LogRecorder:
         return self._tailer.has_more and self._session.problem is None
 
     def finish(self) -> None:
-        """Record what the log holds now, and count what is left of it where that takes too long."""
-        end = self._clock.now() + FINISH_SECONDS
+        """Record what the log holds now, and not what is written meanwhile."""
         has_more = self.poll()
         tail = self._tailer.status().tail
         target = tail.size + (tail.lag or 0)
-        while has_more and tail.size < target and self._clock.now() < end:
+        while has_more and self._tailer.status().tail.size < target:
             has_more = self.poll()
-            tail = self._tailer.status().tail
-        if has_more and tail.size < target:
-            self._session.add_gap(self._server, target - tail.size)
-
-    def note_hanging(self) -> None:
-        """Note that the log does not end to be read."""
-        self._counts.log_reason = "hangs"
 
     def _take(self, batch: LogBatch) -> None:
         if batch.kept is None:

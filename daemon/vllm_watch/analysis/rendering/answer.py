@@ -90,7 +90,6 @@ def _carries(run: Run) -> Sequence[str]:
 
 
 def _limit(run: Run) -> str | None:
-    """Return what was full while requests waited, if they did."""
     use, seats = run.use, run.max_running_requests
     if run.capacity is None or run.capacity.basis == "curve" or not use.max_waiting:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Side
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparisons import comparisons_document
 from vllm_watch.analysis.rendering.curve_figure import curve_figures
@@ -13,7 +13,6 @@ from vllm_watch.analysis.rendering.difference_figure import difference_figure
 from vllm_watch.analysis.rendering.distribution_figures import latency_figure, together
 from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
-from vllm_watch.analysis.rendering.timeline_figure import overlay_figure
 from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
@@ -22,7 +21,6 @@ def comparisons_html(comparisons: Comparisons) -> str:
     sides = {side.name: side.runs for side in comparisons.sides}
     figures = (
         *_differences(comparisons.pairs),
-        *_timelines(comparisons.sides),
         *_latencies(sides),
         *curve_figures(sides, "curve"),
     )
@@ -37,19 +35,6 @@ def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
         for pair, figure in figures
         if figure is not None
     )
-
-
-def _timelines(sides: Sequence[Side]) -> tuple[Figure, ...]:
-    """Return the sides over time, each from its start: of several runs the one with the middle throughput."""
-    middle = {side.name: _middle(side.runs) for side in sides}
-    figure = overlay_figure(middle, "timeline")
-    return () if figure is None else (figure,)
-
-
-def _middle(runs: Sequence[Run]) -> Run:
-    drawn = [run for run in runs if run.timeline.times] or list(runs)
-    ordered = sorted(drawn, key=lambda run: (run.result.output_throughput or 0.0) if run.result is not None else 0.0)
-    return ordered[len(ordered) // 2]
 
 
 def _latencies(sides: Mapping[str, Sequence[Run]]) -> tuple[Figure, ...]:

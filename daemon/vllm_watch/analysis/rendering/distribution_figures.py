@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values are spread over buckets: quantiles, and drawings of the share of latencies at or below each bound."""
+"""How latencies are spread: drawings of the share of the values at or below each bound."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from vllm_watch.analysis.loadtest.load_test import Bounds, Distribution, Run
+from vllm_watch.analysis.loadtest.load_test import Distribution, Run
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, LatencyName
@@ -25,16 +25,6 @@ _Curve = tuple[tuple[float, float], ...]
 def is_known(distribution: Distribution) -> bool:
     """Whether there are values, in buckets that fit their bounds."""
     return len(distribution.counts) == len(distribution.bounds) + 1 and sum(distribution.counts) > 0
-
-
-def quantile_bounds(distribution: Distribution, quantile: float) -> Bounds:
-    """Return the bounds of the bucket that a quantile is in; both are open if there are no values."""
-    if not is_known(distribution):
-        return Bounds()
-    total = sum(distribution.counts)
-    at = next(at for at, reached in enumerate(accumulate(distribution.counts)) if reached >= quantile * total)
-    ends = (None, *distribution.bounds, None)
-    return Bounds(low=ends[at], high=ends[at + 1])
 
 
 def shares_below(distribution: Distribution) -> _Curve:

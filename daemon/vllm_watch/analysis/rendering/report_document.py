@@ -63,15 +63,14 @@ def report_markdown(report: Report) -> str:
 def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
     """Return a run whole if it is the only one, else in a sentence: `--run` shows one of several whole."""
     if len(report.runs) == 1:
-        return Section("", sections=run_sections(run, max_phases, ""))
+        return Section("", sections=run_sections(run, max_phases))
     return Section("", _in_short(run) or (Paragraph(_NOTHING),))
 
 
 def report_html(report: Report) -> str:
     """Return a report as one page of HTML: with a section for each of the first `MAX_SECTIONS` runs."""
-    common = common_capacity(report.runs)
     shown = enumerate(report.runs[:MAX_SECTIONS])
-    sections = [Section("", sections=run_sections(run, MAX_PHASES, common, f"run-{at}")) for at, run in shown]
+    sections = [Section("", sections=run_sections(run, MAX_PHASES, f"run-{at}")) for at, run in shown]
     return render_html(document(report, sections, curve_figures(by_configuration(report.runs), "curve")))
 
 
@@ -158,16 +157,16 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def run_sections(run: Run, max_phases: int, common: str, key: str | None = None) -> tuple[Section, ...]:
+def run_sections(run: Run, max_phases: int, key: str | None = None) -> tuple[Section, ...]:
     """
     Return all that is said of a run, the answer first, without empty sections; what is not the result is folded.
 
-    `common` is what `common_capacity` says of all runs; drawings have ids that begin with `key`, without it are none.
+    Drawings have ids that begin with `key`; without it there are none.
     """
     known = flags(run)
     rest = (
         Section("Requests", request_blocks(run)),
-        Section("How much it can carry", capacity_blocks(run, common)),
+        Section("How much it can carry", capacity_blocks(run)),
         Section("The server during the load", _some(use_block(run))),
         Section("More drawings", () if key is None else _drawings(run, key)),
         Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
@@ -184,7 +183,6 @@ def run_sections(run: Run, max_phases: int, common: str, key: str | None = None)
 
 
 def _in_short(run: Run) -> tuple[Block, ...]:
-    """Return the answer, and whether it counts."""
     text = answer(run)
     return (*((Paragraph(text),) if text else ()), *validity(run))
 

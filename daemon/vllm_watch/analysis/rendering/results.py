@@ -200,7 +200,6 @@ _Show = Callable[[Latency, float], str]
 
 
 def _statistics(latencies: Sequence[Latency | None]) -> Iterator[tuple[str, _Show]]:
-    """Yield the rows of a latency: all that any of its views has."""
     others = {name for latency in latencies if latency is not None for name in latency.percentiles}
     quantiles: list[str] = sorted({*QUANTILES, *others}, key=lambda name: float(name[1:]))
     yield "Mean", lambda latency, scale: _measured(latency, latency.mean, scale)

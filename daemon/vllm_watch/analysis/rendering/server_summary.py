@@ -199,7 +199,6 @@ def _waiting(engine: EngineSnapshot) -> str:
 
 
 def _acceptance(engine: EngineSnapshot) -> str:
-    """Return how many tokens a step gives: one, and those of the draft that are accepted."""
     length = significant(_value(engine.gauges.get("spec_decode_mean_acceptance_length")))
     drafted, least = engine.facts.get("num_speculative_tokens"), engine.facts.get("num_speculative_tokens_least")
     if drafted is None or length == MISSING:

@@ -14,10 +14,8 @@ from vllm_watch.analysis.loadtest.load_test import (
     Report,
     Run,
     ServerUse,
-    bounded,
 )
 from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, run_gpus, shared_capacity, why_unknown
-from vllm_watch.analysis.rendering.distribution_figures import quantile_bounds
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
 from vllm_watch.analysis.rendering.run_facts import objective_text, run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
@@ -33,8 +31,6 @@ _BASES = {
     "curve": "fitted to tokens per second by running requests",
     "bench": "load tests",
 }
-
-_ABOVE = "The maximum: see above, where it is told for several runs together."
 
 _COUNTS = ("preemptions", "drafted_tokens", "wasted_draft_tokens", "max_running", "max_waiting")
 _FIELDS = (
@@ -67,8 +63,6 @@ _PHASE_COLUMNS: Mapping[str, Column] = {
 _ALWAYS_SHOWN = 8
 """The columns of a phase that are there in any case; the others if they say anything."""
 
-_BATCH_QUANTILES = {"P50": 0.5, "P95": 0.95, "P99": 0.99}
-
 
 def use_block(run: Run) -> Table:
     """Return what the server did during the load, and in the steady window if there is one."""
@@ -77,10 +71,6 @@ def use_block(run: Run) -> Table:
     rows = [(titled(name), *(_field(use, name) for use in uses.values())) for name in _FIELDS]
     rows += [("Accepted by position (%)", *(positions(use) for use in uses.values()))]
     rows += [("Wasted drafts (%)", *(wasted(use) for use in uses.values()))]
-    rows += [
-        (f"Batch size {label} (tokens)", *(_batch(use, at) for use in uses.values()))
-        for label, at in _BATCH_QUANTILES.items()
-    ]
     columns = (Column("", is_text=True), *(Column("Server", name) for name in uses))
     return plain_table("", columns, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
@@ -92,7 +82,7 @@ def phase_table(run: Run, most: int = MAX_PHASES) -> Table:
     texts = [
         (
             f"{number} {phase.phase}",
-            f"{phase.start - start:,.1f}",
+            f"{round(phase.start - start, 1) + 0.0:,.1f}",
             f"{phase.end - phase.start:,.1f}",
             *(_field(phase.result, name) for name in _PHASE_COLUMNS),
         )
@@ -126,18 +116,14 @@ def _field(use: ServerUse, name: str) -> str:
     return count(value) if name in _COUNTS else significant(value)
 
 
-def _batch(use: ServerUse, quantile: float) -> str:
-    return MISSING if use.batch_size is None else bounded(quantile_bounds(use.batch_size, quantile))
-
-
 def common_capacity(runs: Sequence[Run]) -> str:
     """Return what is said of the maximum of several runs if it is the same of all, as of loads of one server."""
     texts = {capacity_text(run) for run in runs} if len(runs) > 1 else set[str]()
     return texts.pop() if len(texts) == 1 else ""
 
 
-def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
-    """Return the sustained maximum with the band to plan with, and the rates; `common` is told elsewhere."""
+def capacity_blocks(run: Run) -> tuple[Block, ...]:
+    """Return the sustained maximum with the band to plan with, the memory, and the rates."""
     use = run.use if run.steady is None else run.steady.use
     offered, when = use.offered_requests_per_second, "" if run.steady is None else " in the steady window"
     rows = [
@@ -148,8 +134,7 @@ def capacity_blocks(run: Run, common: str) -> tuple[Block, ...]:
     ]
     known = tuple(row for row in rows if row[1] != MISSING)
     table = plain_table("", (Column("", is_text=True), Column("")), known)
-    text = capacity_text(run)
-    return (Paragraph(_ABOVE if text == common else text), table)
+    return (Paragraph(capacity_text(run)), table)
 
 
 def capacity_text(run: Run) -> str:

@@ -245,7 +245,6 @@ def clock(start: float, end: float, ticks: int = 6) -> Scale:
 
 
 def _nice(step: float) -> float:
-    """Return a round number that is not below a step."""
     unit = 10.0 ** math.floor(math.log10(step))
     return next(each * unit for each in _STEPS if each * unit >= step * 0.999999)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vllm_watch.analysis.loadtest.load_test import Phase, Run, Timeline
 from vllm_watch.analysis.rendering import svg
-from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table, plain_table
+from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Table, plain_table
 from vllm_watch.analysis.rendering.run_facts import run_start
 from vllm_watch.daemon.catalog.number_texts import duration, moment, significant
 
@@ -31,7 +31,6 @@ _LABELS = {
 _Line = tuple[Sequence[float], Sequence[float | None]]
 """The places of a series along the axis of time, and its value at each, or `None`."""
 
-_OVERLAY = "The sides over time"
 _EVENTS_NOTE = "The numbered lines are the events in the table of events."
 _PANEL_HEIGHT = 84
 _PANEL_PITCH = 118
@@ -69,49 +68,16 @@ def timeline_figure(run: Run, key: str) -> Figure | None:
     return Figure(key, "The run over time", picture, legend, _table(run.timeline, shown, start), notes, bands)
 
 
-def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
-    """Return the runs of several sides over time, each from its own start; `None` if nothing is known of them."""
-    names = _known(_LABELS, [run.timeline for run in runs.values()])
-    if not names:
-        return None
-    loads = {side: _during_load(run) for side, run in runs.items()}
-    x = svg.clock(0.0, max(at for each in loads.values() for at in each.times))
-    bottom = _panels_bottom(len(names))
-    parts: list[str] = []
-    for at, name in enumerate(names):
-        parts += _panel(_LABELS[name], [(each.times, _scaled(each, name)) for each in loads.values()], x, at)
-    parts.append(_time_axis(x, bottom))
-    labels = ", ".join(f"{side} ({run.name})" for side, run in runs.items())
-    shown = "; ".join(_LABELS[name] for name in names)
-    description = f"{shown} of {labels}, over {duration(x.high - x.low)}."
-    picture = svg.drawing(key, _OVERLAY, description, bottom + svg.AXIS_HEIGHT, *parts)
-    legend = tuple(Entry(at, f"{side}: {run.name}") for at, (side, run) in enumerate(runs.items()))
-    return Figure(key, _OVERLAY, picture, legend, _overlay_table(loads, names), ("0 is the start of each load.",))
-
-
-def _during_load(run: Run) -> Timeline:
-    """Return the series of a run during its load, with times since its start; all of them if that has none."""
-    start = run_start(run)
-    end = float("inf") if run.end is None else run.end - start
-    times = [at - start for at in run.timeline.times]
-    kept = [at for at, since in enumerate(times) if 0 <= since <= end] or range(len(times))
-    values = {name: tuple(each[at] for at in kept) for name, each in run.timeline.values.items()}
-    return Timeline(times=tuple(times[at] for at in kept), values=values)
-
-
 def _known(names: Iterable[str], timelines: Sequence[Timeline]) -> tuple[str, ...]:
-    """Return the series of which anything is known."""
     return tuple(name for name in names if any(set(each.values.get(name, ())) - {None} for each in timelines))
 
 
 def _scaled(timeline: Timeline, name: str) -> list[float | None]:
-    """Return a series in the unit of its panel."""
     scale = 100.0 if name.endswith("_ratio") else 1.0
     return [None if value is None else value * scale for value in timeline.values.get(name, ())]
 
 
 def _panel(title: str, lines: Sequence[_Line], x: svg.Scale, number: int) -> Iterator[str]:
-    """Yield the elements of one panel, of which the first has the number 0."""
     y = svg.linear((value for _, ys in lines for value in ys if value is not None), ticks=3)
     plot = svg.Plot(x, y, _TOP + number * _PANEL_PITCH, _PANEL_HEIGHT)
     yield svg.label(title, 0, plot.top - 8, "panel-title", "start")
@@ -121,7 +87,6 @@ def _panel(title: str, lines: Sequence[_Line], x: svg.Scale, number: int) -> Ite
 
 
 def _panels_bottom(panels: int) -> float:
-    """Return where the last of so many panels ends, in pixels."""
     return _TOP + (panels - 1) * _PANEL_PITCH + _PANEL_HEIGHT
 
 
@@ -174,18 +139,6 @@ def _table(timeline: Timeline, names: Sequence[str], start: float) -> Table:
         for at in range(0, len(timeline.times), size)
     )
     return plain_table("Means of equal parts of the time" if size > 1 else "The values in order of time", columns, rows)
-
-
-def _overlay_table(loads: Mapping[str, Timeline], names: Sequence[str]) -> Table:
-    groups = []
-    for name in names:
-        values = {side: _scaled(load, name) for side, load in loads.items()}
-        highest = {
-            side: max((each for each in known if each is not None), default=None) for side, known in values.items()
-        }
-        rows = tuple((side, significant(_mean(known)), significant(highest[side])) for side, known in values.items())
-        groups.append(Group(_LABELS[name], rows))
-    return Table("Each line in numbers", (Column("", is_text=True), Column("Mean"), Column("Highest")), tuple(groups))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -22,11 +22,9 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader, TailCounts
 from vllm_watch.daemon.reading.times import (
     LineTimes,
     PrintedTimes,
-    count_new_years,
     first_printed_time,
     last_printed,
     local_seconds,
-    parts_to_read,
 )
 from vllm_watch.daemon.state.sleep_reports import PAUSING, WAKE_UP
 from vllm_watch.daemon.support.errors import FileError
@@ -109,7 +107,7 @@ class FinishedLog:
         self._modified = _status(path).st_mtime
         first, last = _ends(path)
         self._last_printed = last_printed(last).time
-        self._times = _printed_times(path, self._modified, first, self._last_printed)
+        self._times = _printed_times(self._modified, first, self._last_printed)
 
     def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
         """Yield what the lines report, in batches of a megabyte or of a line."""
@@ -194,22 +192,10 @@ def _said_of(path: str) -> Iterator[None]:
         raise FileError(f"{path}: cannot be read: {words}") from error
 
 
-def _printed_times(path: str, modified: float, first: bytes, printed: str) -> PrintedTimes:
+def _printed_times(modified: float, first: bytes, printed: str) -> PrintedTimes:
     """Return the times of a log's lines: `printed`, the last that it prints, is this machine's local time."""
     end = local_seconds(printed, modified) if printed else None
-    new_years = count_new_years(_parts(path))
-    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first), new_years)
-
-
-def _parts(path: str) -> Iterator[bytes]:
-    """Yield the parts of a log that show when its years end."""
-    if is_compressed(path):
-        yield from _blocks(path)
-        return
-    with open_log(path) as file, _said_of(path):
-        for offset, size in parts_to_read(0, _status(path).st_size):
-            file.seek(offset)
-            yield file.read(size)
+    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first))
 
 
 def _ends(path: str) -> tuple[bytes, bytes]:

@@ -41,9 +41,9 @@ from vllm_watch.daemon.catalog.gpu_texts import GpuState
 from vllm_watch.daemon.catalog.reasons import GpuReason
 from vllm_watch.daemon.state.gpu_report import GpuReading, HowKnown, ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import CommandLine
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch_parsers.flags import CommandFacts
+from vllm_watch_parsers.flags import CommandFacts, given_flags
+from vllm_watch_parsers.startup import known_name
 
 
 FORMAT = 1
@@ -61,6 +61,28 @@ UnixSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 ServerName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAYS)]
+
+
+class CommandLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`CommandFacts`, with its flags by name; a file may hold anything in the texts."""
+
+    model_name: str = ""
+    has_several_api_servers: bool = False
+    log_stats_disabled: bool = False
+    flags: Mapping[str, str] | None = None
+    model: str | None = None
+
+    @classmethod
+    def of(cls, facts: CommandFacts) -> CommandLine:
+        """Return what is kept of a command line."""
+        return cls(**{**facts._asdict(), "flags": None if facts.flags is None else dict(facts.flags)})
+
+    @property
+    def facts(self) -> CommandFacts:
+        """The facts, as far as they are flags of the closed list and spelt as they may become labels."""
+        flags = None if self.flags is None else given_flags(self.flags.items())
+        names = {"model_name": known_name(self.model_name) or "", "model": known_name(self.model)}
+        return CommandFacts(**{**msgspec.structs.asdict(self), **names, "flags": flags})
 
 
 class Sources(msgspec.Struct, frozen=True, omit_defaults=True):

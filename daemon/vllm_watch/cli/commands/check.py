@@ -8,8 +8,8 @@ import sys
 import time
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import click
@@ -48,9 +48,6 @@ _PAUSE_SECONDS = 0.05
 _SILENT_POLLS = 4
 """Polls without a line after which all has been read."""
 
-_MOST_NAMES = 6
-"""How many of the servers that are shown as one are named."""
-
 
 class Gathered(NamedTuple):
     """
@@ -76,7 +73,7 @@ class Gathered(NamedTuple):
 @click.command("check")
 @selection_options()
 @plain_format_option
-@click.option("--verbose", is_flag=True, help="Also name each alert that cannot fire, and write equal servers out.")
+@click.option("--verbose", is_flag=True, help="Also name each alert that cannot fire.")
 def command(selection: Selection, form: PlainFormat, verbose: bool) -> None:
     """
     Poll each source once; report what works and what is missing.
@@ -107,20 +104,24 @@ def selected_servers(selection: Selection) -> Config:
 
 
 def check(config: Config, *, is_verbose: bool = False) -> Iterator[ReportLine]:
-    """
-    Yield the report, server by server; those of `servers_dir` with their files.
-
-    Servers that differ only in their addresses and in what they do now are one, unless it is to be verbose.
-    """
+    """Yield the report, server by server; alerts are reported once for all servers of which the same is true."""
     found = _gather(config)
     yield from _lines_before(found)
-    for servers in _folded(found.servers, partial(_texts, is_verbose=is_verbose)):
-        yield ReportLine(f"{_heading(servers)}:")
-        yield from server_lines(servers[0], is_one=len(servers) == 1)
-    for servers in _folded(found.servers, lambda server: (*server.silent, None, *server.limited)):
-        about = "" if len(servers) == len(found.servers) else f" of {_heading(servers)}"
+    for server in found.servers:
+        yield ReportLine(f"{_name(server)}:")
+        yield from server_lines(server)
+    alike: dict[Hashable, list[CheckedServer]] = {}
+    for server in found.servers:
+        alike.setdefault((*server.silent, None, *server.limited), []).append(server)
+    for servers in alike.values():
+        about = "" if len(alike) == 1 else f" of {', '.join(map(_name, servers))}"
         yield from _alert_lines(about, servers[0], is_verbose=is_verbose)
     yield from _lines_after(found)
+
+
+def _name(server: CheckedServer) -> str:
+    """Return the name of a server, with the file that it is from."""
+    return server.config.name if server.file is None else f"{server.config.name} ({server.file})"
 
 
 def view_of(config: Config) -> dict[str, Any]:
@@ -202,33 +203,9 @@ def _view_of_server(checked: CheckedServer) -> dict[str, Any]:
     return {name: value for name, value in view.items() if value is not None}
 
 
-def _folded(
-    checked: Sequence[CheckedServer], key: Callable[[CheckedServer], Hashable]
-) -> Collection[list[CheckedServer]]:
-    """Return servers with those of the same key, in the order of the first ones."""
-    groups: dict[Hashable, list[CheckedServer]] = {}
-    for each in checked:
-        groups.setdefault(key(each), []).append(each)
-    return list(groups.values())
-
-
-def _texts(checked: CheckedServer, *, is_verbose: bool) -> Hashable:
-    """Return what servers that are shown as one have in common."""
-    return checked.config.name if is_verbose else tuple(line.text for line in server_lines(checked, is_one=False))
-
-
-def _heading(servers: Sequence[CheckedServer]) -> str:
-    """Return the name of a server with its file, or how many there are and which."""
-    names = [each.config.name if each.file is None else f"{each.config.name} ({each.file})" for each in servers]
-    if len(names) == 1:
-        return names[0]
-    more = "" if len(names) <= _MOST_NAMES else f" and {len(names) - _MOST_NAMES} more"
-    return f"{len(names)} servers ({', '.join(names[:_MOST_NAMES])}{more})"
-
-
 def _alert_lines(about: str, checked: CheckedServer, *, is_verbose: bool) -> Iterator[ReportLine]:
     """Yield how many alerts can fire, the others by what they lack, and those that would see more with a flag."""
-    every, others = len(alert_needs()), 0
+    every = len(alert_needs())
     ask = "" if is_verbose or not checked.silent else "; --verbose names the others"
     yield ReportLine(f"alerts{about}: {every - len(checked.silent)} of {every} can fire{ask}")
     for reason, count in Counter(each.reason for each in checked.silent).most_common():
@@ -236,12 +213,8 @@ def _alert_lines(about: str, checked: CheckedServer, *, is_verbose: bool) -> Ite
             yield ReportLine(f"  {reason}, so these cannot:")
             silent = [each for each in checked.silent if each.reason == reason]
             yield from (ReportLine(f"    {each.alert}: {each.summary}") for each in silent)
-        elif count > 1:
-            yield ReportLine(f"  {count} cannot: {reason}")
         else:
-            others += 1
-    if others:
-        yield ReportLine(f"  {others} cannot, each for a reason of its own")
+            yield ReportLine(f"  {count} cannot: {reason}")
     for reason in dict.fromkeys(each.reason for each in checked.limited):
         names = ", ".join(each.alert for each in checked.limited if each.reason == reason)
         yield ReportLine(f"  {reason}, so these may stay silent when they should not: {names}")
@@ -276,27 +249,18 @@ def _read_kernel_log(config: Config) -> KernelLogStatus | None:
     if place == NEVER:
         return None
     clock, xids = SystemClock(), XidEvents()
-    log = KernelJournal(wall=clock.wall)
-    try:
-        _poll_to_end(log, clock, xids)
+    with closing(KernelJournal(wall=clock.wall)) as log:
+        end = time.monotonic() + KERNEL_LOG_SECONDS
+        silent = 0
+        while silent < _SILENT_POLLS and time.monotonic() < end and log.reason in {"ok", "starting"}:
+            lines = log.poll(clock.now())
+            for line in lines:
+                xids.apply(line)
+            silent = 0 if lines or log.reason == "starting" else silent + 1
+            if not log.has_more:
+                time.sleep(_PAUSE_SECONDS)
         reason: KernelLogReason = "no_entries" if log.reason == "starting" else log.reason
         return KernelLogStatus(place, reason == "ok", reason, xids.totals())
-    finally:
-        log.close()
-
-
-def _poll_to_end(log: KernelJournal, clock: SystemClock, xids: XidEvents) -> None:
-    end = time.monotonic() + KERNEL_LOG_SECONDS
-    silent = 0
-    while silent < _SILENT_POLLS and time.monotonic() < end:
-        lines = log.poll(clock.now())
-        for line in lines:
-            xids.apply(line)
-        if log.reason not in {"ok", "starting"}:
-            return
-        silent = 0 if lines or log.reason == "starting" else silent + 1
-        if not log.has_more:
-            time.sleep(_PAUSE_SECONDS)
 
 
 def _kernel_log_lines(status: KernelLogStatus, at: float) -> Iterator[ReportLine]:

@@ -17,7 +17,7 @@ from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option, progress_bar
 from vllm_watch.cli.commands.source_options import given_sources, sources_argument
 from vllm_watch.cli.grafana import push as dashboards
-from vllm_watch.cli.grafana.connection import DEFAULT_URL, STANDARD_INPUT, Connection, connect
+from vllm_watch.cli.grafana.connection import DEFAULT_URL, Connection, connect
 from vllm_watch.cli.grafana.regions import check_tags, mark_region, region_of_options
 from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
 from vllm_watch.daemon.support.errors import UsageError
@@ -70,7 +70,6 @@ def command() -> None:
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
 @click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
 @click.option("--force", is_flag=True, help="Overwrite also what has our uid and lacks our tag.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 def push(
     target: Connection,
     form: PlainFormat,
@@ -78,45 +77,28 @@ def push(
     language: dashboards.Language,
     datasource: str | None,
     force: bool,
-    dry_run: bool,
 ) -> None:
     """
     Put the dashboards into Grafana.
 
     A dashboard that exists and is equal is not touched; another one of ours is overwritten, and stays in its history.
     """
-    options = dashboards.PushOptions(folder, datasource, force, dry_run)
     with closing(connect(target)) as server:
-        _report(dashboards.push(server, dashboards.packaged(language), options), form)
+        models = dashboards.packaged(language)
+        _report(dashboards.push(server, models, folder, datasource, force=force), form)
 
 
 @command.command()
 @connection
 @plain_format_option
-@click.option("--force", is_flag=True, help="Delete also what has our uid and lacks our tag.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(
-    target: Connection,
-    form: PlainFormat,
-    force: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def delete(target: Connection, form: PlainFormat) -> None:
     """
     Delete the dashboards that push created, and their folder if nothing else is in it.
 
     Only what has our uid and our tag is deleted.
     """
-    if target.token_file == STANDARD_INPUT and not (yes or dry_run):
-        raise UsageError("--token-file - takes the standard input that the question would be answered on: give --yes")
-
-    def confirm(count: int) -> None:
-        if not yes:
-            click.confirm(f"Delete {count} dashboard{'s' if count > 1 else ''}?", abort=True, err=True)
-
     with closing(connect(target)) as server:
-        _report(dashboards.delete(server, dashboards.packaged("en"), confirm, force=force, dry_run=dry_run), form)
+        _report(dashboards.delete(server, dashboards.packaged("en")), form)
 
 
 @command.command()

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from vllm_watch.daemon.catalog.codes import POD_STATES
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
 from vllm_watch.daemon.config.model import Config, KubernetesConfig
-from vllm_watch.daemon.discovery.pods import Pod, PodPlan, PodsError, plan_pods, with_pods
+from vllm_watch.daemon.discovery.pods import PodPlan, PodsError, plan_pods, with_pods
 from vllm_watch.daemon.service.pods_thread import open_lister
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError
 from vllm_watch.daemon.support.printable import ReportLine, printable
 
 
-if TYPE_CHECKING:
-    from vllm_watch.daemon.discovery.pod_list import PodLister
-
 MAX_SHOWN = 8
-"""How many labels of other pods are shown, and how many pods that are not watched."""
+"""How many pods that are not watched are shown."""
 
 MAX_SAID = 300
 
@@ -36,7 +32,6 @@ class ListedPods(NamedTuple):
         said: What Kubernetes said about that.
         namespace: Where they are; empty if that is not known.
         plan: What becomes of them.
-        others: The namespace's pods, if the selector matches none.
     """
 
     config: KubernetesConfig
@@ -44,7 +39,6 @@ class ListedPods(NamedTuple):
     said: str = ""
     namespace: str = ""
     plan: PodPlan = PodPlan()
-    others: tuple[Pod, ...] = ()
 
 
 def list_pods(config: Config) -> ListedPods | None:
@@ -59,19 +53,11 @@ def list_pods(config: Config) -> ListedPods | None:
             namespace = lister.namespace
             clock = SystemClock()
             plan = plan_pods(lister.pods(), PodPlan(), wanted, clock.wall(clock.now()))
-            return ListedPods(wanted, "ok", "", namespace, plan, () if plan.pods else _others(lister))
+            return ListedPods(wanted, "ok", "", namespace, plan)
         finally:
             lister.close()
     except PodsError as error:
         return ListedPods(wanted, error.reason, printable(error.said[:MAX_SAID]), namespace)
-
-
-def _others(lister: PodLister) -> tuple[Pod, ...]:
-    """Return the namespace's pods, to say what could have been meant; they need not be listable."""
-    try:
-        return lister.pods(selected=False)
-    except PodsError:
-        return ()
 
 
 def with_pods_now(config: Config) -> Config:
@@ -101,27 +87,14 @@ def pod_lines(listed: ListedPods) -> Iterator[ReportLine]:
             yield ReportLine(f"  Kubernetes: {listed.said}")
         return
     counts = [f"{count} {state}" for state, count in listed.plan.counts.items() if count]
-    yield ReportLine(f"{where}: ok. {_pods(len(listed.plan.pods))}{': ' if counts else ''}{', '.join(counts)}")
+    yield ReportLine(f"{where}: ok. pods: {', '.join(counts) or 'none'}")
     if not listed.plan.pods:
-        yield ReportLine(f"  No pod has these labels. {_suggestion(listed.others)}", is_wrong=True)
+        yield ReportLine("  No pod has these labels: check the selector and the namespace.", is_wrong=True)
     unwatched = [each for each in listed.plan.pods if each.server is None]
     for each in unwatched[:MAX_SHOWN]:
         yield ReportLine(f"  {each.pod.name}: {each.state}. {POD_STATES[each.state]}", each.state == "no_port")
     if len(unwatched) > MAX_SHOWN:
         yield ReportLine(f"  … and {len(unwatched) - MAX_SHOWN} more that are not watched")
-
-
-def _pods(count: int) -> str:
-    return f"{count} {'pod' if count == 1 else 'pods'}"
-
-
-def _suggestion(others: Sequence[Pod]) -> str:
-    """Return which labels the namespace's pods have, the most frequent first."""
-    if not others:
-        return "The namespace has no pod at all: check its name."
-    counted = Counter(f"{name}={value}" for pod in others for name, value in pod.labels.items())
-    labels = ", ".join(f"{printable(label)} ({count})" for label, count in counted.most_common(MAX_SHOWN))
-    return f"The namespace has {_pods(len(others))}, with the labels {labels or 'none'}."
 
 
 def pods_view(listed: ListedPods) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageErr
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.support.printable import PlainFormat
-from vllm_watch_parsers.benchmark import what_is
+from vllm_watch_parsers.benchmark import is_result
 
 
 FIRST_SECONDS = 10.0
@@ -138,9 +138,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
     clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
     keeps_all = options.keeps_all
     session = RecordingSession(file, _sources(config), clock, stop, keeps_all=keeps_all)
-    threads = [
-        each for server in config.servers for each in recorder_threads(server, session, clock, keeps_all=keeps_all)
-    ]
+    threads = [each for server in config.servers for each in recorder_threads(server, session, keeps_all=keeps_all)]
     gpus = GpuThread(clock, InternalErrors())
     _announce(config.servers, options)
     with _signals(stop, hurry):
@@ -246,7 +244,7 @@ def _run_command(
     session.add_command(argv, status, started)
     session.count_removed({"arguments": values})
     printed = command.printed
-    for name, text in [*files.new(), *([(PRINTED, printed)] if what_is(printed) is not None else [])]:
+    for name, text in [*files.new(), *([(PRINTED, printed)] if is_result(printed) else [])]:
         left, texts = (text, 0) if options.keeps_all else redact_result(text)
         session.add_benchmark(name, left)
         session.count_removed({"results": texts})
@@ -328,7 +326,6 @@ def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
             {
                 "name": name,
                 "log_lines": server.lines,
-                "log_unread_bytes": server.unread,
                 "scrapes": server.scrapes,
                 "failed_scrapes": server.failed_scrapes,
                 "gpu_readings": server.gpu_readings,
@@ -352,8 +349,6 @@ def _problems(server: ServerCounts) -> Iterator[str]:
     log, metrics, gpu = server.log_reason, server.scrape_reason, server.gpu_reason
     if log is not None and log != "ok" and log in LOG:
         yield f"log: {explain('log', log)}"
-    if server.unread:
-        yield f"log: {server.unread} bytes at its end are missing: it grew faster than private data could be removed"
     if not server.scrapes and metrics is not None and metrics in METRICS:
         yield f"metrics: {explain('metrics', metrics)}"
     if not server.gpu_readings and gpu is not None and GPU[gpu].kind not in {"ok", "quiet"}:

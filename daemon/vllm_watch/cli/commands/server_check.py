@@ -151,18 +151,18 @@ def _checked(
         server.close()
 
 
-def server_lines(checked: CheckedServer, *, is_one: bool = True) -> Iterator[ReportLine]:
-    """Yield the report on a server; without `is_one` only what others have alike: not where it is, nor what it does."""
+def server_lines(checked: CheckedServer) -> Iterator[ReportLine]:
+    """Yield the report on a server."""
     snapshot = checked.snapshot
     found = list(findings(as_document(snapshot)))
     for source in snapshot.sources:
-        yield from _check_source(checked, source, is_one=is_one)
+        yield from _check_source(checked, source)
         yield from (_found(each, "    ") for each in found if each.source == source.source)
     yield from _flags(snapshot.configuration, checked.no_process)
     read = {source.source for source in snapshot.sources}
     yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
-        yield from _check_engine(engine, snapshot, is_one=is_one)
+        yield from _check_engine(engine, snapshot)
 
 
 def _read_log(server: ServerMonitor) -> None:
@@ -173,16 +173,15 @@ def _read_log(server: ServerMonitor) -> None:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _check_source(checked: CheckedServer, source: SourceSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
+def _check_source(checked: CheckedServer, source: SourceSnapshot) -> Iterator[ReportLine]:
     config, snapshot, writer = checked.config, checked.snapshot, checked.writer
-    where = _address(config, source.source) if is_one else ""
     word: str = standing(source.source, source.reason, is_up=source.is_up, is_stopped=snapshot.is_stopped)
     text = explain(source.source, source.reason, is_stopped=snapshot.is_stopped)
     if source.source == "log" and writer is not None:
         word = "FAILED"
         text = f"Its process {writer.process.pid} writes its log to {writer.log} and not here: vLLM keeps a file "
         text += "open that was renamed. Start it again, and rotate with copytruncate."
-    name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
+    name = f"{SOURCE_NAMES[source.source]} {_address(config, source.source)}".rstrip()
     yield ReportLine(f"  {name}: {word}. {text}", word == "FAILED")
     if source.source == "gpu":
         yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
@@ -190,24 +189,18 @@ def _check_source(checked: CheckedServer, source: SourceSnapshot, *, is_one: boo
         yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
-    if not is_one:
-        return
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
         yield ReportLine(f"    time to first token: {snapshot.probe.first_token_seconds:.3f} s")
 
 
 def _address(config: ServerConfig, source: SourceName) -> str:
     if source == "log":
-        return _log_name(config)
+        return f"of unit {config.journal}" if config.journal is not None else config.log or ""
     if source == "probe":
         return config.probe_url or ""
     if source == "gpu":
         return ", ".join(config.gpus)
     return config.metrics.url if config.metrics else ""
-
-
-def _log_name(config: ServerConfig) -> str:
-    return f"of unit {config.journal}" if config.journal is not None else config.log or ""
 
 
 def _found(finding: Finding, indent: str) -> ReportLine:
@@ -224,7 +217,7 @@ def _flags(configuration: Configuration, no_process: str | None) -> Iterator[Rep
         yield ReportLine(text + no_process)
 
 
-def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: bool) -> Iterator[ReportLine]:
+def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     """Yield the state, the gauges and the facts of an engine."""
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
@@ -234,8 +227,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot, *, is_one: b
         is_wrong = engine.state in {"stalled", "down"}
         yield ReportLine(f"    {meaning(engine.state, engine.cause)}", is_wrong=is_wrong)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
-    if is_one:
-        yield from _check_gauges(engine.gauges, snapshot.at)
+    yield from _check_gauges(engine.gauges, snapshot.at)
     if _may_be_stalled(engine, snapshot.at):
         yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")

@@ -23,9 +23,6 @@ _UNUSED = {
 }
 """What a server does not do, by the feature of its series."""
 
-_UNKNOWN = {"lora_active_adapters": "lora_active_unknown_info"}
-"""Series that are there with a reason while others are not."""
-
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
@@ -78,8 +75,6 @@ def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool)
     """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
-        if sample.name == "kv_cache_capacity_tokens":
-            yield Need("kv_cache_capacity_former_tokens")  # From the server's next start on.
         labels = SERIES[sample.name].labels
         if "source" in labels:
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
@@ -123,7 +118,7 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
     if unused is not None and (without_metrics if series.origins == ("metrics",) else without_log and without_metrics):
         return without_metrics
     if unused is not None:
-        return _unknown(series.name, now) or [unused]
+        return [unused]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]
@@ -134,12 +129,6 @@ def _reason_of_gpu(series: Series, now: ServerSnapshot) -> str:
     if series.origins == _KERNEL_LOG and now.gpus:
         return "the kernel's log is not read"
     return f"its GPUs have no {series.name}" if any(each.reading is not None for each in now.gpus) else _NO_GPUS
-
-
-def _unknown(name: str, now: ServerSnapshot) -> list[str]:
-    """Return why nobody knows a series' value although the server has the feature."""
-    reasons = [each.labels[0] for each in now.of_server if each.name == _UNKNOWN.get(name)]
-    return [f"{name} is unknown ({reason})" for reason in reasons]
 
 
 def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_configured: bool) -> list[str]:

@@ -24,7 +24,7 @@ from vllm_watch.cli.commands.options import (
     metrics_option,
     opened,
 )
-from vllm_watch.cli.terminal.cells import ASCII, THEME_NAMES, UNICODE, Cells, ThemeName, has_unicode, theme_of_terminal
+from vllm_watch.cli.terminal.cells import THEME_NAMES, ThemeName, theme_of_terminal
 from vllm_watch.cli.terminal.frames import Frame
 from vllm_watch.cli.terminal.heading import Moment, once_screen
 from vllm_watch.cli.terminal.reading_thread import (
@@ -58,7 +58,6 @@ NARROWEST = 40
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: in the sources, pip install '.[top]'; with --once a screen is printed without it"
 _NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
-_DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to print one screen"
 
 
 class SourceOptions(NamedTuple):
@@ -107,14 +106,12 @@ source_options = as_one(
     metavar="SECONDS",
     help=f"Time between two readings [default: {DELAY:g}; of a recording {RECORDING_DELAY:g}].",
 )
-@click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8.")
 @click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment.")
 @click.option("--theme", type=click.Choice(THEME_NAMES), help="Of the terminal [default: by COLORFGBG].")
 @click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
 @click.option("--format", "form", type=click.Choice(PLAIN_FORMATS), help="Of what --once prints [default: text].")
 def command(
     delay: float | None,
-    is_ascii: bool,
     no_color: bool,
     theme: ThemeName | None,
     once: bool,
@@ -132,17 +129,15 @@ def command(
     if form is not None and not once:
         raise UsageError("--format requires --once")
     drop_log()
-    # By choice, or because the locale has nothing else that is needed.
-    is_ascii = is_ascii or not has_unicode(os.environ)
     if once:
-        sys.exit(int(print_once(source, form or "text", is_ascii=is_ascii)))
+        sys.exit(int(print_once(source, form or "text")))
     has_color = not no_color and not os.environ.get("NO_COLOR")
     theme = theme or theme_of_terminal(os.environ)
     delay = delay or (DELAY if source.recording is None else RECORDING_DELAY)
-    sys.exit(show(source, delay, theme, is_ascii=is_ascii, has_color=has_color))
+    sys.exit(show(source, delay, theme, has_color=has_color))
 
 
-def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> bool:
+def print_once(options: SourceOptions, form: PlainFormat) -> bool:
     """Print what is known once all sources were read; return whether no source of any server can be read."""
     clock = SystemClock()
     with closing(reader_of(options, is_once=True)) as reader:
@@ -155,19 +150,16 @@ def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> 
         sys.stdout.buffer.write(_as_json(found.body, found.frame))
     else:
         width = max(shutil.get_terminal_size().columns, NARROWEST)
-        cells = Cells(ASCII if is_ascii else UNICODE)
-        write_output(once_screen(moment, width, cells))
+        write_output(once_screen(moment, width))
     servers = found.frame.servers
     return bool(servers) and not any(source.up for server in servers for source in server.document.sources)
 
 
-def show(options: SourceOptions, delay: float, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
+def show(options: SourceOptions, delay: float, theme: ThemeName, *, has_color: bool) -> int:
     """Show what is read until somebody quits; return the exit status."""
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), delay, options.server)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
-    if os.environ.get("TERM") == "dumb":  # Such as a shell within an editor: the codes of a screen would be printed.
-        raise UsageError(_DUMB_TERMINAL)
     thread.start()
     try:
         try:
@@ -177,7 +169,7 @@ def show(options: SourceOptions, delay: float, theme: ThemeName, *, is_ascii: bo
             if package not in _OF_THE_EXTRA:
                 raise
             raise UsageError(_MISSING.format(package)) from error
-        return run_app(thread, theme, is_ascii=is_ascii, has_color=has_color)
+        return run_app(thread, theme, has_color=has_color)
     finally:
         thread.stop()
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import socket
 
@@ -23,8 +22,6 @@ from vllm_watch import __version__
 from vllm_watch.analysis.loadtest.region import Annotation
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError, causes_of
 
-
-_BUILD_INFO = "vllm_watch_build_info"
 
 FOLDER_UID = "vllm-watch"
 
@@ -53,13 +50,12 @@ class Folder(msgspec.Struct):
     title: str
 
 
-class DataSource(msgspec.Struct, frozen=True, rename="camel"):
+class DataSource(msgspec.Struct, frozen=True):
     """One of ``/api/datasources``."""
 
     uid: str
     name: str
     type: str
-    is_default: bool = False
 
 
 class DashboardMeta(msgspec.Struct, rename="camel"):
@@ -96,24 +92,6 @@ class AddedAnnotation(msgspec.Struct):
     """What a new annotation became."""
 
     id: int
-
-
-class VectorSample(msgspec.Struct):
-    """One of a vector: when, and the value as Prometheus writes it."""
-
-    value: tuple[float, str]
-
-
-class Vector(msgspec.Struct):
-    """What an expression came to."""
-
-    result: list[VectorSample]
-
-
-class QueryResult(msgspec.Struct):
-    """Prometheus' answer to an instant query, through Grafana."""
-
-    data: Vector
 
 
 class Grafana:
@@ -201,18 +179,6 @@ class Grafana:
         every = self._ask(list[DataSource], "list data sources", self._api.datasource.list_datasources)
         return sorted((source for source in every if source.type == "prometheus"), key=attrgetter("name"))
 
-    def daemons_seen(self, source: DataSource) -> int:
-        """Return for how many daemons of vllm-watch a data source has series."""
-        result = self._ask(
-            QueryResult,
-            f"query the data source {source.name}",
-            partial(self._api.datasource.query, datasource_uid=source.uid, query=f"count({_BUILD_INFO})"),
-        )
-        counts = [_number(sample.value[1]) for sample in result.data.result]
-        if not all(map(math.isfinite, counts)):
-            raise GrafanaError(f"the data source {source.name} answers with something that is not a number")
-        return int(sum(counts))
-
     def dashboard(self, uid: str) -> Present | None:
         """Return a dashboard, or `None` if there is no such dashboard."""
         try:
@@ -241,7 +207,7 @@ class Grafana:
         find = partial(
             self._api.annotations.find_annotations, tags=tags, ann_type="annotation", limit=_MOST_ANNOTATIONS
         )
-        found = self._ask(list[FoundAnnotation], "read annotations", find, permission=_permission("read"))
+        found = self._ask(list[FoundAnnotation], "read annotations", find)
         return {each.id: Annotation(each.time, each.time_end, each.text, tuple(each.tags or ())) for each in found}
 
     def annotate(self, annotation: Annotation) -> None:
@@ -253,17 +219,15 @@ class Grafana:
             tags=list(annotation.tags),
             text=annotation.text,
         )
-        self._ask(AddedAnnotation, "create an annotation", add, permission=_permission("create"))
+        self._ask(AddedAnnotation, "create an annotation", add)
 
     def delete_annotation(self, number: int) -> None:
         """Delete an annotation."""
         delete = partial(self._api.annotations.delete_annotations_by_id, number)
-        self._ask(dict[str, Any], "delete an annotation", delete, permission=_permission("delete"))
+        self._ask(dict[str, Any], "delete an annotation", delete)
 
-    def _ask(
-        self, form: type[T], doing: str, call: Callable[..., object], *arguments: object, permission: str = ""
-    ) -> T:
-        """Return the answer to a call, in this form; `permission` is what it takes, where Grafana does not say it."""
+    def _ask(self, form: type[T], doing: str, call: Callable[..., object], *arguments: object) -> T:
+        """Return the answer to a call, in this form."""
         try:
             return msgspec.convert(call(*arguments), form)
         except TooManyRedirects as error:
@@ -273,15 +237,15 @@ class Grafana:
         except (TimeoutError, GrafanaTimeoutError) as error:
             raise GrafanaError(f"{self.url} did not answer within {self._timeout:g} s, asked to {doing}") from error
         except GrafanaException as error:
-            raise self._refused(error, doing, permission) from error
+            raise self._refused(error, doing) from error
         except OSError as error:
             raise GrafanaError(f"{self.url}: {_no_answer(error)}") from error
 
-    def _refused(self, error: GrafanaException, doing: str, permission: str) -> GrafanaError:
+    def _refused(self, error: GrafanaException, doing: str) -> GrafanaError:
         status, body = error.status_code, error.response
         if not is_grafanas(body):
             return GrafanaError(f"{self._is_strange(doing)} ({status})")
-        sentence = rejection(status, body, doing, permission)
+        sentence = rejection(status, body, doing)
         if status == 401 or status >= 500:
             return GrafanaError(f"{self.url}: {sentence}")
         return RejectedError(sentence, status)
@@ -291,18 +255,6 @@ class Grafana:
             f"{self.url} does not answer as Grafana does, asked to {doing}: check the URL, and whether a proxy or a "
             "login page is in front of it"
         )
-
-
-def _permission(action: str) -> str:
-    return f"annotations:{action} on annotations:type:organization"
-
-
-def _number(written: str) -> float:
-    """Return a sample's value, in the notations of Prometheus and compatible servers: `2`, `1e+06`, `NaN`."""
-    try:
-        return float(written)
-    except ValueError:
-        return math.nan
 
 
 def _location(error: RequestException) -> str:
@@ -325,16 +277,8 @@ def _no_answer(error: OSError) -> str:
 
 _NEEDED = re.compile(r"Permissions needed: (.+)", re.DOTALL)
 
-_ROLE = "give its service account the role Editor"
 
-_CONFLICT_WORDS = {
-    "version-mismatch": "somebody changed it meanwhile; nothing was overwritten: push again",
-    "name-exists": "another dashboard has its title in this folder: rename that one",
-    "plugin-dashboard": "it belongs to a plugin of Grafana: remove the plugin's dashboard",
-}
-
-
-def rejection(status: int, body: object, doing: str, permission: str = "") -> str:
+def rejection(status: int, body: object, doing: str) -> str:
     """
     Return what a refusal means, as a sentence.
 
@@ -342,19 +286,16 @@ def rejection(status: int, body: object, doing: str, permission: str = "") -> st
         status: The HTTP status, 400 or above.
         body: What came with it: a JSON document or text.
         doing: What was asked for, as in "read the folder".
-        permission: What it takes, where Grafana does not say it.
     """
     said = _message(body)
     if status == 401:
         return f"the token is wrong, expired or revoked (401{said and f': {said}'})"
     if status == 403:
         needed = _NEEDED.search(said)
-        permission = permission or (needed[1] if needed else "")
-        need = f"{_ROLE}, or the permission {permission}" if permission else _ROLE
-        need += f" (Grafana says: {said})" if said and not needed else ""
-        return f"the token may not {doing} (403): {need}"
-    if status in {409, 412}:
-        return f"cannot {doing} ({status}): {_conflict(body) or said or 'it conflicts with what is there'}"
+        need = f", or the permission {needed[1]}" if needed else f" (Grafana says: {said})" if said else ""
+        return f"the token may not {doing} (403): give its service account the role Editor{need}"
+    if status in _CONFLICTS and ("version-mismatch" in str(body) or "overwrite" in said):  # The second is Grafana 13's.
+        return f"cannot {doing} ({status}): somebody changed it meanwhile; nothing was overwritten: push again"
     return f"cannot {doing} ({status}{said and f': {said}'})"
 
 
@@ -366,11 +307,3 @@ def is_grafanas(body: object) -> bool:
 def _message(body: object) -> str:
     """Return Grafana's own words; a page of something else is not repeated."""
     return str(body["message"]).strip() if isinstance(body, dict) and "message" in body else ""
-
-
-def _conflict(body: object) -> str:
-    status = body.get("status") if isinstance(body, dict) else None
-    # Grafana 13 has the old version-mismatch as 409 without a status.
-    if status is None and "overwrite" in _message(body):
-        status = "version-mismatch"
-    return _CONFLICT_WORDS.get(str(status), "")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vllm_watch.cli.grafana.client import Grafana
 
 
-STANDARD_INPUT = "-"
 DEFAULT_URL = "http://localhost:3000"
 
 

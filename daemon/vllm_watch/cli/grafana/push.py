@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from vllm_watch.daemon.catalog.codes import TAG
 from vllm_watch.daemon.support.errors import GrafanaError, RejectedError
@@ -32,23 +32,6 @@ _GRAFANAS_OWN = frozenset({"id", "uid", "version", "iteration"})
 _WRONG = frozenset({"failed", "refused", "not done"})
 
 
-class PushOptions(NamedTuple):
-    """
-    How to push.
-
-    Args:
-        folder_title: Of the folder, if it has to be created.
-        data_source: Name or uid of the one that the dashboards open with; Grafana's choice if `None`.
-        force: Overwrite what lacks our tag.
-        dry_run: Change nothing.
-    """
-
-    folder_title: str = "vLLM"
-    data_source: str | None = None
-    force: bool = False
-    dry_run: bool = False
-
-
 def packaged(language: Language) -> list[Model]:
     """Return the package's dashboards with texts in a language, in the order of their uids."""
     folder = files("vllm_watch.cli.grafana") / "dashboards" / language
@@ -59,40 +42,52 @@ def packaged(language: Language) -> list[Model]:
     return [json.loads((folder / name).read_text(encoding="utf-8")) for name in names]
 
 
-def push(grafana: Grafana, dashboards: Sequence[Model], options: PushOptions) -> Iterator[ReportLine]:
+def push(
+    grafana: Grafana, dashboards: Sequence[Model], folder_title: str, data_source: str | None, *, force: bool
+) -> Iterator[ReportLine]:
     """
-    Push dashboards, and yield what was found and done, line by line.
+    Push dashboards, and yield what was done, line by line.
+
+    Args:
+        grafana: Where to.
+        dashboards: What to push.
+        folder_title: Of our folder, if it has to be created.
+        data_source: Name or uid of the one that the dashboards open with; Grafana's choice if `None`.
+        force: Overwrite what lacks our tag.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
     yield _about_grafana(grafana)
-    folder = grafana.folder()
-    source = yield from _data_source(grafana, options.data_source)
-    if source is not None and options.data_source is not None:
+    if data_source is not None:
+        source = _choose(grafana.data_sources(), data_source)
         dashboards = [_with_data_source(wanted, source) for wanted in dashboards]
+    folder = grafana.folder()
     present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
-    if folder is not None:
+    if folder is None:
+        yield _about_folder("created", grafana.make_folder(folder_title).title)
+    else:
         yield _about_folder("found", folder.title)
-    elif options.dry_run and not all(present.values()):
-        yield _about_folder("would be created", options.folder_title)
-    elif not all(present.values()):
-        yield _about_folder("created", grafana.make_folder(options.folder_title).title)
-    yield from _each(grafana, dashboards, lambda wanted: _push_one(grafana, wanted, present[wanted["uid"]], options))
+
+    def act(wanted: Model) -> ReportLine:
+        before = present[wanted["uid"]]
+        if before is not None and _content(before.dashboard) == _content(wanted):
+            return _about("unchanged", wanted, grafana)
+        if before is not None and (why := _why_not(before, force=force)):
+            return _about("refused", wanted, grafana, why)
+        grafana.save({**_content(wanted), "uid": wanted["uid"]}, before)
+        return _about("created" if before is None else "updated", wanted, grafana)
+
+    yield from _each(grafana, dashboards, act)
 
 
-def delete(
-    grafana: Grafana, dashboards: Sequence[Model], confirm: Callable[[int], None], *, force: bool, dry_run: bool
-) -> Iterator[ReportLine]:
+def delete(grafana: Grafana, dashboards: Sequence[Model]) -> Iterator[ReportLine]:
     """
     Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
 
     Args:
         grafana: Where from.
         dashboards: Those that a push may have put there.
-        confirm: Asked with the number of dashboards before the first is deleted; it raises to give up.
-        force: Delete also what lacks our tag.
-        dry_run: Change nothing.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
@@ -100,25 +95,19 @@ def delete(
     yield _about_grafana(grafana)
     folder = grafana.folder()
     present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
-    going = [found for found in present.values() if found and not _why_not(found, force=force)]
-    if going and not dry_run:
-        confirm(len(going))
 
     def act(wanted: Model) -> ReportLine:
-        found = present[wanted["uid"]]
-        if found is None:
+        before = present[wanted["uid"]]
+        if before is None:
             return _about("absent", wanted, grafana)
-        shown = {**wanted, "title": str(found.dashboard.get("title", wanted["title"]))}  # As it is called in Grafana.
-        if why := _why_not(found, force=force):
-            return _about("refused", shown, grafana, why)
-        if not dry_run:
-            grafana.delete(wanted["uid"])
-        return _about("would be deleted" if dry_run else "deleted", shown, grafana)
+        if why := _why_not(before):
+            return _about("refused", wanted, grafana, why)
+        grafana.delete(wanted["uid"])
+        return _about("deleted", wanted, grafana)
 
     yield from _each(grafana, dashboards, act)
     if folder is not None:
-        inside = sum(found.meta.folder_uid == folder.uid for found in going) if dry_run else 0
-        yield _delete_folder(grafana, folder.title, inside, dry_run=dry_run)
+        yield _delete_folder(grafana, folder.title)
 
 
 def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], ReportLine]) -> Iterator[ReportLine]:
@@ -133,81 +122,34 @@ def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], 
             raise
 
 
-def _push_one(grafana: Grafana, wanted: Model, present: Present | None, options: PushOptions) -> ReportLine:
-    if present is not None:
-        if _content(present.dashboard) == _content(wanted):
-            return _about("unchanged", wanted, grafana)
-        if why := _why_not(present, force=options.force):
-            return _about("refused", wanted, grafana, why)
-    if not options.dry_run:
-        grafana.save({**_content(wanted), "uid": wanted["uid"]}, present)
-    word = "created" if present is None else "updated"
-    return _about(f"would be {word}" if options.dry_run else word, wanted, grafana)
-
-
-def _why_not(present: Present, *, force: bool) -> str:
+def _why_not(present: Present, *, force: bool = False) -> str:
     """Return why a dashboard stays as it is; empty if it may be changed."""
     if present.file:
         return f"Grafana makes it from the file {present.file}: change or remove it there"
     if TAG not in (present.dashboard.get("tags") or []) and not force:
-        return f"vllm-watch did not make it: it lacks the tag {TAG}; --force takes it for ours"
+        return f"vllm-watch did not make it: it lacks the tag {TAG}; push --force takes it for ours"
     return ""
 
 
-def _delete_folder(grafana: Grafana, title: str, going: int, *, dry_run: bool) -> ReportLine:
-    """Delete the folder if nothing is in it; `going` is how many dashboards in it a dry run would have deleted."""
+def _delete_folder(grafana: Grafana, title: str) -> ReportLine:
+    """Delete the folder if nothing is in it."""
     try:
-        left = grafana.folder_contents() - going
+        left = grafana.folder_contents()
         if left:
             return _about_folder("left", title, f", for {left} thing{'s are' if left > 1 else ' is'} in it")
-        if dry_run:
-            return _about_folder("would be deleted", title)
         grafana.delete_folder()
     except RejectedError as error:
         return _about_folder("left", title, f": {error}", is_wrong=True)
     return _about_folder("deleted", title)
 
 
-def _data_source(grafana: Grafana, wanted: str | None) -> Generator[ReportLine, None, DataSource | None]:
-    """Yield how the data source is; return it, or `None` if the token may not know."""
-    try:
-        sources = grafana.data_sources()
-    except RejectedError as error:
-        if wanted is not None:
-            raise
-        warning = f"{error}; so they were not checked"
-        yield ReportLine(f"warning: {warning}", facts={"warning": warning})
-        return None
-    source = _choose(sources, wanted)
-    finding = _series_in(grafana, source)
-    facts = {"data_source": source.name, "uid": source.uid, "finding": finding}
-    yield ReportLine(f"data source {source.name} ({source.uid}): {finding}", facts=facts)
-    return source
-
-
-def _choose(sources: Sequence[DataSource], wanted: str | None) -> DataSource:
-    """Return the data source with this uid or name; without one, the one that Grafana would open a dashboard with."""
-    if not sources:
-        raise GrafanaError(
-            "there is no data source of type Prometheus that the token sees: add the Prometheus that scrapes vllm-watch"
-        )
-    if wanted is None:
-        return next((source for source in sources if source.is_default), sources[0])
+def _choose(sources: Sequence[DataSource], wanted: str) -> DataSource:
+    """Return the data source with this uid or name."""
     for source in sources:
         if wanted in {source.uid, source.name}:
             return source
     names = ", ".join(f"{source.name} ({source.uid})" for source in sources)
-    raise GrafanaError(f"no data source of type Prometheus has the uid or name {wanted}; there are: {names}")
-
-
-def _series_in(grafana: Grafana, source: DataSource) -> str:
-    try:
-        daemons = grafana.daemons_seen(source)
-    except GrafanaError as error:
-        return f"warning: could not ask it for series of vllm-watch: {error}"
-    if not daemons:
-        return "warning: no series of vllm-watch in it; let this Prometheus scrape the daemon"
-    return f"has the series of {daemons} daemon{'s' if daemons > 1 else ''}"
+    raise GrafanaError(f"no data source of type Prometheus has the uid or name {wanted}; there are: {names or 'none'}")
 
 
 def _with_data_source(wanted: Model, source: DataSource) -> Model:

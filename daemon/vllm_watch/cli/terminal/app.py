@@ -20,8 +20,6 @@ import click
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, NoColor
 from textual.message import Message
 from textual.scrollbar import ScrollBar, ScrollBarRender
@@ -31,7 +29,7 @@ from textual.types import AnimationLevel
 from vllm_watch.cli.terminal.cells import ThemeName
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.screens import EventsScreen, HelpScreen, HomeScreen, Present, ServerScreen, TopScreen
+from vllm_watch.cli.terminal.screens import HelpScreen, HomeScreen, Present, TopScreen
 
 
 _DARK = {
@@ -71,21 +69,6 @@ def _theme(name: ThemeName, text: str, ground: str, colors: Mapping[str, str]) -
 TICK_SECONDS = 1.0
 """How often ages are drawn again."""
 
-DELAYS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Seconds between two readings, among which two keys choose."""
-
-
-class KeyDriver(LinuxDriver):
-    """Drops what is no UTF-8, such as an accented letter of a Latin-1 terminal: textual would end with an error."""
-
-    def run_input_thread(self) -> None:
-        """Read keys until the application ends."""
-        has_ended = False
-        while not has_ended:
-            with contextlib.suppress(UnicodeDecodeError):
-                super().run_input_thread()
-                has_ended = True
-
 
 class _PlainBars(ScrollBarRender):
     """A scroll bar of blanks alone, which every terminal has."""
@@ -104,7 +87,6 @@ class TopApp(App[None]):
     Args:
         source: Where frames come from.
         theme: On which ground.
-        is_ascii: Whether only ASCII is written.
         has_color: Whether colours are written.
         tick: Seconds after which ages are drawn again; `None` for tests, which call `tick`.
     """
@@ -123,7 +105,6 @@ class TopApp(App[None]):
         source: ReadingThread,
         theme: ThemeName,
         *,
-        is_ascii: bool = False,
         has_color: bool = True,
         tick: float | None = TICK_SECONDS,
     ) -> None:
@@ -133,7 +114,7 @@ class TopApp(App[None]):
         self.failure: str | None = None
         self._source = source
         self._tick = tick
-        self._present = Present(source, is_ascii=is_ascii, has_color=has_color)
+        self._present = Present(source, has_color=has_color)
         for each in themes():
             self.register_theme(each)
         self.theme = theme
@@ -141,10 +122,6 @@ class TopApp(App[None]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what takes the colours away. Textual's own depends on NO_COLOR, and draws black on black."""
         return [] if self._present.has_color else [NoColor()]
-
-    def get_driver_class(self) -> type[Driver]:
-        """Return what reads the keys."""
-        return KeyDriver
 
     def on_mount(self) -> None:
         """Show the first screen, and follow the source."""
@@ -184,26 +161,10 @@ class TopApp(App[None]):
         else:
             self.push_screen(HelpScreen(self._present))
 
-    def action_events(self) -> None:
-        """Show the events, or go back from them."""
-        if isinstance(self.screen, EventsScreen):
-            self.pop_screen()
-        else:
-            name = self.screen.server if isinstance(self.screen, ServerScreen) else None
-            self.push_screen(EventsScreen(self._present, name))
-
     def action_pause(self) -> None:
         """Hold what is shown, or go on."""
         self._present.pause()
         self._draw()
-
-    def action_slower(self) -> None:
-        """Wait longer between two readings."""
-        self._set_delay(next((delay for delay in DELAYS if delay > self._source.delay), self._source.delay))
-
-    def action_faster(self) -> None:
-        """Wait less between two readings."""
-        self._set_delay(next((delay for delay in reversed(DELAYS) if delay < self._source.delay), self._source.delay))
 
     def action_read_now(self) -> None:
         """Read at once, and draw everything again, also where something else has written on the terminal."""
@@ -211,18 +172,9 @@ class TopApp(App[None]):
         self.refresh(repaint=True, layout=True)
         self.look()
 
-    def action_switch_theme(self) -> None:
-        """Draw for a light ground instead of a dark one, or the other way round."""
-        self.theme = "dark" if self.theme == "light" else "light"
-        self.call_after_refresh(self._draw)
-
     def _draw(self) -> None:
         if isinstance(self.screen, TopScreen):
             self.screen.draw()
-
-    def _set_delay(self, delay: float) -> None:
-        self._source.delay = delay
-        self.look()
 
     def _tell(self) -> None:
         """Tell the application, from the thread of the source, that something has changed."""
@@ -238,14 +190,14 @@ class TopApp(App[None]):
         self._close_messages_no_wait()
 
 
-def run_app(source: ReadingThread, theme: ThemeName, *, is_ascii: bool, has_color: bool) -> int:
+def run_app(source: ReadingThread, theme: ThemeName, *, has_color: bool) -> int:
     """
     Show what a source reads, whose thread runs already, until somebody quits.
 
     Returns:
         The exit status: 1 if something could not be drawn, or nothing was ever read, which is said in a sentence.
     """
-    app = TopApp(source, theme, is_ascii=is_ascii, has_color=has_color)
+    app = TopApp(source, theme, has_color=has_color)
     asyncio.run(_until_ended(app))
     view = source.latest()
     never = f"{source.title}: {view.reason}" if isinstance(view, Lost) and view.last is None else None

@@ -9,11 +9,10 @@ a form in ASCII, and no meaning is in a colour alone.
 from __future__ import annotations
 
 import math
-import sys
 import unicodedata
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.states import EngineState
@@ -26,108 +25,52 @@ THEME_NAMES: tuple[ThemeName, ...] = get_args(ThemeName)
 _LIGHT_GROUNDS = frozenset({"7", "15"})
 """Of `COLORFGBG`: white, and bright white."""
 
-_FEW_CHARACTERS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
-"""Terminals whose fonts have few characters: the console of Linux has no sparklines and few symbols."""
-
-_ALWAYS_UTF8 = (3, 15)
-"""From this version on Python's mode of UTF-8 says nothing about the locale."""
-
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 CUT = "…"
 """The end of a text that was cut."""
 
-_PARTS = 8
+_PARTS = "▏▎▍▌▋▊▉"
+"""The end of a bar that is not quite full, by eighths."""
+
 _LEAST_SECONDS = 0.1
 """Less has three decimals in seconds, so that it is no longer than the others."""
 
 
-class Glyphs(NamedTuple):
+_LEVELS = "▁▂▃▄▅▆▇█"
+"""Of a sparkline, from the lowest to the highest; a value of 0 has the lowest."""
+
+STATE_SYMBOLS: Mapping[EngineState, str] = {
+    "idle": "○", "serving": "●", "starting": "◌", "sleeping": "◇", "unknown": "?", "saturated": "▲", "stalled": "■",
+    "down": "✕",
+}  # fmt: skip
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """Return a horizontal bar of this many columns; spaces where nothing is known."""
+    if ratio is None or not math.isfinite(ratio):
+        return " " * width
+    share = min(max(ratio, 0.0), 1.0) * width
+    whole = int(share)
+    part = _PARTS[: int((share - whole) * (len(_PARTS) + 1))][-1:]
+    return ("█" * whole + part).ljust(width, "░")
+
+
+def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
     """
-    The characters that cells are made of, each one column wide.
+    Return the last values as a line of this many columns, the latest at the right; a space where nothing is known.
 
     Args:
-        full, empty: Of a bar.
-        parts: The end of a bar that is not quite full, by eighths.
-        levels: Of a sparkline, from the lowest to the highest; a value of 0 has the lowest.
-        arrows: What a column is sorted by: from the top, or the other way round.
-        states: One for each state.
+        values: Oldest first.
+        width: Columns.
+        top: What the highest level stands for.
     """
-
-    full: str
-    empty: str
-    parts: str
-    levels: str
-    arrows: str
-    states: Mapping[EngineState, str]
+    shown = values[-width:] if width > 0 else ()
+    return "".join(" " if value is None else _level(value / top if top > 0 else 0.0) for value in shown).rjust(width)
 
 
-UNICODE = Glyphs(
-    full="█",
-    empty="░",
-    parts="▏▎▍▌▋▊▉",
-    levels="▁▂▃▄▅▆▇█",
-    arrows="▼▲",
-    states={
-        "idle": "○", "serving": "●", "starting": "◌", "sleeping": "◇", "unknown": "?", "saturated": "▲", "stalled": "■",
-        "down": "✕",
-    },
-)  # fmt: skip
-ASCII = Glyphs(
-    full="#",
-    empty=".",
-    parts="",
-    levels="_.:-=+*#",
-    arrows="v^",
-    states={
-        "idle": ".", "serving": "+", "starting": "o", "sleeping": "z", "unknown": "?", "saturated": "!", "stalled": "#",
-        "down": "x",
-    },
-)  # fmt: skip
-
-
-class Cells:
-    """
-    Writes cells.
-
-    Args:
-        glyphs: What to write them with.
-    """
-
-    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
-        self.glyphs = glyphs
-
-    def bar(self, ratio: float | None, width: int) -> str:
-        """Return a horizontal bar of this many columns; spaces where nothing is known."""
-        if ratio is None or not math.isfinite(ratio):
-            return " " * width
-        share = min(max(ratio, 0.0), 1.0) * width
-        whole = int(share)
-        part = self.glyphs.parts[: int((share - whole) * _PARTS)][-1:]
-        return (self.glyphs.full * whole + part).ljust(width, self.glyphs.empty)
-
-    def sparkline(self, values: Sequence[float | None], width: int, top: float | None = None) -> str:
-        """
-        Return the last values as a line of this many columns, the latest at the right; a space where nothing is known.
-
-        Args:
-            values: Oldest first.
-            width: Columns.
-            top: What the highest level stands for; by default the highest of the values.
-        """
-        shown = values[-width:] if width > 0 else ()
-        known = [value for value in shown if value is not None]
-        highest = max(known, default=0.0) if top is None else top
-        levels = [" " if value is None else self._level(value / highest if highest > 0 else 0.0) for value in shown]
-        return "".join(levels).rjust(max(width, 0))
-
-    def state(self, state: EngineState) -> str:
-        """Return the character of a state, to be written before its name."""
-        return self.glyphs.states[state]
-
-    def _level(self, ratio: float) -> str:
-        """Return a level: only 0 has the lowest, so that little differs from nothing."""
-        levels = self.glyphs.levels
-        return levels[min(math.ceil(min(max(ratio, 0.0), 1.0) * (len(levels) - 1)), len(levels) - 1)]
+def _level(ratio: float) -> str:
+    """Return a level: only 0 has the lowest, so that little differs from nothing."""
+    return _LEVELS[min(math.ceil(min(max(ratio, 0.0), 1.0) * (len(_LEVELS) - 1)), len(_LEVELS) - 1)]
 
 
 def latency_text(seconds: float | None, *, in_seconds: bool, digits: int = 3) -> str:
@@ -196,20 +139,3 @@ def _cut(text: str, width: int) -> str:
 def theme_of_terminal(environment: Mapping[str, str]) -> ThemeName:
     """Return the theme that suits the ground of a terminal, if that says so in ``COLORFGBG``: ``0;15`` is light."""
     return "light" if environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT_GROUNDS else "dark"
-
-
-def has_unicode(environment: Mapping[str, str], *, is_utf8_mode: bool = bool(sys.flags.utf8_mode)) -> bool:
-    """
-    Whether a terminal shows more than ASCII.
-
-    Args:
-        environment: The variables of the process.
-        is_utf8_mode: Whether Python is in its mode of UTF-8. In the locale C and in one that is not installed it turns
-            that on by itself, and changes `LC_CTYPE`, so that the encoding of its streams does not tell them apart.
-    """
-    if environment.get("TERM", "") in _FEW_CHARACTERS:
-        return False
-    if is_utf8_mode and not environment.get("PYTHONUTF8") and sys.version_info < _ALWAYS_UTF8:
-        return False
-    locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG", "")
-    return "utf8" in locale.lower().replace("-", "")

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vllm_watch.cli.terminal.cells import Cells, age, ago, columns, fit
+from vllm_watch.cli.terminal.cells import age, ago, columns, fit
 from vllm_watch.cli.terminal.frames import Frame, Lost, Server, View
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Span, fitted, line, spread, table_lines, wrapped
 from vllm_watch.cli.terminal.numbers import state_word
 from vllm_watch.cli.terminal.server_detail import finding_line, server_detail
-from vllm_watch.cli.terminal.tables import Order, columns_for
+from vllm_watch.cli.terminal.tables import columns_for
 from vllm_watch.daemon.catalog.number_texts import moment as calendar_time
 from vllm_watch.daemon.catalog.states import severity
 
@@ -40,7 +40,6 @@ class Moment(NamedTuple):
         title: What is read, in words.
         delay: Seconds between two readings; 0 if there is only one.
         paused: Since when the view is paused, by the clock of the reader.
-        is_held: Whether what is read stands still meanwhile.
     """
 
     view: View
@@ -48,7 +47,6 @@ class Moment(NamedTuple):
     title: str
     delay: float
     paused: float | None = None
-    is_held: bool = False
 
     @property
     def frame(self) -> Frame | None:
@@ -66,11 +64,10 @@ class Moment(NamedTuple):
         frame = self.frame
         if frame is None:
             return 0.0
-        now = self.paused if self.is_held and self.paused is not None else self.now
-        return frame.at + max(now - frame.received, 0.0)
+        return frame.at + max(self.now - frame.received, 0.0)
 
 
-def title_line(moment: Moment, width: int, cells: Cells) -> Line:
+def title_line(moment: Moment, width: int) -> Line:
     """Return what is read, when that was, how often, and the time."""
     often = [Span(f"every {moment.delay:g} s", "title")] if moment.delay else []
     replay = ", a replay" if moment.frame is not None and moment.frame.is_replay else ""
@@ -86,7 +83,7 @@ def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     return Line(
         tuple(
             span._replace(role="title") if span.role == "text" else span
-            for span in spread(left, line(*right, " "), width, cells).spans
+            for span in spread(left, line(*right, " "), width).spans
         )
     )
 
@@ -111,8 +108,8 @@ def banner(moment: Moment, width: int) -> list[Line]:
     if moment.lost is not None:
         rows = wrapped(_lost(moment, moment.lost), width, role="alarm", first=Span(" "))[:_BANNER_LINES]
     elif moment.paused is not None:
-        what = "the recording stands still" if moment.is_held else "the values stay as they are"
-        rows = [line(Span(f" PAUSED {ago(moment.now - moment.paused)}; {what}. Space goes on.", "alarm"))]
+        text = f" PAUSED {ago(moment.now - moment.paused)}; the values stay as they are. Space goes on."
+        rows = [line(Span(text, "alarm"))]
     else:
         rows = []
     return [line(Span(fit(row.text, width), "alarm")) for row in rows]
@@ -161,13 +158,13 @@ def counts_line(servers: Sequence[Server], width: int) -> Line:
     return Line(tuple(pieces))
 
 
-def once_screen(moment: Moment, width: int, cells: Cells) -> str:
+def once_screen(moment: Moment, width: int) -> str:
     """Return a screen as text: one server whole; of several a table, and the worst one whole."""
-    lines = [title_line(moment, width, cells), *banner(moment, width), EMPTY]
+    lines = [title_line(moment, width), *banner(moment, width), EMPTY]
     frame = moment.frame
     if frame is not None:
-        lines += [*common_lines(frame, width), *_servers(frame.servers, Pane(width, cells, moment.at))]
-    return "".join(f"{fitted(row, width, cells).text.rstrip()}\n" for row in lines)
+        lines += [*common_lines(frame, width), *_servers(frame.servers, Pane(width, moment.at))]
+    return "".join(f"{fitted(row, width).text.rstrip()}\n" for row in lines)
 
 
 def _servers(servers: Sequence[Server], pane: Pane) -> list[Line]:
@@ -175,5 +172,5 @@ def _servers(servers: Sequence[Server], pane: Pane) -> list[Line]:
         return server_detail(servers[0], pane)
     if not servers:
         return [counts_line(servers, pane.width), *wrapped(NO_SERVER, pane.width)]
-    table = table_lines(servers, columns_for(servers), pane, mark=Order().mark)
+    table = table_lines(servers, columns_for(servers), pane.width)
     return [counts_line(servers, pane.width), *table, EMPTY, *server_detail(servers[0], pane)]

@@ -9,13 +9,12 @@ line is as wide as its text until `fitted` cuts or pads it.
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from vllm_watch.cli.terminal.cells import ASCII, Cells, columns, fit
+from vllm_watch.cli.terminal.cells import columns, fit
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.support.printable import printable
 
@@ -57,17 +56,11 @@ class Pane(NamedTuple):
 
     Attributes:
         width: Columns.
-        cells: What writes numbers and drawings.
         at: The time by the servers' clock.
     """
 
     width: int
-    cells: Cells
     at: float
-
-    def of_width(self, width: int) -> Pane:
-        """Return the same in another width."""
-        return self._replace(width=width)
 
 
 EMPTY = Line()
@@ -83,36 +76,36 @@ def rule(title: str, width: int) -> Line:
     return line(Span(fit(title, width), "head"))
 
 
-def fitted(row: Line, width: int, cells: Cells) -> Line:
-    """Return a line in exactly this many columns, with nothing in it that a terminal would act on or cannot show."""
+def fitted(row: Line, width: int) -> Line:
+    """Return a line in exactly this many columns, with nothing in it that a terminal would act on."""
     spans, left = [], width
-    safe = [Span(_shown(span.text, cells), span.role) for span in row.spans]
+    safe = [Span(printable(span.text), span.role) for span in row.spans]
     for index, span in enumerate(safe):
         used = columns(span.text)
         is_cut = used > left or (used == left and any(later.text.strip() for later in safe[index + 1 :]))
-        spans.append(Span(_shown(fit(span.text + " ", left), cells) if is_cut else span.text, span.role))
+        spans.append(Span(fit(span.text + " ", left) if is_cut else span.text, span.role))
         left -= min(used, left)
         if left == 0:
             break
     return Line((*spans, Span(" " * left)) if left > 0 else tuple(spans))
 
 
-def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int], cells: Cells, gap: int) -> list[Line]:
+def beside(blocks: Sequence[Sequence[Line]], widths: Sequence[int], gap: int) -> list[Line]:
     """Return blocks of lines side by side, each in its width."""
     rows = []
     for index in range(max(map(len, blocks), default=0)):
         parts: list[Span] = []
         for block, width in zip(blocks, widths, strict=True):
             cell = block[index] if index < len(block) else EMPTY
-            parts += [*fitted(cell, width, cells).spans, Span(" " * gap)]
+            parts += [*fitted(cell, width).spans, Span(" " * gap)]
         rows.append(Line(tuple(parts[:-1])))
     return rows
 
 
-def spread(left: Line, right: Line, width: int, cells: Cells) -> Line:
+def spread(left: Line, right: Line, width: int) -> Line:
     """Return a line with one part at each end; the left one is cut if there is no room for both."""
     room = width - columns(right.text) - 1
-    return left if room < 0 else Line((*fitted(left, room, cells).spans, Span(" "), *right.spans))
+    return left if room < 0 else Line((*fitted(left, room).spans, Span(" "), *right.spans))
 
 
 def wrapped(text: str, width: int, *, role: Role = "text", first: Span | None = None) -> list[Line]:
@@ -127,25 +120,9 @@ def wrapped(text: str, width: int, *, role: Role = "text", first: Span | None = 
     ]
 
 
-_PLAIN = str.maketrans({"–": "-", "—": "-", "−": "-", "…": "~", "·": "|", "→": ">", "×": "x", "≤": "<", "≥": ">"})  # noqa: RUF001  # Each as it is.
-
-
-def _shown(text: str, cells: Cells) -> str:
-    safe = printable(text)
-    if cells.glyphs is not ASCII or safe.isascii():
-        return safe
-    return "".join(char if char.isascii() else _stand_in(char) for char in safe.translate(_PLAIN))
-
-
-def _stand_in(char: str) -> str:
-    """Return as many question marks as a character has columns; the letter alone of one with an accent."""
-    base = unicodedata.normalize("NFD", char)[0]
-    return base if base.isascii() else "?" * columns(char)
-
-
 Item = TypeVar("Item")
 SortKey = float | str | None
-Cell = Callable[[Item, Cells, int], Sequence[Span]]
+Cell = Callable[[Item, int], Line]
 """Writes the cell of an item, in this many columns of the terminal."""
 
 GAP = 1
@@ -178,19 +155,18 @@ class Column(Generic[Item]):
     is_text: bool = False
     key: Callable[[Item], SortKey] | None = None
 
-    def head(self, width: int, cells: Cells, mark: str = "") -> list[Line]:
+    def head(self, width: int, mark: str = "") -> list[Line]:
         """Return the two lines of its head; `mark` follows the title of what the table is sorted by."""
         texts = (f"{self.title}{mark}", self.unit)
-        return [self._placed([Span(text, "sorted" if mark else "head")], width, cells) for text in texts]
+        return [self._placed(line(Span(text, "sorted" if mark else "head")), width) for text in texts]
 
-    def line_of(self, item: Item, width: int, cells: Cells) -> Line:
+    def line_of(self, item: Item, width: int) -> Line:
         """Return its cell for an item, in exactly this many columns."""
-        return self._placed(self.cell(item, cells, width), width, cells)
+        return self._placed(self.cell(item, width), width)
 
-    def _placed(self, spans: Sequence[Span], width: int, cells: Cells) -> Line:
-        text = Line(tuple(spans))
+    def _placed(self, text: Line, width: int) -> Line:
         before = 0 if self.is_text else max(width - columns(text.text), 0)
-        return Line((Span(" " * before), *fitted(text, width - before, cells).spans))
+        return Line((Span(" " * before), *fitted(text, width - before).spans))
 
 
 Placed = Sequence[tuple[Column[Item], int]]
@@ -217,16 +193,12 @@ def placed(every: Sequence[Column[Item]], width: int) -> Placed[Item]:
 
 
 def table_lines(
-    items: Sequence[Item],
-    every: Sequence[Column[Item]],
-    pane: Pane,
-    *,
-    mark: Callable[[str, Cells], str] = lambda _name, _cells: "",
+    items: Sequence[Item], every: Sequence[Column[Item]], width: int, *, mark: Callable[[str], str] = lambda _name: ""
 ) -> list[Line]:
     """Return a table with its head; `mark` says what stands behind the title of a column."""
-    cells, shown = pane.cells, placed(every, pane.width)
-    heads = zip(*(column.head(width, cells, mark(column.name, cells)) for column, width in shown), strict=True)
-    rows = ([column.line_of(item, width, cells) for column, width in shown] for item in items)
+    shown = placed(every, width)
+    heads = zip(*(column.head(width, mark(column.name)) for column, width in shown), strict=True)
+    rows = ([column.line_of(item, width) for column, width in shown] for item in items)
     return [_joined(parts) for parts in (*heads, *rows)]
 
 
@@ -235,15 +207,9 @@ def _joined(parts: Sequence[Line]) -> Line:
     return Line(tuple(spans[:-1]))
 
 
-def ordered(items: Sequence[Item], column: Column[Item], *, is_reversed: bool) -> list[Item]:
+def ordered(items: Sequence[Item], column: Column[Item]) -> list[Item]:
     """Return items by a column, numbers from the highest and names from the first; what is not known is last."""
     keys = [(column.key(item) if column.key else None, item) for item in items]
-    names = sorted(
-        (pair for pair in keys if isinstance(pair[0], str)), key=lambda pair: str(pair[0]), reverse=is_reversed
-    )
-    numbers = sorted(
-        ((key, item) for key, item in keys if isinstance(key, int | float)),
-        key=lambda pair: pair[0],
-        reverse=not is_reversed,
-    )
+    names = sorted((pair for pair in keys if isinstance(pair[0], str)), key=lambda pair: str(pair[0]))
+    numbers = sorted(((-key, item) for key, item in keys if isinstance(key, int | float)), key=lambda pair: pair[0])
     return [*(item for _, item in names), *(item for _, item in numbers), *(item for key, item in keys if key is None)]

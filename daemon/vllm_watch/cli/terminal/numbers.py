@@ -8,11 +8,10 @@ Also the pieces that tables share with them: a state, a latency, a bar, a course
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import cast
 
-from vllm_watch.cli.terminal.cells import Cells, age, columns, fit, latency_text
+from vllm_watch.cli.terminal.cells import STATE_SYMBOLS, age, bar, columns, fit, latency_text, sparkline
 from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
 from vllm_watch.cli.terminal.lines import Line, Pane, Span, line
 from vllm_watch.daemon.catalog.codes import KV_FULL_RATIO
@@ -66,10 +65,10 @@ def state_word(state: EngineState, cause: str | None) -> Span:
     return Span("stopped", "sleeping") if cause == "stopped" else Span(state, state)
 
 
-def state_piece(state: EngineState, cells: Cells, cause: str | None = None) -> Span:
+def state_piece(state: EngineState, cause: str | None = None) -> Span:
     """Return a state with its symbol."""
     word = state_word(state, cause)
-    return word._replace(text=f"{cells.state(state)} {word.text}")
+    return word._replace(text=f"{STATE_SYMBOLS[state]} {word.text}")
 
 
 def is_in_seconds(*values: float | None) -> bool:
@@ -103,16 +102,16 @@ def latency_piece(latency: Latency, level: LatencyLevel, *, in_seconds: bool | N
     return Span(f"{text}{_OVER if is_over else ' '}", "over" if is_over else "text")
 
 
-def ratio_bar(ratio: float | None, width: int, cells: Cells, *, fills: bool) -> Span:
+def ratio_bar(ratio: float | None, width: int, *, fills: bool) -> Span:
     """Return a ratio as a bar; where something fills, a full one has another look."""
     is_full = fills and ratio is not None and ratio >= KV_FULL_RATIO
-    return Span(cells.bar(ratio, width), "full" if is_full else "bar")
+    return Span(bar(ratio, width), "full" if is_full else "bar")
 
 
-def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: float | None = None) -> Span:
+def course_piece(values: Sequence[float | None], width: int, top: float | None = None) -> Span:
     """Return values until now as a sparkline; `top` is the most there can be."""
     highest = max((number for number in values[-width:] if number is not None), default=0.0) if top is None else top
-    return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
+    return Span(sparkline(values, width, highest * _HEADROOM), "spark")
 
 
 def of_limit(number: float | None, limit: float | None) -> str:
@@ -120,45 +119,32 @@ def of_limit(number: float | None, limit: float | None) -> str:
     return count(number) if limit is None else f"{count(number)}/{count(limit)}"
 
 
-class _Number(NamedTuple):
+def number_lines(server: Server, pane: Pane) -> list[Line]:
     """
-    A number as a line.
+    Return what a server does now, with its course, and of a server with one engine with the source of each number.
 
-    Args:
-        label: What it is.
-        value: The number as text.
-        unit: What follows it.
-        course: Its values until now, oldest first.
-        top: The most there can be, if that is known.
-        ratio: The number, if it is a ratio, which has a bar instead.
-        note: What follows the bar.
-        reading: Where the number comes from; `None` if it is a sum or not known.
+    Of several engines these are sums, and of their KV caches the fullest beside the tokens in all.
     """
-
-    label: str
-    value: str
-    unit: str
-    course: Sequence[float | None] = ()
-    top: float | None = None
-    ratio: float | None = None
-    note: str = ""
-    reading: ReadingDocument | None = None
-
-
-def engine_numbers(engine: EngineDocument, recent: Sequence[Point], pane: Pane) -> list[Line]:
-    """Return the gauges of an engine; `recent` are the last points of its server, if that has no other engine."""
-    capacity, deferred = engine.facts.get("kv_cache_capacity_tokens"), value(engine, "requests_deferred")
-    waiting = f"{count(deferred)} deferred" if deferred else ""
-    usage = value(engine, "kv_cache_usage_ratio")
-    used = None if usage is None or capacity is None else usage * capacity
-    numbers = [
-        *_traffic(recent, partial(value, engine), engine.facts.get("max_running_requests"), waiting),
-        _Number("KV cache", share(usage), "%", ratio=usage, note=_tokens(used, capacity)),
-    ]
-    readings = [gauge(engine, name) for name in _GAUGES]
-    return [
-        _number_line(number._replace(reading=reading), pane) for number, reading in zip(numbers, readings, strict=True)
-    ]
+    now, most = server.now, server.sum_of_facts("max_running_requests")
+    deferred = sum(value(engine, "requests_deferred") or 0 for engine in server.engines)
+    texts = (
+        ("output", _OUTPUT, significant(_OUTPUT(now)), "tok/s"),
+        ("prompt", _PROMPT, significant(_PROMPT(now)), "tok/s"),
+        ("running", _RUNNING, count(_RUNNING(now)), "" if most is None else f"of {count(most)}"),
+        ("waiting", _WAITING, count(_WAITING(now)), f"{count(deferred)} deferred" if deferred else ""),
+        ("KV cache", _KV_CACHE, share(_KV_CACHE(now)), "%" if len(server.engines) == 1 else "% fullest"),
+    )
+    lines = []
+    for (label, read, text, unit), gauge_name in zip(texts, _GAUGES, strict=True):
+        reading = gauge(server.engines[0], gauge_name) if len(server.engines) == 1 else None
+        room = pane.width - _LABEL - _VALUE - _UNIT - 2 - (_SOURCE if reading is not None else 0)
+        if label == "KV cache":
+            drawing = _kv_cache(server, room)
+        else:
+            drawing = [course_piece(list(map(read, server.recent)), room, most if label == "running" else None)]
+        head = (Span(label.ljust(_LABEL), "label"), Span(text.rjust(_VALUE), "strong"), f" {unit.ljust(_UNIT)} ")
+        lines.append(line(*head, *drawing, *_origin(reading, pane.at)))
+    return lines
 
 
 _GAUGES = (
@@ -171,50 +157,21 @@ _GAUGES = (
 """The gauges that have a line each, in this order."""
 
 
-def server_numbers(server: Server, pane: Pane) -> list[Line]:
-    """Return the sums over the engines of a server, and of their KV caches the fullest beside the tokens in all."""
-    now, capacity = server.now, server.sum_of_facts("kv_cache_capacity_tokens")
-    used = [_used(engine) for engine in server.engines]
-    in_all = None if None in used or not used else sum(tokens for tokens in used if tokens is not None)
-    usage = now.kv_cache_usage_ratio
-    note = _tokens(in_all, capacity)
-    numbers = [
-        *_traffic(server.recent, partial(getattr, now), server.sum_of_facts("max_running_requests"), ""),
-        _Number("KV cache", share(usage), "% fullest", ratio=usage, note=note),
-    ]
-    return [_number_line(number, pane) for number in numbers]
+def _kv_cache(server: Server, room: int) -> list[Span]:
+    """Return a bar, and how many tokens are in use in all KV caches, of how many."""
+    capacity = server.sum_of_facts("kv_cache_capacity_tokens")
+    tokens = [_used(engine) for engine in server.engines]
+    used = None if None in tokens else sum(each for each in tokens if each is not None)
+    note = ""
+    if capacity is not None:
+        note = f"{f'of {shortened(capacity)}' if used is None else of_most(used, capacity, shortened)} tokens"
+    width = max(room - columns(note) - 1, _LEAST_BAR)
+    return [ratio_bar(server.now.kv_cache_usage_ratio, width, fills=True), Span(f" {note}")]
 
 
-def _traffic(
-    recent: Sequence[Point], read: Callable[[str], float | None], most: float | None, waiting: str
-) -> list[_Number]:
-    """Return tokens and requests with their courses; `most` is how many requests may run."""
-    output, prompt = read("generation_tokens_per_second"), read("prompt_tokens_per_second")
-    limit = "" if most is None else f"of {count(most)}"
-    return [
-        _Number("output", significant(output), "tok/s", list(map(_OUTPUT, recent))),
-        _Number("prompt", significant(prompt), "tok/s", list(map(_PROMPT, recent))),
-        _Number("running", count(read("requests_running")), limit, list(map(_RUNNING, recent)), most),
-        _Number("waiting", count(read("requests_waiting")), waiting, list(map(_WAITING, recent))),
-    ]
-
-
-def _number_line(number: _Number, pane: Pane) -> Line:
-    room = pane.width - _LABEL - _VALUE - _UNIT - 2 - (_SOURCE if number.reading is not None else 0)
-    return line(
-        Span(number.label.ljust(_LABEL), "label"),
-        Span(number.value.rjust(_VALUE), "strong"),
-        f" {number.unit.ljust(_UNIT)} ",
-        *_drawing(number, room, pane.cells),
-        *_origin(number.reading, pane.at),
-    )
-
-
-def _drawing(number: _Number, room: int, cells: Cells) -> list[Span]:
-    if not number.note and number.ratio is None:
-        return [course_piece(number.course, room, cells, number.top)]
-    bar = max(room - columns(number.note) - 1, _LEAST_BAR)
-    return [ratio_bar(number.ratio, bar, cells, fills=True), Span(f" {number.note}")]
+def _used(engine: EngineDocument) -> float | None:
+    usage, capacity = value(engine, "kv_cache_usage_ratio"), engine.facts.get("kv_cache_capacity_tokens")
+    return None if usage is None or capacity is None else usage * capacity
 
 
 def _origin(reading: ReadingDocument | None, at: float) -> list[Span]:
@@ -223,18 +180,6 @@ def _origin(reading: ReadingDocument | None, at: float) -> list[Span]:
         return []
     source = SOURCE_NAMES[cast("SourceName", reading.source)]
     return [Span(f"{source} {age(at - reading.at)}".rjust(_SOURCE), "dim")]
-
-
-def _used(engine: EngineDocument) -> float | None:
-    usage, capacity = value(engine, "kv_cache_usage_ratio"), engine.facts.get("kv_cache_capacity_tokens")
-    return None if usage is None or capacity is None else usage * capacity
-
-
-def _tokens(used: float | None, capacity: float | None) -> str:
-    """Return how many tokens are used, of how many."""
-    if capacity is None:
-        return ""
-    return f"{f'of {shortened(capacity)}' if used is None else of_most(used, capacity, shortened)} tokens"
 
 
 def hour_lines(server: Server, pane: Pane) -> list[Line]:
@@ -256,7 +201,7 @@ def hour_lines(server: Server, pane: Pane) -> list[Line]:
                 text(max((number for point in hour if (number := read(point)) is not None), default=None)).rjust(_VALUE)
             ),
             " ",
-            course_piece(_by_time(hour, read, pane.at, room), room, pane.cells, top),
+            course_piece(_by_time(hour, read, pane.at, room), room, top),
         )
         for label, read, text, top in courses
     ]
@@ -300,7 +245,7 @@ def _latency_line(latency: Latency) -> Line:
     )
 
 
-def draft_lines(engine: EngineDocument, pane: Pane) -> list[Line]:
+def draft_lines(engine: EngineDocument, width: int) -> list[Line]:
     """Return how many tokens of its drafts an engine accepts; nothing if it drafts none."""
     length, drafted = value(engine, "spec_decode_mean_acceptance_length"), engine.facts.get("num_speculative_tokens")
     if length is None and drafted is None and not engine.position_acceptance:
@@ -309,12 +254,12 @@ def draft_lines(engine: EngineDocument, pane: Pane) -> list[Line]:
     least, most = engine.facts.get("num_speculative_tokens_least"), ""
     if drafted is not None:
         most = f" of {count(drafted + 1)}" if least is None else f", {count(least)} to {count(drafted)} a draft"
-    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", pane.width), "head"))]
-    bar = max(pane.width - _DRAFT - _DRAFT_PERCENT - 1, 1)
+    lines = [line(Span(fit(f"tokens a step {significant(length)}{most}", width), "head"))]
+    room = max(width - _DRAFT - _DRAFT_PERCENT - 1, 1)
     return lines + [
         line(
             Span(f"draft {position}".ljust(_DRAFT), "label"),
-            ratio_bar(ratio, bar, pane.cells, fills=False),
+            ratio_bar(ratio, room, fills=False),
             f"{share(ratio).rjust(_DRAFT_PERCENT - 1)} %",
         )
         for position, ratio in enumerate(engine.position_acceptance, 1)

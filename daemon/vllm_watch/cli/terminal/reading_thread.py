@@ -39,7 +39,7 @@ _FAILED = "reading fails inside this program: {}"
 
 
 class DocumentReader(ABC):
-    """What returns the document of ``/api/v1/snapshot``; all but `hold` and `close` is called from one thread."""
+    """What returns the document of ``/api/v1/snapshot``; all but `close` is called from one thread."""
 
     title: str
     """What is read, in a few words."""
@@ -63,11 +63,6 @@ class DocumentReader(ABC):
         Raises:
             VllmWatchError: There is none now.
         """
-
-    def hold(self, *, is_held: bool) -> bool:
-        """Have what is read stand still, or go on; return whether it can. Any thread may call it."""
-        del is_held
-        return False
 
     def close(self) -> None:  # noqa: B027
         """End what is running, a `read` included, and give everything back. Any thread may call it."""
@@ -138,7 +133,7 @@ class ReadingThread:
     """
 
     def __init__(self, reader: DocumentReader, clock: Clock, delay: float, only: str | None = None) -> None:
-        self._delay = delay
+        self.delay = delay
         self._reader = reader
         self._clock = clock
         self._only = only
@@ -156,16 +151,6 @@ class ReadingThread:
     def title(self) -> str:
         """What is read; of a recording also how far that is."""
         return self._reader.title
-
-    @property
-    def delay(self) -> float:
-        """Seconds from the start of one reading to the next one's; it may be set at any time."""
-        return self._delay
-
-    @delay.setter
-    def delay(self, seconds: float) -> None:
-        self._delay = seconds
-        self._wake.set()
 
     def start(self) -> None:
         """Start to read."""
@@ -201,13 +186,6 @@ class ReadingThread:
             self._wake.set()
         self._shown = shown
 
-    def hold(self, *, is_held: bool) -> bool:
-        """Have what is read stand still, or go on where it was; return whether it can."""
-        can_be_held = self._reader.hold(is_held=is_held)
-        if can_be_held and not is_held:
-            self._wake.set()
-        return can_be_held
-
     def _run(self) -> None:
         has_started = False
         while not self._is_stopping:
@@ -224,7 +202,7 @@ class ReadingThread:
                 self._lose(_FAILED.format(repr(error)))
             if isinstance(self._view, Lost) and self._view.is_final:
                 return
-            self._clock.wait(self._wake, started + self._delay - self._clock.now())
+            self._clock.wait(self._wake, started + self.delay - self._clock.now())
 
     @property
     def _last(self) -> Frame | None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -96,10 +95,7 @@ class ReplayReader(DocumentReader):
         self._servers = servers
         self._clock = clock
         self._start = clock.now()
-        self._seconds = 0.0
-        """Where the recording was read last."""
-        self._is_held = False
-        self._position_lock = threading.Lock()
+        self._seconds = 0.0  # Where the recording was read last.
         self._is_end_only = is_end_only
         self._replay = Replay(recording, servers)
 
@@ -122,21 +118,9 @@ class ReplayReader(DocumentReader):
         self._replay.advance(seconds)
         return self._replay.document(seconds, hours)
 
-    def hold(self, *, is_held: bool) -> bool:
-        """Have the recording stand where it was read last, or go on from there."""
-        with self._position_lock:
-            if self._is_held and not is_held:
-                self._start = self._clock.now() - self._seconds
-            self._is_held = is_held
-        return True
-
     def _position(self) -> float:
         """Return how many seconds after its start the recording is; after its end it begins again."""
-        with self._position_lock:
-            if self._is_end_only:
-                self._seconds = self._recording.seconds
-            elif not self._is_held:
-                self._seconds = self._clock.now() - self._start
-                if self._seconds > self._recording.seconds:
-                    self._start, self._seconds = self._clock.now(), 0.0
-            return self._seconds
+        self._seconds = self._recording.seconds if self._is_end_only else self._clock.now() - self._start
+        if self._seconds > self._recording.seconds:
+            self._start, self._seconds = self._clock.now(), 0.0
+        return self._seconds

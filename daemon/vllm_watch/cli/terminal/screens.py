@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screens: the table of servers with one of them in detail, one server, the events, and the help."""
+"""The screens: the table of servers with one of them in detail, one server, and the help."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from vllm_watch.cli.terminal.cells import ASCII, UNICODE, Cells, fit
+from vllm_watch.cli.terminal.cells import fit
 from vllm_watch.cli.terminal.frames import Server
 from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, title_line
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, fitted, line, placed, rule, spread, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.server_detail import events_screen, server_detail
-from vllm_watch.cli.terminal.tables import Order, arranged, columns_for
+from vllm_watch.cli.terminal.server_detail import server_detail
+from vllm_watch.cli.terminal.tables import SORT_MARK, arranged, columns_for, next_order
 from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.states import BEST_TO_WORST, STATES
 from vllm_watch.daemon.state.window import MIN_SECONDS
@@ -83,38 +83,31 @@ KEYS = (
     _key("question_mark,h,f1", "app.show_help", "?, h, F1", "Help", "this help"),
     _key("slash,f4,f3", "filter", "/, F3, F4", "Filter", "show only servers with these words in name, model or state"),
     _key("s,f6", "sort", "s, F6", "Sort", "sort by the next column"),
-    _key("S,upper_s", "reverse", "S", "Reverse", "sort the other way round"),
-    _key("space,p", "app.pause", "Space, p", "Pause", "hold the values, and a recording, or go on"),
+    _key("space,p", "app.pause", "Space, p", "Pause", "hold the values, or go on"),
     _key("enter,right", "open", "Enter, Right, a click", "Open", "show the selected server in detail"),
-    _key("e", "app.events", "e", "Events", "what has happened in the last hour"),
     _key("escape,left,backspace", "back", "Esc, Left, Backspace", "Back", "back; in the table, show all servers again"),
     _key("r,f5,ctrl+l", "app.read_now", "r, F5, Ctrl-L", "Read", "read and draw everything now"),
-    _key("t", "app.switch_theme", "t", "Theme", "dark or light"),
     _key("up,k", "move('up')", "Up, k, the wheel", "", "the line above"),
     _key("down,j", "move('down')", "Down, j, the wheel", "", "the line below"),
     _key("pageup,ctrl+b", "move('page_up')", "PgUp, Ctrl-B", "", "a screen up"),
     _key("pagedown,ctrl+f", "move('page_down')", "PgDn, Ctrl-F", "", "a screen down"),
     _key("home,g", "move('home')", "Home, g", "", "the first line"),
     _key("end,G,upper_g", "move('end')", "End, G", "", "the last line"),
-    _key("plus,equals_sign", "app.slower", "+, =", "", "wait longer between two readings"),
-    _key("minus", "app.faster", "-", "", "wait less between two readings"),
     _key("ctrl+z", "app.suspend_process", "Ctrl-Z", "", "stop until the shell's fg"),
 )  # fmt: skip
 
 
 class Present:
     """
-    What all screens share: what is known now, and what writes it.
+    What all screens share: what is known now.
 
     Args:
         source: Where frames come from.
-        is_ascii: Whether only ASCII is written.
         has_color: Whether colours are written.
     """
 
-    def __init__(self, source: ReadingThread, *, is_ascii: bool, has_color: bool) -> None:
+    def __init__(self, source: ReadingThread, *, has_color: bool) -> None:
         self.has_color = has_color
-        self.cells = Cells(ASCII if is_ascii else UNICODE)
         self._source = source
         self._hours: frozenset[str] = frozenset()
         self.moment = Moment(source.latest(), source.now(), source.title, source.delay)
@@ -134,9 +127,7 @@ class Present:
 
     def pause(self) -> None:
         """Hold what is known, or go on."""
-        begins = self.moment.paused is None
-        is_held = self._source.hold(is_held=begins) and begins
-        self.moment = self.moment._replace(paused=self._source.now() if begins else None, is_held=is_held)
+        self.moment = self.moment._replace(paused=self._source.now() if self.moment.paused is None else None)
         self.look()
 
 
@@ -154,7 +145,7 @@ class TopScreen(Screen[None]):
 
     Args:
         present: What is known now.
-        server: The name of the server that is shown in detail, or whose events are, if only one's.
+        server: The name of the server that is shown in detail, if only one is.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
@@ -189,10 +180,10 @@ class TopScreen(Screen[None]):
 
     def draw(self) -> None:
         """Show what is known now."""
-        width, moment, cells = self.size.width, self.present.moment, self.present.cells
+        width, moment = self.size.width, self.present.moment
         if not width or not self.is_mounted:
             return
-        self.query_one("#title", Static).update(self.styled([title_line(moment, width, cells)], width))
+        self.query_one("#title", Static).update(self.styled([title_line(moment, width)], width))
         top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
         self.query_one("#top", Static).update(top)
         self.query_one("#top").set_class(not top, "-hidden")
@@ -201,8 +192,7 @@ class TopScreen(Screen[None]):
 
     def styled(self, lines: Sequence[Line], width: int | None = None) -> Text:
         """Return lines as they look: without a width as they are, else each in exactly this many columns."""
-        cells = self.present.cells
-        rows = lines if width is None else [fitted(row, width, cells) for row in lines]
+        rows = lines if width is None else [fitted(row, width) for row in lines]
         text = Text(no_wrap=True, end="")
         for number, row in enumerate(rows):
             text.append("\n" if number else "")
@@ -239,7 +229,7 @@ class TopScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether a key does something on this screen."""
         del parameters
-        return action not in {"filter", "sort", "reverse", "open"}
+        return action not in {"filter", "sort", "open"}
 
 
 _ALL = 1_000_000
@@ -261,7 +251,7 @@ class HomeScreen(TopScreen):
 
     def __init__(self, present: Present) -> None:
         super().__init__(present)
-        self._order = Order()
+        self._sorted_by = "state"
         self._drawn: object = None
         self._servers: list[Server] = []
 
@@ -305,7 +295,7 @@ class HomeScreen(TopScreen):
         words = self.query_one(Input).value
         right = f'{len(self._servers)} with "{words}"' if words else ""
         counts = counts_line(frame.servers, width - len(right) - 1)
-        return [*lines, spread(counts, line(Span(right, "label")), width, self.present.cells)]
+        return [*lines, spread(counts, line(Span(right, "label")), width)]
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the selected server."""
@@ -314,7 +304,7 @@ class HomeScreen(TopScreen):
         selected = self.selected
         self.server = selected.name if selected is not None else None
         if selected is not None:
-            return server_detail(selected, Pane(width, self.present.cells, moment.at))
+            return server_detail(selected, Pane(width, moment.at))
         words = self.query_one(Input).value
         none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
         return wrapped(none, width)
@@ -323,24 +313,23 @@ class HomeScreen(TopScreen):
         """Put the servers into the table, and keep the selected one selected."""
         table, chosen = self.query_one(ServerTable), self.selected
         servers = moment.frame.servers if moment.frame is not None else ()
-        self._servers = arranged(servers, self._order, self.query_one(Input).value if self.has_table else "")
+        self._servers = arranged(servers, self._sorted_by, self.query_one(Input).value if self.has_table else "")
         table.set_class(not self.has_table or not self._servers, "-hidden")
         shown = placed(columns_for(servers), self.size.width - 1)
         names = [server.name for server in self._servers]
-        drawn = (self._order, self.app.theme, [(column.name, width) for column, width in shown], names)
-        cells = self.present.cells
+        drawn = (self._sorted_by, [(column.name, width) for column, width in shown], names)
         if drawn != self._drawn:
             self._drawn = drawn
             table.clear(columns=True)
             for column, width in shown:
-                head = column.head(width, cells, self._order.mark(column.name, cells))
+                head = column.head(width, SORT_MARK if column.name == self._sorted_by else "")
                 table.add_column(self.styled(head), width=width + (column is not shown[-1][0]), key=column.name)
             table.add_rows([Text()] * len(shown) for _ in names)
             index = next((index for index, name in enumerate(names) if chosen is not None and name == chosen.name), 0)
             table.move_cursor(row=index)
         for row, server in enumerate(self._servers):
             for number, (column, width) in enumerate(shown):
-                cell = column.line_of(server, width, cells)
+                cell = column.line_of(server, width)
                 text = self.styled([cell if moment.lost is None else faded(cell)])
                 if table.get_cell_at(Coordinate(row, number)) != text:
                     table.update_cell_at(Coordinate(row, number), text)
@@ -369,7 +358,7 @@ class HomeScreen(TopScreen):
         del parameters
         if action == "filter":
             return self.has_table and not self.query_one(Input).has_focus
-        return self.has_table or action not in {"sort", "reverse", "open", "back"}
+        return self.has_table or action not in {"sort", "open", "back"}
 
     def action_filter(self) -> None:
         """Write words that servers must have."""
@@ -387,12 +376,7 @@ class HomeScreen(TopScreen):
 
     def action_sort(self) -> None:
         """Sort by the next column."""
-        self._order = self._order.next()
-        self.draw()
-
-    def action_reverse(self) -> None:
-        """Sort the other way round."""
-        self._order = self._order._replace(is_reversed=not self._order.is_reversed)
+        self._sorted_by = next_order(self._sorted_by)
         self.draw()
 
     def action_move(self, where: str) -> None:
@@ -419,17 +403,7 @@ class ServerScreen(TopScreen):
         server = next((server for server in servers if server.name == self.server), None)
         if server is None:
             return wrapped(f"{self.server} is not watched any more. Esc shows the others.", width)
-        return server_detail(server, Pane(width, self.present.cells, moment.at))
-
-
-class EventsScreen(TopScreen):
-    """What has happened in the last hour."""
-
-    def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return the events."""
-        if moment.frame is None:
-            return []
-        return events_screen(moment.frame, self.server, Pane(width, self.present.cells, moment.at))
+        return server_detail(server, Pane(width, moment.at))
 
 
 class HelpScreen(TopScreen):
@@ -438,13 +412,12 @@ class HelpScreen(TopScreen):
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the help."""
         del moment
-        cells = self.present.cells
         lines = [rule("Keys", width)]
         for key in KEYS:
             lines += wrapped(key.tooltip, width, first=Span(fit(key.id or "", _KEY), "label"))
         lines += [EMPTY, rule("States, the worst first", width)]
         for state in reversed(BEST_TO_WORST):
-            piece = state_piece(state, cells)
+            piece = state_piece(state)
             first, *others = wrapped(STATES[state].short, width, first=Span(" " * _STATE))
             pad = Span(" " * (_STATE - len(piece.text)))
             lines += [line(piece, pad, *first.spans[1:]), *others]

@@ -3,35 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 from vllm_watch.cli.terminal.cells import age, ago, fit
 from vllm_watch.cli.terminal.frames import (
-    Frame,
     Server,
-    cause_of,
-    latencies_of,
     short_of,
     standing_of,
-    state_of,
 )
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, beside, line, rule, wrapped
 from vllm_watch.cli.terminal.numbers import (
     LATENCY_WIDTH,
     draft_lines,
-    engine_numbers,
     hits_line,
     hour_lines,
     latency_lines,
-    server_numbers,
+    number_lines,
     state_piece,
 )
 from vllm_watch.cli.terminal.tables import engine_lines, gpu_lines
 from vllm_watch.daemon.catalog.number_texts import duration, significant
 from vllm_watch.daemon.catalog.reasons import BY_SOURCE, SOURCE_NAMES, WRONG, SourceName
-from vllm_watch.daemon.catalog.states import meaning
-from vllm_watch.daemon.exposition.document import EngineDocument, EventDocument, SourceDocument
+from vllm_watch.daemon.exposition.document import EventDocument, SourceDocument
 from vllm_watch.daemon.exposition.findings import Finding, Weight
 from vllm_watch.daemon.state.window import MIN_SECONDS
 
@@ -39,46 +32,43 @@ from vllm_watch.daemon.state.window import MIN_SECONDS
 _WIDE = 130
 """Columns from which on there are two halves."""
 
-_BLOCK = 62
-"""Columns that an engine needs beside another."""
-
 _GAP = 3
 _SOURCE_LABEL = 11
 _AGE_WIDTH = 12
 _FEW_EVENTS = 3
 _LEAST_DRAFTS = 24
 _HOUR = "Last hour: the highest, and the course"
-_NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
+_EVENTS = "Events of the last hour"
 
 
 def server_detail(server: Server, pane: Pane) -> list[Line]:
     """Return all lines of a server; the screen shows as many as it has room for."""
     width = pane.width
-    head = _head(server, pane)
+    head, events = _head(server, pane), _events(server, pane)
     if width < _WIDE:
         return [
             head,
             *meaning_lines(server, width),
             *finding_lines(server, width, "wrong"),
             *_present(server, pane, every=False),
-            *gpu_lines(server, pane),
-            *_events(server, pane)[:_FEW_EVENTS],
+            *gpu_lines(server, width),
+            *events[:_FEW_EVENTS],
             *step_lines(server, width),
             *_sources(server, pane),
             *_capacity(server, width),
             *finding_lines(server, width, "note"),
             *_titled(_HOUR, hour_lines(server, pane), width),
-            *_blocks(server, pane),
+            *_titled("Earlier in the last hour", events[_FEW_EVENTS:], width),
         ]
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
-    halves = [_left(server, pane.of_width(left)), _right(server, pane.of_width(right))]
+    halves = [_left(server, pane._replace(width=left)), _right(server, pane._replace(width=right))]
     what = wrapped(server.meaning, width) if server.meaning else []
-    return [head, *what, EMPTY, *beside(halves, (left, right), pane.cells, _GAP), *_blocks(server, pane)]
+    return [head, *what, EMPTY, *beside(halves, (left, right), _GAP)]
 
 
 def _left(server: Server, pane: Pane) -> list[Line]:
-    gpus = gpu_lines(server, pane)
+    gpus = gpu_lines(server, pane.width)
     now = f"Now; tok/s over the last {MIN_SECONDS:g} s or more"
     return [
         *_titled(now, _present(server, pane, every=True), pane.width),
@@ -96,7 +86,7 @@ def _right(server: Server, pane: Pane) -> list[Line]:
         step_lines(server, width),
         _titled("Sources", _sources(server, pane), width),
         _titled("Capacity", _capacity(server, width), width),
-        _titled("Events of the last hour", _events(server, pane) or nothing, width),
+        _titled(_EVENTS, _events(server, pane) or nothing, width),
     ]
     return [row for part in parts if part for row in (*part, EMPTY)]
 
@@ -113,7 +103,7 @@ def _head(server: Server, pane: Pane) -> Line:
     starts = f"{document.starts} starts seen" if document.starts is not None and document.starts > 1 else ""
     facts = [document.model_name, f"vLLM {document.version}" if document.version else "", up, starts]
     about = " · ".join(["", *(fact for fact in facts if fact)])
-    state = state_piece(server.state, pane.cells, server.cause)
+    state = state_piece(server.state, server.cause)
     return line(state, lasts(server, pane.at), "  ", Span(server.name, "strong"), about)
 
 
@@ -163,46 +153,20 @@ def finding_lines(server: Server, width: int, weight: Weight) -> list[Line]:
 
 
 def _present(server: Server, pane: Pane, *, every: bool) -> list[Line]:
-    """Return the numbers of now, and the latencies of the last minute."""
-    if len(server.engines) == 1:
-        engine = server.engines[0]
-        numbers = engine_numbers(engine, server.recent, pane)
-        return [*numbers, *_details(server, engine, pane, every=every)]
-    numbers = server_numbers(server, pane)
-    latencies = latency_lines(server.latencies, every=every)
-    return [*numbers, *engine_lines(server, pane), *latencies]
+    """
+    Return the numbers of now, and the latencies of the last minute.
 
-
-def _details(server: Server, engine: EngineDocument, pane: Pane, *, every: bool) -> list[Line]:
-    """Return latencies, with the drafts at their side if there is room and else below, and the hits of the caches."""
-    latencies = latency_lines(latencies_of(engine, server.document.slo), every=every)
+    One engine has its drafts and the hits of its caches: the drafts beside the latencies if there is room, else below.
+    """
+    numbers, latencies = number_lines(server, pane), latency_lines(server.latencies, every=every)
+    if len(server.engines) != 1:
+        return [*numbers, *engine_lines(server, pane.width), *latencies]
+    (engine,) = server.engines
     room = min(pane.width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
     if room < _LEAST_DRAFTS:
-        return [*latencies, hits_line(engine), *draft_lines(engine, pane)]
-    both = beside([latencies, draft_lines(engine, pane.of_width(room))], (LATENCY_WIDTH, room), pane.cells, _GAP)
-    return [*both, hits_line(engine)]
-
-
-def _blocks(server: Server, pane: Pane) -> list[Line]:
-    """Return each engine of several, as many side by side as there is room for."""
-    engines = server.engines
-    if len(engines) < 2:
-        return []
-    across = max(min(pane.width // _BLOCK, len(engines)), 1)
-    room = (pane.width - _GAP * (across - 1)) // across
-    lines: list[Line] = []
-    for first in range(0, len(engines), across):
-        blocks = [_block(server, engine, pane.of_width(room)) for engine in engines[first : first + across]]
-        lines += [EMPTY, *beside(blocks, [room] * len(blocks), pane.cells, _GAP)]
-    return lines
-
-
-def _block(server: Server, engine: EngineDocument, pane: Pane) -> list[Line]:
-    state, cause = state_of(engine), cause_of(engine)
-    title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(state, pane.cells, cause))
-    why = wrapped(meaning(state, cause), pane.width, role="wrong") if cause else []
-    numbers = engine_numbers(engine, (), pane)
-    return [title, *why, *numbers, *_details(server, engine, pane, every=False)]
+        return [*numbers, *latencies, hits_line(engine), *draft_lines(engine, pane.width)]
+    both = beside([latencies, draft_lines(engine, room)], (LATENCY_WIDTH, room), _GAP)
+    return [*numbers, *both, hits_line(engine)]
 
 
 def _sources(server: Server, pane: Pane) -> list[Line]:
@@ -244,29 +208,6 @@ def _events(server: Server, pane: Pane) -> list[Line]:
         for event in reversed(server.document.events or ())
         for row in _event(event, _of_several(event.engine, server), pane)
     ]
-
-
-def events_screen(frame: Frame, only: str | None, pane: Pane) -> list[Line]:
-    """Return the events of the last hour, the latest first; without `only` those of all servers."""
-    servers = [server for server in frame.servers if only is None or server.name == only]
-    events = [(event, server) for server in servers for event in reversed(server.document.events or ())]
-    events.sort(key=lambda pair: pair[0].at, reverse=True)
-    of = "all servers" if only is None else only
-    lines = [rule(f"What has happened in the last hour: {of}", pane.width)]
-    for event, server in events:
-        name = f"{server.name}: " if len(servers) > 1 else ""
-        lines += _event(event, f"{name}{_of_several(event.engine, server)}", pane)
-    if len(servers) > 1 and any(server.document.events is None for server in servers):
-        lines += wrapped(_NOT_READ, pane.width)
-    elif not events:
-        lines += wrapped(_nothing(servers), pane.width)
-    return lines
-
-
-def _nothing(servers: Sequence[Server]) -> str:
-    if servers and all(server.document.events is None for server in servers):
-        return "This vllm-watch does not report events; one of the same version as this program does."
-    return "Nothing has happened in the last hour: no start, no change of state, no failure."
 
 
 def _of_several(engine: str | None, server: Server) -> str:

@@ -10,10 +10,111 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.saturation import LimitName
-from vllm_watch.daemon.capacity.windows import LoadWindow
+from vllm_watch.daemon.capacity.load import MAX_GAP_SECONDS, LimitName, LoadSample, grown, is_reset, share
 from vllm_watch.daemon.catalog.codes import CapacityReason
 from vllm_watch.daemon.statistics.throughput_fit import fit_throughput
+
+
+WINDOW_SECONDS = 15.0
+
+
+class LoadWindow(NamedTuple):
+    """
+    What an engine did in some seconds.
+
+    `running` is the mean number of running requests, rates are in tokens per second; `computed` is of prompts, without
+    cached tokens. `length` is the mean length of finished requests, prompt and answer, in tokens, `held` how much of
+    the KV cache each takes: its prompt, but for what is shared, and half its answer.
+    """
+
+    running: float
+    generated: float
+    computed: float | None
+    kv_cache_usage: float | None
+    is_preempted: bool
+    length: float | None
+    held: float | None
+    prefix_hits: float | None
+    acceptance_length: float | None
+
+
+class WindowCutter:
+    """
+    Cuts the samples of one engine into windows.
+
+    A window counts if no request waited for capacity in it, and the engine worked in the windows beside it: work begins
+    and ends somewhere in the others.
+    """
+
+    def __init__(self) -> None:
+        self._first: LoadSample | None = None
+        self._last: LoadSample | None = None
+        self._running = self._kv = 0.0
+        self._has_queue = False
+        self._is_between_work = False
+        self._waiting: LoadWindow | None = None
+        """The last window that may count, until the one after it is known."""
+
+    def add(self, sample: LoadSample) -> LoadWindow | None:
+        """Take in the next sample; return a window if one is known to count."""
+        first, last = self._first, self._last
+        if first is None or last is None or sample.at - last.at > MAX_GAP_SECONDS or is_reset(last, sample):
+            self._is_between_work, self._waiting = False, None
+            self._begin(sample)
+            return None
+        seconds = sample.at - last.at
+        self._running += sample.running * seconds
+        self._kv += (sample.kv_cache_usage or 0.0) * seconds
+        self._has_queue |= sample.queued >= 1
+        self._last = sample
+        if sample.at - first.at < WINDOW_SECONDS:
+            return None
+        return self._close(first, sample)
+
+    def _begin(self, sample: LoadSample) -> None:
+        self._first = self._last = sample
+        self._running = self._kv = 0.0
+        self._has_queue = sample.queued >= 1
+
+    def _close(self, first: LoadSample, last: LoadSample) -> LoadWindow | None:
+        running = self._running / (last.at - first.at)
+        found = self._waiting if running > 0 else None
+        may_count = running > 0 and self._is_between_work and not self._has_queue
+        kv = None if last.kv_cache_usage is None else self._kv / (last.at - first.at)
+        self._waiting = _window(first, last, running, kv) if may_count else None
+        self._is_between_work = running > 0
+        self._begin(last)
+        return found
+
+
+def _window(first: LoadSample, last: LoadSample, running: float, kv_cache_usage: float | None) -> LoadWindow | None:
+    seconds = last.at - first.at
+    generated, computed = grown(first.generated, last.generated), grown(first.computed, last.computed)
+    if not generated:
+        return None
+    hits = share(grown(first.prefix_hits, last.prefix_hits), grown(first.prefix_queries, last.prefix_queries))
+    drafts, accepted = grown(first.drafts, last.drafts), grown(first.accepted, last.accepted)
+    length, held = _lengths(first, last, hits or 0.0)
+    return LoadWindow(
+        running=running,
+        generated=generated / seconds,
+        computed=None if computed is None else computed / seconds,
+        kv_cache_usage=kv_cache_usage,
+        is_preempted=bool(grown(first.preemptions, last.preemptions)),
+        length=length,
+        held=held,
+        prefix_hits=hits,
+        acceptance_length=1 + accepted / drafts if drafts and accepted is not None else None,
+    )
+
+
+def _lengths(first: LoadSample, last: LoadSample, hits: float) -> tuple[float | None, float | None]:
+    """Return the mean length of the requests that were finished, and how much of the KV cache each took."""
+    requests = grown(first.measured, last.measured)
+    prompted, answered = grown(first.prompted, last.prompted), grown(first.answered, last.answered)
+    if not requests or prompted is None or answered is None:
+        return None, None
+    return (prompted + answered) / requests, (prompted * (1 - hits) + answered / 2) / requests
 
 
 MIN_WINDOWS = 20

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.windows import MAX_GAP_SECONDS, LoadSample, grown, is_reset
+from vllm_watch.daemon.capacity.load import MAX_GAP_SECONDS, LimitName, LoadSample, grown, is_reset
 
 
 SATURATED_SECONDS = 60.0
@@ -26,9 +26,6 @@ KV_AT_LIMIT = 0.9
 
 SATURATED_BOUNDS = (0.95, 1.05)
 """Between which parts of the measured throughput the capacity is."""
-
-LimitName = Literal["max-num-seqs", "KV cache"]
-"""``max-num-seqs`` stands for the limit of running requests, which may be that of ``max-num-active-seqs``."""
 
 
 class Stretch(NamedTuple):

@@ -10,69 +10,25 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.curve import (
-    MIN_LEVELS,
-    MIN_WINDOWS,
-    Curve,
-    NoCurve,
-    draw_curve,
-    load_level,
-)
+from vllm_watch.daemon.capacity.curve import Curve, LoadWindow, NoCurve, WindowCutter, draw_curve, load_level
+from vllm_watch.daemon.capacity.load import CapacityRange, EngineCapacity, LoadSample
 from vllm_watch.daemon.capacity.saturation import SATURATED_BOUNDS, SaturationMeter, Stretch
-from vllm_watch.daemon.capacity.windows import LoadSample, LoadWindow, WindowCutter
 from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
 
 
 WINDOWS_PER_LEVEL = 16
 """How many windows of each level of running requests are kept, the last ones."""
 
-TRY_EVERY = 4
-"""After this many new windows, a minute of work, a curve is tried if there are enough windows."""
-
-FIT_EVERY = 20
-"""After this many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
-
-DRAW_EVERY = 40
-"""After this many, ten minutes of work, a curve that is used is drawn again."""
+DRAW_EVERY = 20
+"""After this many new windows, five minutes of work, a curve is drawn again: that costs as much as a scrape."""
 
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
 
 
 BENCH_BOUNDS = (0.9, 1.1)
 """Between which parts of what a benchmark has measured the capacity is."""
-
-
-class CapacityRange(NamedTuple):
-    """
-    How many tokens per second an engine generates at most, and between which values the truth is.
-
-    `prompt_tokens_per_second` are those of prompts that are computed meanwhile, without cached ones.
-    """
-
-    tokens_per_second: float
-    low: float
-    high: float
-    prompt_tokens_per_second: float | None = None
-
-    def part(self, parts: float) -> CapacityRange:
-        """Return the part of one of several equal engines."""
-        prompt = self.prompt_tokens_per_second
-        return CapacityRange(
-            self.tokens_per_second / parts,
-            self.low / parts,
-            self.high / parts,
-            None if prompt is None else prompt / parts,
-        )
-
-
-class EngineCapacity(NamedTuple):
-    """The capacities by basis, the best first; `unknown` is why there is none."""
-
-    ranges: Mapping[CapacityBasis, CapacityRange] = MappingProxyType({})
-    unknown: CapacityReason | None = None
 
 
 def measured_range(value: float, low: float | None, high: float | None, prompt: float | None) -> CapacityRange:
@@ -112,7 +68,7 @@ class CapacityTracker:
 
     def learnt(self, facts: Mapping[str, float]) -> Learnt:
         """Return what is known of an engine with these facts: the same object until something changes."""
-        if self._is_due or tuple(map(facts.get, _FACTS)) != self._facts:
+        if self._new_windows >= DRAW_EVERY or tuple(map(facts.get, _FACTS)) != self._facts:
             return self.draw(facts)
         if self._has_changed:
             self._learnt = self._learnt._replace(saturated=self.meter.measured(facts))
@@ -130,19 +86,6 @@ class CapacityTracker:
     def windows(self) -> tuple[LoadWindow, ...]:
         """The windows that are kept."""
         return tuple(window for of_level in self._windows.values() for window in of_level)
-
-    @property
-    def _is_enough(self) -> bool:
-        return len(self._windows) >= MIN_LEVELS and sum(map(len, self._windows.values())) >= MIN_WINDOWS
-
-    @property
-    def _is_due(self) -> bool:
-        if self._new_windows < TRY_EVERY or not self._is_enough:
-            return False
-        curve = self._learnt.curve
-        if isinstance(curve, Curve):
-            return self._new_windows >= DRAW_EVERY
-        return self._new_windows >= FIT_EVERY or curve.reason != "no_curve"
 
 
 def saturated_range(stretch: Stretch) -> CapacityRange:

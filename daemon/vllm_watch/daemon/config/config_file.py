@@ -63,7 +63,6 @@ def _as_text(paths: Iterable[Path], *, is_server: bool) -> tuple[str, ...]:
 
 
 def _with_folder(config: Config, node: ConfigNode, folder: str) -> Config:
-    """Return the configuration with the servers of its folder, which a node names."""
     servers = {server.name: server for server in config.servers}
     files: dict[str, str] = {}
     mistakes = Mistakes()

@@ -89,11 +89,8 @@ def place_values(values: Mapping[str, str | None]) -> Mapping[str, str]:
     }
 
 
-def missing_places(link: str, places: Mapping[str, str]) -> list[str]:
-    """Return the placeholders of a link that a server, which has these, cannot fill."""
-    return [name for name in _PLACE.findall(link) if name in PLACES and name not in places]
-
-
-def fill_link(link: str, places: Mapping[str, str]) -> str:
-    """Return a link with only the placeholders of the time left."""
+def fill_link(link: str, places: Mapping[str, str]) -> str | None:
+    """Return a link with only the placeholders of the time left, `None` if a server that has these cannot fill it."""
+    if any(name in PLACES and name not in places for name in _PLACE.findall(link)):
+        return None
     return _PLACE.sub(lambda place: places.get(place[1], place[0]), link)

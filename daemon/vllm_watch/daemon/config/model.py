@@ -151,7 +151,6 @@ class KubernetesConfig(Section, frozen=True):
 
 
 def _read_servers(node: ConfigNode) -> tuple[ServerConfig, ...]:
-    """Read the list of servers; each needs a name of its own."""
     values = node.items()
     if not values:
         raise node.error("needs at least one server")

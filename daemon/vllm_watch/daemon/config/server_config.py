@@ -20,7 +20,6 @@ import msgspec
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.config.keys import (
-    Mistakes,
     Section,
     duration_key,
     number_key,
@@ -32,7 +31,7 @@ from vllm_watch.daemon.config.keys import (
     value_key,
     with_fitting_timeout,
 )
-from vllm_watch.daemon.config.links import fill_link, missing_places, parse_link, place_values
+from vllm_watch.daemon.config.links import fill_link, parse_link, place_values
 from vllm_watch.daemon.config.texts import (
     COMPLETIONS_PATH,
     check_model,
@@ -65,11 +64,6 @@ MAX_COST_PER_HOUR = 1e6
 MAX_TOKENS_PER_SECOND = 1e9
 
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}")
-_NEEDED = {
-    "unit": "a log with a journal, whose unit has no backslash in its name",
-    "host": "metrics, whose host is a name or an IPv4 address",
-}
-"""What a server must have to fill a placeholder of a link; each has a name."""
 
 
 class TlsConfig(Section, frozen=True):
@@ -159,7 +153,6 @@ def _read_log(node: ConfigNode) -> str | None:
 
 
 def _journal_of(server: ConfigNode) -> str | None:
-    """Return the unit that a server's log names instead of a path."""
     log = server.mapping().get("log")
     return None if log is None or not log.is_mapping else read_section(log, JournalConfig).journal
 
@@ -261,18 +254,12 @@ class ServerConfig(Section, frozen=True):
     command: CommandFacts = CommandFacts()
 
     def checked(self, node: ConfigNode) -> ServerConfig:
-        """Return the server with its journal if it has a source, and what its probe and its links need."""
+        """Return the server with its journal if it has a source, and what its probe needs."""
         server = msgspec.structs.replace(self, journal=_journal_of(node))
         if not server.has_log and server.metrics is None:
             raise node.error("needs log, metrics or both")
         if server.probe is not None and server.probe_url is None:
             raise node.mapping()["probe"].error("needs the server's metrics, or a url of its own")
-        mistakes = Mistakes()
-        for name, link in server.links.given().items():
-            for place in missing_places(link, server.places):
-                with mistakes.collect():
-                    raise node.mapping()["links"].mapping()[name].error(f"{{{place}}} needs {_NEEDED[place]}")
-        mistakes.check()
         return server
 
     @property
@@ -289,20 +276,15 @@ class ServerConfig(Section, frozen=True):
             return self.probe.url
         return urlsplit(self.metrics.url)._replace(path=COMPLETIONS_PATH, query="", fragment="").geturl()
 
-    @property
-    def places(self) -> Mapping[str, str]:
-        """What the server has for placeholders of links."""
-        host = urlsplit(self.metrics.url).hostname if self.metrics is not None else None
-        return place_values({"server": self.name, "unit": self.journal, "host": host})
-
 
 def with_default_links(server: ServerConfig, default: LinksConfig) -> ServerConfig:
-    """Return a server with the daemon's links where it has none of its own and can fill their placeholders."""
-    usable = {name: link for name, link in default.given().items() if not missing_places(link, server.places)}
-    return msgspec.structs.replace(server, links=LinksConfig(**{**usable, **server.links.given()}))
+    """Return a server with the daemon's links where it has none of its own."""
+    return msgspec.structs.replace(server, links=LinksConfig(**{**default.given(), **server.links.given()}))
 
 
 def filled_links(server: ServerConfig) -> Mapping[str, str]:
-    """Return a server's links by what they lead to, with only the placeholders of the time left."""
-    places = server.places
-    return MappingProxyType({name: fill_link(link, places) for name, link in server.links.given().items()})
+    """Return a server's links that it can fill, by what they lead to, with only the placeholders of the time left."""
+    host = urlsplit(server.metrics.url).hostname if server.metrics is not None else None
+    places = place_values({"server": server.name, "unit": server.journal, "host": host})
+    filled = {name: fill_link(link, places) for name, link in server.links.given().items()}
+    return MappingProxyType({name: link for name, link in filled.items() if link is not None})

@@ -192,7 +192,6 @@ def stamp_of(file: str) -> Stamp | None:
 
 
 def _make_context(node: ConfigNode, tls: WebTls) -> ssl.SSLContext:
-    """Return the TLS context of a section; an error names the section."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
     context.maximum_version = _VERSIONS[tls.max_version]

@@ -155,7 +155,6 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read_text(file: str) -> str:
-    """Return the content of a file that is not too large and is UTF-8."""
     try:
         with Path(file).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)

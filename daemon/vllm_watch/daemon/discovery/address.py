@@ -237,7 +237,6 @@ def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[Rep
 
 
 def _unless_any(host: str | None) -> str | None:
-    """Return a host, `None` for one that means all interfaces."""
     return None if host in {None, "", "0.0.0.0", "::", "[::]", "*"} else host  # noqa: S104 - Nothing is bound here.
 
 

@@ -37,7 +37,6 @@ def _lines(servers: Sequence[DiscoveredServer]) -> Iterator[str]:
 
 
 def _lines_of_server(server: DiscoveredServer) -> Iterator[str]:
-    """Yield the item of the list for one server, with its findings as comments."""
     if is_writable(server):
         yield f"  - name: {_text(server.name)}"
     else:

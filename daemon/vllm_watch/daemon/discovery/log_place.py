@@ -80,7 +80,6 @@ def _is_same(out: Output, err: Output) -> bool:
 
 
 def _file(view: ProcessView, output: Output) -> LogPlace:
-    """Return a file as the log, or why it cannot be."""
     path = output.path
     if output.is_deleted:
         text = f"It writes to a file that has been deleted, {path}: only what follows it already can read it. Start it "
@@ -143,7 +142,6 @@ def _pipe(view: ProcessView, output: Output) -> LogPlace:
 
 
 def _container_log(view: ProcessView, container: str) -> LogPlace:
-    """Return the file in which a container's runtime keeps its output."""
     for folder, pattern in _CONTAINER_LOGS:
         for path in sorted((view.host / folder).glob(pattern.format(id=container))):
             if is_readable(str(path)):

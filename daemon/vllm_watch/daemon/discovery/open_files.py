@@ -96,7 +96,6 @@ class OpenFiles:
         return None if is_denied and not found else frozenset(found)
 
     def _file(self, pid: int, descriptor: int, target: str) -> Output:
-        """Return what is known about a file that a descriptor is open on."""
         path = target.removesuffix(_DELETED)
         try:
             status = os.stat(self._files.path(pid, f"fd/{descriptor}"))

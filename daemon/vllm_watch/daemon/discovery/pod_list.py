@@ -109,10 +109,10 @@ class PodLister:
         """Close the connection."""
         self._client.close()
 
-    def pods(self, *, selected: bool = True) -> tuple[Pod, ...]:
-        """Return the pods that the selector matches, or all of the namespace."""
+    def pods(self) -> tuple[Pod, ...]:
+        """Return the pods that the selector matches."""
         # lightkube builds a selector of pairs; a name that only has to exist is written as it is.
-        labels: dict[str, Selected] | None = {self._selector: None} if selected else None
+        labels: dict[str, Selected] = {self._selector: None}
         found = []
         self._transport.end = time.monotonic() + LIST_SECONDS
         with _reasons():
@@ -137,7 +137,6 @@ def _cluster(kubeconfig: str | None, service_account: str) -> SingleConfig:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Turn what goes wrong into a `PodsError`."""
     try:
         yield
     except ConfigError as error:
@@ -170,8 +169,6 @@ class _BoundedTransport(httpx2.HTTPTransport):
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """A body that is bounded in time and in bytes."""
-
     def __init__(self, stream: httpx2.SyncByteStream, end: float) -> None:
         self._stream = stream
         self._end = end

@@ -163,7 +163,8 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
         arguments: Those of the command line. Of equal options the last counts, as in vLLM.
         config: The content of the file of ``--config``; the command line takes precedence. What is not YAML is ignored.
     """
-    options = {**_options_of_config(config), **_options(arguments)}
+    given = _options(Arguments(tuple(_words_of_config(config)), may_name_model=False))
+    options = {**given, **_options(arguments)}
     return ServeCommand(
         model=_without_secrets(options.get("model") or options.get(_MODEL)),
         served_model_name=_without_secrets(options.get("served-model-name")),
@@ -229,31 +230,18 @@ def _long(name: str) -> str:
     return f"{_SHORT.get(first, first)}{dot}{rest}".lstrip("-").replace("_", "-")
 
 
-def _options_of_config(text: str | None) -> dict[str, str]:
+def _words_of_config(text: str | None) -> Iterator[str]:
+    """Yield the options of a configuration file, as the command line would have them."""
     try:
         content = yaml.safe_load(text) if text else None
     except (yaml.YAMLError, RecursionError, ValueError):
-        return {}
-    if not isinstance(content, Mapping):
-        return {}
-    return dict(_known_of_config(content))
-
-
-def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    """Yield the known options of a configuration file, as the command line would have them."""
-    for key, value in content.items():
-        name = _long(f"--{key}")
-        if name == _API_KEY:
-            yield name, ""
-        elif name in _FLAGS and isinstance(value, bool):
-            yield name.removeprefix("no-"), _TRUE if value is not name.startswith("no-") else "false"
-        elif isinstance(value, Mapping):
-            inner = ((f"{name}.{each}".replace("_", "-"), one) for each, one in value.items())
-            yield from ((option, str(one)) for option, one in inner if option in _WITH_VALUE)
-        elif name in _WITH_VALUE:
+        return
+    for key, value in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(value, Mapping):
+            yield from (f"--{key}.{name}={each}" for name, each in value.items())
+        else:
             first = value[0] if isinstance(value, list) and value else value
-            if isinstance(first, (str, int, float)):
-                yield name, str(first)
+            yield f"--{key}={first}"
 
 
 def _size(text: str | None) -> int | None:

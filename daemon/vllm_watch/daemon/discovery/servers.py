@@ -172,7 +172,6 @@ def with_names(servers: Iterable[DiscoveredServer]) -> list[DiscoveredServer]:
 
 
 def _with_count(command: ServeCommand, tree: Sequence[Process]) -> ServeCommand:
-    """Return a command with the number of API servers that run, whatever its options say."""
     count = sum(process.title == _API_SERVER for process in tree)
     return command._replace(api_server_count=count) if count > 1 else command
 
@@ -180,7 +179,6 @@ def _with_count(command: ServeCommand, tree: Sequence[Process]) -> ServeCommand:
 def _findings_of_statistics(
     command: ServeCommand, environment: Environment | None, place: LogPlace, *, has_metrics: bool
 ) -> Iterable[ReportLine]:
-    """Yield what keeps statistics out of a server's log."""
     if command.log_stats_disabled:
         text = "It was started with --disable-log-stats: neither its log nor its /metrics shows what the engine does. "
         yield ReportLine(text + "Start it without that option.", is_wrong=True)
@@ -207,7 +205,6 @@ def _findings_of_command(
 
 
 def _findings_of_machine(listed: ProcessList, by_pid: Mapping[int, Process], me: str) -> Iterable[ReportLine]:
-    """Yield what hides processes, and engines that have lost their server."""
     if me != "root" and listed.hidepid is not None:
         text = f"Other users' processes are hidden from {me} (/proc has hidepid={listed.hidepid}; in a unit "
         text += "ProtectProc= does that): run vllm-watch as root or as the server's user, or use --log and --metrics."

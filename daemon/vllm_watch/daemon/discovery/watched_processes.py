@@ -156,7 +156,6 @@ class WatchedProcesses:
         return self._servers != servers or now >= self._list_due
 
     def _why(self) -> str:
-        """Return why a server may have a process that was not found."""
         if self._listed is None:
             return self._error
         if self._listed.hidepid is not None and os.geteuid() != 0:

@@ -175,7 +175,6 @@ def _events_of_hanging(pids: Iterable[int]) -> Iterator[_Event]:
 def _events(
     found: Discovery, named: Sequence[DiscoveredServer], tracked: Iterable[TrackedServer], now: float
 ) -> Iterator[_Event]:
-    """Yield an event for each server and finding, and for servers that are gone."""
     for server in named:
         fields = {"server": server.name, "pid": server.pid, "metrics": server.url, "log": server.log or server.journal}
         yield _Event("discovery.found", tuple(fields.items()))

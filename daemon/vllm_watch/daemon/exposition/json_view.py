@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vllm_watch.daemon.capacity.tracker import EngineCapacity
+from vllm_watch.daemon.capacity.load import EngineCapacity
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.daemon.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, state_text
 from vllm_watch.daemon.catalog.gpu_texts import gpu_text, xid_text
@@ -35,10 +35,10 @@ from vllm_watch.daemon.exposition.document import (
     UnknownCapacityDocument,
 )
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
+from vllm_watch.daemon.state.http_source import HttpRequestKey
 from vllm_watch.daemon.state.snapshot import (
     Configuration,
     EngineSnapshot,
-    HttpRequestKey,
     Reading,
     ServerEvent,
     ServerSnapshot,

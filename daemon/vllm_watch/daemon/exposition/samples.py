@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.tracker import EngineCapacity
+from vllm_watch.daemon.capacity.load import EngineCapacity
 from vllm_watch.daemon.catalog.gpu_texts import GPU_ACTIONS, GPU_STATES
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.catalog.states import ENGINE_STATES

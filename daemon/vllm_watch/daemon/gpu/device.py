@@ -156,7 +156,6 @@ class Device:
                         yield Device(self._nvml, handle, self._number, self._last_of_links, is_instance=True)
 
     def _most_instances(self) -> int:
-        """Return how many instances the GPU may have now."""
         if not self._may_be_divided:
             return 0
         code, modes = self._result("nvmlDeviceGetMigMode")
@@ -260,7 +259,6 @@ class Device:
         return [(each.pid, None if self._is_divided else each.usedGpuMemory) for each in found]
 
     def _result(self, function: str, *arguments: object) -> tuple[int, Returned]:
-        """Call a function about this GPU; return its code and what it returned."""
         try:
             result = getattr(self._nvml, function)(self._handle, *arguments)
         except self._nvml.NVMLError as error:
@@ -276,7 +274,6 @@ class Device:
 
 
 def _all_sources() -> dict[str, list[Source]]:
-    """Return the sources of each series that a card may have, by key."""
     return {key: list(sources) for key, sources in {**EACH_TIME, **SELDOM, **OF_LINKS}.items()}
 
 

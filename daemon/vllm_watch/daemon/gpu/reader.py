@@ -39,15 +39,11 @@ DEADLINE = 10.0
 FIRST_DEADLINE = 60.0
 """Without nvidia-persistenced the first call initialises each card, which takes seconds."""
 
-_SOON = (1.0, 30.0)
-_LATER = (60.0, 600.0)
-"""The first delay and the longest before another child is started: where it may help soon, and where somebody has to
-install or repair something first."""
+_DELAYS = (1.0, 300.0)
+"""The first delay and the longest before another child is started."""
 
 _ANSWER = b'{"'
 """How an answer begins; what else a child prints are errors, or a library's remarks."""
-
-_MAY_HELP_SOON = frozenset[GpuReason]({"access_lost", "reader_ended"})
 
 COMMAND = (sys.executable, "-m", "vllm_watch.daemon.gpu.child")
 
@@ -80,20 +76,10 @@ class GpuMessage(msgspec.Struct):
     def reading(self, driver_version: str) -> GpuReading:
         """Return it as the daemon has it."""
         mig = "1" if self.mig else "0"
+        about = (self.gpu, self.number, self.name, self.pci_bus_id, driver_version, "nvidia", mig, self.state)
         values = {_key(name): value for name, value in self.values.items()}
         processes = None if self.processes is None else tuple(GpuProcess(*each) for each in self.processes)
-        return GpuReading(
-            self.gpu,
-            self.number,
-            self.name,
-            self.pci_bus_id,
-            driver_version,
-            "nvidia",
-            mig,
-            self.state,
-            values,
-            processes,
-        )
+        return GpuReading(*about, values, processes)
 
 
 class ReadingMessage(msgspec.Struct):
@@ -227,7 +213,7 @@ class GpuReader:
         self._asked_at: float | None = None
         self._is_late = self._has_answered = self._was_read = False
         self._last_words = ""
-        self._soon, self._later = RestartDelay(*_SOON), RestartDelay(*_LATER)
+        self._delay = RestartDelay(*_DELAYS)
         self._known: dict[str, GpuReading] = {}
         """The last reading of each GPU; not of MIG instances, which are made and removed at will."""
         self._unopened: Mapping[int, int] = {}
@@ -256,7 +242,7 @@ class GpuReader:
 
     def _may_start(self, now: float) -> bool:
         is_alone = self._ending is None or self._ending.is_over
-        return is_alone and self._soon.is_over(now) and self._later.is_over(now)
+        return is_alone and self._delay.is_over(now)
 
     def _start(self, now: float) -> None:
         if not has_module():
@@ -311,8 +297,7 @@ class GpuReader:
             log.warning("gpu.not_opened", codes_by_number=message.unopened)
         self._unopened = message.unopened
         gpus = self._with_lost(message.readings())
-        self._soon.reset()
-        self._later.reset()
+        self._delay.reset()
         self._was_read = self._was_read or bool(gpus)
         unopened = {number: BROKEN.get(code) for number, code in message.unopened.items()}
         reason: GpuReason = "ok" if gpus else "no_gpus"
@@ -330,9 +315,8 @@ class GpuReader:
         return tuple(sorted([*shown.values(), *lost], key=lambda each: each.number))
 
     def _fail(self, reason: GpuReason, now: float, detail: str = "") -> None:
-        """Note why there is no reading, and let the child end."""
         self.close()
-        (self._soon if reason in _MAY_HELP_SOON else self._later).fail(now)
+        self._delay.fail(now)
         self._note(GpuReport(now, reason), detail)
 
     def _note(self, report: GpuReport, detail: str = "") -> None:

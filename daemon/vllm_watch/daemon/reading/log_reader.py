@@ -28,8 +28,8 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
-from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, LogLine, Record, parse_line
-from vllm_watch_parsers.prefix import ACCESS_HEAD, ACCESS_START, parse_head, parse_request, strip_ansi
+from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, parse_line
+from vllm_watch_parsers.prefix import ACCESS_HEAD, ACCESS_START, LogLine, Record, parse_head, parse_request, strip_ansi
 
 
 WatchMode = Literal["events", "poll"]

@@ -6,7 +6,8 @@ A line that is read while it is written gets the time at which it is read. A lin
 it prints. But vLLM prints no year and no time zone, and uvicorn's lines print no time. Only the difference between two
 printed times is reliable, so times are counted back from one known moment. If that is later than any time zone
 explains, as in a file that was copied, the lines were written at the times that they print, in this machine's zone. The
-order of the lines shows the rest: if the printed time goes back by more than a week, a new year has started; if it goes
+order of the lines shows the rest: if the printed time goes back by more than a week, a new year has started, and a log
+whose first time is later in the year than its last one began the year before (none spans more than a year); if it goes
 back within the hour that occurs twice at the end of summer time, the second of these two hours has started. The file's
 last write tells which of the two the last time is in.
 """
@@ -18,7 +19,6 @@ import math
 import re
 import time
 
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from vllm_watch.daemon.reading.framing import Unwrapper
@@ -32,6 +32,7 @@ _HOUR_LENGTH = len("11-21 02")
 _HOUR = 3600
 _DAY = 86_400
 _EARLIEST_YEAR = 1970
+_LEAP_YEAR = 2000
 
 _NEW_YEAR = 7 * _DAY
 """Printed times that fall by more are of the next year: clocks are corrected by less."""
@@ -89,7 +90,6 @@ class PrintedTimes:
         last_printed: The last time that the log prints, or nothing.
         end: When the file was last written, in seconds since the epoch: no line was written after it.
         first_printed: The first time that it prints: lines before it were written then.
-        new_years: How often a year ends in the lines.
         is_last_recent: Whether the last time can have been printed at most minutes before `end`.
     """
 
@@ -98,7 +98,6 @@ class PrintedTimes:
         last_printed: str,
         end: float,
         first_printed: str = "",
-        new_years: int = 0,
         *,
         is_last_recent: bool = True,
     ) -> None:
@@ -120,7 +119,7 @@ class PrintedTimes:
         self._last = self._calendar(year, last) if here is None else here
         # Of a log from another zone it is not known how long ago the last time was printed.
         self._anchor = end - self._last if is_abroad else min(end - self._last, 0.0)
-        self._year = year - new_years
+        self._year = year - _is_of_the_year_before(first_printed, last)
         self.at(first_printed)
 
     @property
@@ -241,18 +240,12 @@ def _last_year(printed: _Printed, end: float) -> int:
     return next((each for each in years if _without_zone(each, printed) <= end + _DAY), year - 1)
 
 
-def printed_seconds(printed: str, year: int) -> float | None:
-    """
-    Return a printed time as seconds on a calendar without zones, good for differences only.
-
-    Args:
-        printed: A printed time, or any text.
-        year: The year that is meant where none is printed.
-    """
-    parsed = _parse(printed)
-    if parsed is None:
-        return None
-    return _without_zone(parsed.year or year, parsed)
+def _is_of_the_year_before(first_printed: str, last: _Printed) -> bool:
+    """Return whether a log's first time is later in the year than its last one, by more than a clock is corrected."""
+    first = _parse(first_printed)
+    if first is None or first.year is not None or last.year is not None:
+        return False
+    return _without_zone(_LEAP_YEAR, first) - _without_zone(_LEAP_YEAR, last) > _NEW_YEAR
 
 
 def local_seconds(printed: str, no_later_than: float) -> float | None:
@@ -299,52 +292,3 @@ def last_printed(block: bytes) -> LastPrinted:
 
 def _time_of(line: bytes) -> str:
     return parse_head(strip_ansi(line)).time
-
-
-_WHOLE = 1024 * 1024
-_PART = 16 * 1024
-_PARTS = 64
-_LEAP_YEAR = 2000
-
-
-def parts_to_read(start: int, end: int) -> list[tuple[int, int]]:
-    """
-    Return the parts of a file, as offsets and sizes, whose times show how often a year ends in it.
-
-    A small file is read whole. Of a large one some parts are enough: a year ends between two of them where the
-    later one's times are earlier in the year, unless there is more than a year between the two.
-    """
-    if end - start <= _WHOLE:
-        return [(start, max(end - start, 0))]
-    step = (end - start - _PART) / (_PARTS - 1)
-    return [(start + int(step * number), _PART) for number in range(_PARTS)]
-
-
-def count_new_years(parts: Iterable[bytes]) -> int:
-    """
-    Count how often a year ends in a log: where the times that its records print fall by more than a week.
-
-    Args:
-        parts: Parts of the log in order, the first from the start of a line, the others from anywhere.
-    """
-    last, count = "", 0
-    for number, part in enumerate(parts):
-        for printed in _record_times(part.split(b"\n")[bool(number) :]):
-            # Texts of one length: if the day is not before the last one's, the year stays.
-            count += bool(last) and printed[:5] < last[:5] and _falls(last, printed)
-            last = printed
-    return count
-
-
-def _falls(last: str, printed: str) -> bool:
-    before, after = printed_seconds(last, _LEAP_YEAR), printed_seconds(printed, _LEAP_YEAR)
-    return before is not None and after is not None and before - after > _NEW_YEAR
-
-
-def _record_times(lines: list[bytes]) -> Iterator[str]:
-    """Yield the times without a year of records: what continues one after a carriage return may have any text."""
-    is_continued = False
-    for line in Unwrapper().feed(lines):
-        if not is_continued and _SHORT.match(printed := _time_of(line)):
-            yield printed
-        is_continued = line.endswith(b"\r")

@@ -10,7 +10,7 @@ import structlog
 from vllm_watch.daemon.catalog.reasons import SourceName, explain
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
 from vllm_watch.daemon.sources.checkpoint import ServerChange
-from vllm_watch.daemon.state.kept_facts import ConfigChange
+from vllm_watch.daemon.state.snapshot import ConfigChange
 from vllm_watch_parsers.scrape import EngineKey
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from vllm_watch.daemon.capacity.tracker import CapacityRange, measured_range
+from vllm_watch.daemon.capacity.load import CapacityRange
+from vllm_watch.daemon.capacity.tracker import measured_range
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.config.server_config import ServerConfig, filled_links
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
@@ -22,11 +23,11 @@ from vllm_watch.daemon.sources.prober import Prober
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.gpu_use import GpuUse
-from vllm_watch.daemon.state.kept_facts import ConfigChange, KeptFacts, RunningServer
+from vllm_watch.daemon.state.kept_facts import KeptFacts, RunningServer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import ServerSnapshot
+from vllm_watch.daemon.state.snapshot import ConfigChange, ServerSnapshot
 from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch.daemon.support.clock import Clock, seconds_ahead
 from vllm_watch_parsers.scrape import EngineKey

@@ -19,9 +19,8 @@ from vllm_watch.daemon.reading.times import (
     ArrivalTimes,
     LineTimes,
     PrintedTimes,
-    count_new_years,
+    first_printed_time,
     last_printed,
-    parts_to_read,
 )
 from vllm_watch.daemon.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
@@ -105,9 +104,9 @@ def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
     size = log.size()
     begin = max(size - TAIL, 0)
     last = last_printed(log.read_at(begin, size - begin))
-    new_years = count_new_years(log.read_at(offset, part) for offset, part in parts_to_read(start, size))
+    first = first_printed_time(log.read_at(start, START))
     is_recent = bool(last.time) and last.size_after <= MAX_AFTER_LAST
-    return PrintedTimes(last.time, min(log.modified(), now), new_years=new_years, is_last_recent=is_recent)
+    return PrintedTimes(last.time, min(log.modified(), now), first, is_last_recent=is_recent)
 
 
 def skip_into(log: LogFile, reader: LogReader, offset: int) -> None:

@@ -19,8 +19,8 @@ import re
 from collections.abc import Mapping
 
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS, FLAGS_OF_FACTS
-from vllm_watch.daemon.state.kept_facts import ConfigChange, FlagChange, KeptFlags, Place
-from vllm_watch.daemon.state.snapshot import Configuration, FlagSource, FlagValue
+from vllm_watch.daemon.state.kept_facts import KeptFlags, Place
+from vllm_watch.daemon.state.snapshot import ConfigChange, Configuration, FlagChange, FlagSource, FlagValue
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.fields import number
 from vllm_watch_parsers.flags import DRAFT_SCHEDULE, PARALLEL_SIZES, CommandFacts, Flags, least_drafted

@@ -9,8 +9,7 @@ from operator import attrgetter
 from vllm_watch.daemon.catalog.event_texts import FileChange
 from vllm_watch.daemon.catalog.states import USUAL, EngineState
 from vllm_watch.daemon.reading.log_reader import TailCounts, TimedEvent
-from vllm_watch.daemon.state.kept_facts import ConfigChange
-from vllm_watch.daemon.state.snapshot import ServerEvent, StallCount, StateSince
+from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StallCount, StateSince
 from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey

@@ -16,10 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import NamedTuple
 
-from vllm_watch.daemon.state.snapshot import HttpRequestKey
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineReading, MetricsReading
+
+
+class HttpRequestKey(NamedTuple):
+    """Labels of a counted request: `handler` is from a closed list, `code` a status or a class such as ``2xx``."""
+
+    method: str
+    handler: str
+    code: str
 
 
 OTHER = "other"
@@ -51,69 +59,29 @@ def http_request_key(method: str, path: str, code: str) -> HttpRequestKey:
 PROVING_REQUESTS = 5
 """If /metrics counts this many requests and the log none of them, the log has no access lines."""
 
-LATE_SECONDS = 15.0
-"""An access line is read at most this long after /metrics has counted its request."""
-
 _IN_FLIGHT = ("requests_running", "requests_waiting")
 
 
-class HttpSource:
+def http_requests(
+    logged: Mapping[HttpRequestKey, int] | None, reading: MetricsReading | None, *, has_lines: bool
+) -> dict[HttpRequestKey, float]:
     """
-    Takes in when access lines were read and what /metrics counts.
+    Return how many requests were answered, by the source that counts them.
 
-    /metrics is chosen once it is proven that the log has no access lines (``--disable-uvicorn-access-log``), or if
-    there is no log. One access line shows that the log counts, for as long as the server lives: what /metrics has more
-    of are answers that started long ago, or lines that cannot be read now.
+    Args:
+        logged: Those by the log, `None` without one.
+        reading: What /metrics shows, if it was read.
+        has_lines: Whether the log has ever had an access line (``--disable-uvicorn-access-log``): then it counts.
     """
-
-    def __init__(self, *, has_log: bool) -> None:
-        self.is_metrics = not has_log
-        self._has_lines = False
-        self._enough: float | None = None
-        """The count in /metrics from which on the log's silence is a proof."""
-        self._before = 0.0
-        self._enough_at: float | None = None
-
-    def start_life(self) -> None:
-        """Take in that the server was started again, perhaps with other options; the choice stays until a line."""
-        self._has_lines = False
-        self._enough = None
-
-    def note_lines(self) -> None:
-        """Take in that the log has access lines."""
-        self._has_lines = True
-        self.is_metrics = False
-
-    def note_scrape(self, at: float, reading: MetricsReading, *, is_log_up: bool) -> None:
-        """
-        Take in what /metrics counts.
-
-        Args:
-            at: When it was read, in seconds since the epoch.
-            reading: What was read.
-            is_log_up: Whether the log can be read: what is written meanwhile is not known.
-        """
-        if self.is_metrics or self._has_lines:
-            return
-        # Other methods are used by monitoring, whose access lines an operator may have switched off.
-        count = sum(each for request, each in reading.http_requests.items() if request.method == "POST")
-        if self._enough is None or count < self._before or not is_log_up:
-            self._enough, self._enough_at = count + _in_flight(reading) + PROVING_REQUESTS, None
-        elif count >= self._enough:
-            self._enough_at = at if self._enough_at is None else self._enough_at
-            self.is_metrics = at - self._enough_at >= LATE_SECONDS
-        self._before = count
-
-    def count(
-        self, logged: Mapping[HttpRequestKey, int] | None, reading: MetricsReading | None
-    ) -> dict[HttpRequestKey, float]:
-        """Return how many requests were answered, by the source that counts them; `logged` is `None` without a log."""
-        if logged is not None and not self.is_metrics:
-            return dict(logged)
-        counted: Counter[HttpRequestKey] = Counter()
-        for request, count in (reading.http_requests if reading else {}).items():
-            counted[http_request_key(request.method, request.handler, request.status)] += int(count)
-        return dict(counted)
+    counts = reading.http_requests if reading is not None else {}
+    # Other methods are used by monitoring, whose access lines an operator may have switched off.
+    posts = sum(count for request, count in counts.items() if request.method == "POST")
+    if logged is not None and (has_lines or posts < PROVING_REQUESTS):
+        return dict(logged)
+    counted: Counter[HttpRequestKey] = Counter()
+    for request, count in counts.items():
+        counted[http_request_key(request.method, request.handler, request.status)] += int(count)
+    return dict(counted)
 
 
 def _in_flight(reading: MetricsReading) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint keeps of a server's present life: facts, flags and their last change, process, KV caches, GPUs."""
+"""What a checkpoint keeps of a server's present life: facts, flags, KV caches, GPUs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import msgspec
 
 from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.state.facts import Count, Facts, Text
-from vllm_watch_parsers.flags import CommandFacts, given_flags
+from vllm_watch_parsers.flags import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey
-from vllm_watch_parsers.startup import known_name
 
 
 Place = Literal["engine", "lines", "metrics", "arguments", "command line"]
 """Where flags stand: in three kinds of lines of the log, in /metrics, on the command line."""
-
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,33 +25,11 @@ class KeptFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     places: dict[Place, Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]] = {}
 
 
-class CommandLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`CommandFacts`, with its flags by name; a file may hold anything in the texts."""
-
-    model_name: str = ""
-    has_several_api_servers: bool = False
-    log_stats_disabled: bool = False
-    flags: Mapping[str, str] | None = None
-    model: str | None = None
-
-    @classmethod
-    def of(cls, facts: CommandFacts) -> CommandLine:
-        """Return what is kept of a command line."""
-        return cls(**{**facts._asdict(), "flags": None if facts.flags is None else dict(facts.flags)})
-
-    @property
-    def facts(self) -> CommandFacts:
-        """The facts, as far as they are flags of the closed list and spelt as they may become labels."""
-        flags = None if self.flags is None else given_flags(self.flags.items())
-        names = {"model_name": known_name(self.model_name) or "", "model": known_name(self.model)}
-        return CommandFacts(**{**msgspec.structs.asdict(self), **names, "flags": flags})
-
-
 class ServerProcess(NamedTuple):
     """A server's process: its number, and when it was started, in clock ticks since the boot."""
 
-    pid: _Number
-    started: _Number
+    pid: int
+    started: int
 
 
 class RunningServer(NamedTuple):
@@ -82,16 +57,14 @@ class KeptFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     What is known of a server's present life, as a checkpoint keeps it, and what identifies that life.
 
     `log` names the log that it was read in, `process_start` is the start as /metrics reports it, in seconds since the
-    epoch, and `process` the process on this machine. `caches` are those of this life, `former_caches` of earlier ones.
+    epoch. `caches` are those of this life, `former_caches` of earlier ones.
     """
 
     server: str
     log: str | None = None
     process_start: Annotated[float, msgspec.Meta(ge=0, le=2**63)] | None = None
-    process: ServerProcess | None = None
     facts: Facts | None = None
     flags: KeptFlags = KeptFlags()
-    command: CommandLine = CommandLine()
     caches: StartedCaches | None = None
     former_caches: Annotated[tuple[StartedCaches, ...], msgspec.Meta(max_length=MAX_CACHES)] = ()
 
@@ -145,39 +118,3 @@ class FormerCaches:
     def restore(self, present: StartedCaches | None, former: tuple[StartedCaches, ...]) -> None:
         """Take back what an earlier run of the daemon knew; the present start may have ended meanwhile."""
         self._present, self._former = present, former
-
-
-class FlagChange(NamedTuple):
-    """
-    A flag with its values before and after; `None` where it was not set.
-
-    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
-    """
-
-    flag: str
-    old: str | None
-    new: str | None
-
-
-class ConfigChange(NamedTuple):
-    """
-    What the last start with other flags or another version has changed, by the flags' names.
-
-    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
-    """
-
-    at: float | None
-    changes: tuple[FlagChange, ...]
-
-    def later(self, seconds: float) -> ConfigChange:
-        """Return the same change, some seconds later."""
-        return self if self.at is None else self._replace(at=self.at + seconds)
-
-    @property
-    def text(self) -> str:
-        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
-        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
-
-
-NOT_SET = "(not set)"
-"""What stands in words for a flag without a value."""

@@ -12,10 +12,10 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.daemon.state.configuration import FlagHistory
 from vllm_watch.daemon.state.engine_log import EngineLog, name_of
 from vllm_watch.daemon.state.facts import Facts
-from vllm_watch.daemon.state.http_source import ANY_OTHER, http_request_key
+from vllm_watch.daemon.state.http_source import ANY_OTHER, HttpRequestKey, http_request_key
 from vllm_watch.daemon.state.server_life import ServerLife
 from vllm_watch.daemon.state.sleep_reports import LoggedSleep, sleep_calls
-from vllm_watch.daemon.state.snapshot import HttpRequestKey, LogCounts, Reading
+from vllm_watch.daemon.state.snapshot import LogCounts, Reading
 from vllm_watch_parsers.events import (
     ADAPTER_CHANGES,
     FAILURE_KINDS,
@@ -169,6 +169,8 @@ class LogSource:
         self.foreign_lines: int | None = 0
         """How many lines were read while none had the form of vLLM's; `None` once one has."""
         self.has_several_api_servers = False
+        self.has_access_lines = False
+        """Whether it has ever had one."""
         self.first_served_at: float | None = None
         """When the first request was answered; ``-inf`` if lines were skipped that may have reported it."""
         self.token_at: dict[str, float] = {}
@@ -249,6 +251,7 @@ class LogSource:
             self.sleep.apply_calls_after(batch.end, called)
 
     def _apply_requests(self, batch: LogBatch) -> None:
+        self.has_access_lines |= bool(batch.requests)
         for request, count in batch.requests.items():
             if request.status == _OK and request.path in INFERENCE_HANDLERS and not self.has_served:
                 self.first_served_at = batch.end

@@ -7,7 +7,7 @@ other sources have said is of the life that is over, and is forgotten. So a fact
 later one; it is absent until its source has spoken of the new one.
 
 What an earlier run of the daemon knew is taken back once a source shows that the server was not started since: its log
-goes on where that run has stopped, or /metrics or the process table show the same process.
+goes on where that run has stopped, or /metrics shows the same process.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import math
 import msgspec
 
 from vllm_watch.daemon.state.facts import Facts
-from vllm_watch.daemon.state.kept_facts import CommandLine, KeptFacts, KeptFlags, RunningServer, ServerProcess
+from vllm_watch.daemon.state.kept_facts import KeptFacts, KeptFlags, RunningServer, ServerProcess
 from vllm_watch.daemon.state.scrape_source import is_same_start
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import FlagSource
 from vllm_watch_parsers.flags import CommandFacts
-
-
-SOURCES: tuple[FlagSource, ...] = ("log", "metrics", "command line")
 
 
 class PresentLife:
@@ -45,13 +42,11 @@ class PresentLife:
         self._former_start: float | None = None
         """The start of the process that answered when another source reported a new life."""
         self._process: ServerProcess | None = None
+        """The process that the process table showed last."""
         self._looked_at = self._began_at = -math.inf
         """When the process table was read last, and when the start of the present life was reported."""
         self._before: KeptFacts | None = None
         """What an earlier run knew, until a source shows that it still holds."""
-        self._is_command_kept = False
-        """Whether the command line is that of an earlier run, and no process was seen since."""
-        self._kept: tuple[tuple[object, ...], KeptFacts | None] | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -67,10 +62,6 @@ class PresentLife:
         """Take in lines of the log, the last one written at `at`, and whether they report a start."""
         if is_start and not is_history:
             self._start("log", at)
-        elif is_start and self._is_command_kept:  # Perhaps the start that the earlier run knew, perhaps a later one.
-            self._forget("command line", at)
-            self._heard.discard("command line")
-            self._began_at = at
         self._heard.add("log")
 
     def note_scrape(self, at: float, *, is_restart: bool) -> None:
@@ -94,10 +85,8 @@ class PresentLife:
             return
         if self._process is not None and running.process != self._process:
             self._start("command line", at)
-        elif self._process is not None:
-            self._take_back()
         is_new = "command line" not in self._heard or running.command != self._sources.command
-        self._process, self._is_command_kept = running.process, False
+        self._process = running.process
         self._heard.add("command line")
         if is_new:
             self._sources.command = running.command
@@ -107,7 +96,7 @@ class PresentLife:
         """Keep what an earlier run knew, until a source shows that it still holds."""
         self._before = kept
         self._sources.caches.restore(kept.caches, kept.former_caches)
-        self._process_start, self._process = kept.process_start, kept.process
+        self._process_start = kept.process_start
 
     def resume_log(self, log: str, *, goes_on: bool) -> None:
         """
@@ -119,40 +108,29 @@ class PresentLife:
             return
         if goes_on:
             self._take_back()
-        elif self._before.process_start is None and self._before.process is None:
+        elif self._before.process_start is None:
             self._before = None
         else:
             self._before = msgspec.structs.replace(self._before, log=None)
 
     def kept(self, server: str, log: str | None) -> KeptFacts | None:
-        """Return what is known of a server with a log, for a checkpoint; `None` if nothing is."""
+        """Return a copy of what is known of a server with a log; `None` if a checkpoint would not accept it."""
         if self._before is not None:
             return self._before
-        source = self._sources.log
-        learnt, caches = source and source.facts_learnt, self._sources.caches.kept
-        state = (log, learnt, self._process_start, self._process, self._sources.command, caches)
-        if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._valid(server, log)
-        return self._kept[1]
-
-    def _valid(self, server: str, log: str | None) -> KeptFacts | None:
-        """Return a copy of what is known, without what a checkpoint would not accept."""
         source = self._sources.log
         known = KeptFacts(
             server,
             log,
             self._process_start,
-            self._process,
             None if source is None else source.facts,
             KeptFlags() if source is None else self._sources.flags.kept(),
-            CommandLine.of(self._sources.command),
             *self._sources.caches.kept,
         )
         try:
             copy = msgspec.convert(msgspec.to_builtins(known), KeptFacts)
         except msgspec.ValidationError:
             return None
-        is_empty = (copy.facts or Facts(), copy.flags, copy.command) == (Facts(), KeptFlags(), CommandLine())
+        is_empty = (copy.facts or Facts(), copy.flags) == (Facts(), KeptFlags())
         return None if is_empty and not (copy.caches or copy.former_caches) else copy
 
     def _start(self, source: FlagSource, at: float) -> None:
@@ -176,7 +154,7 @@ class PresentLife:
         elif source == "metrics":
             self._former_start = self._process_start
         elif source == "command line":
-            sources.command, self._is_command_kept = CommandFacts(), False
+            sources.command = CommandFacts()
 
     def _take_back(self) -> None:
         kept, self._before = self._before, None
@@ -186,11 +164,8 @@ class PresentLife:
         if sources.log is not None and kept.facts is not None and not sources.flags.has_log_start:
             sources.log.facts = kept.facts
             sources.flags.take_back(kept.flags)
-        if sources.command == CommandFacts():
-            sources.command, self._is_command_kept = kept.command.facts, True
-            sources.flags.note_command(sources.command)
-        spoken = {"log": kept.facts, "metrics": kept.process_start, "command line": kept.process or kept.command.flags}
-        self._heard.update(source for source in SOURCES if spoken[source] is not None)
+        self._heard.update({"log"} if kept.facts is not None else ())
+        self._heard.update({"metrics"} if kept.process_start is not None else ())
 
 
 def _is_same(one: float | None, other: float | None) -> bool | None:

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.daemon.capacity.load import load_sample
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
-from vllm_watch.daemon.capacity.windows import load_sample
 from vllm_watch.daemon.catalog.reasons import MetricsReason
 from vllm_watch.daemon.state.http_source import GivenUp
 from vllm_watch.daemon.state.progress import EngineProgress

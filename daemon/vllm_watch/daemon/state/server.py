@@ -12,8 +12,9 @@ import math
 
 from collections.abc import Iterable, Mapping
 
+from vllm_watch.daemon.capacity.load import CapacityRange, EngineCapacity
 from vllm_watch.daemon.capacity.saturation import Stretch
-from vllm_watch.daemon.capacity.tracker import CapacityRange, EngineCapacity, engine_capacity
+from vllm_watch.daemon.capacity.tracker import engine_capacity
 from vllm_watch.daemon.catalog.reasons import LogReason
 from vllm_watch.daemon.catalog.states import Cause, EngineState
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus
@@ -21,8 +22,7 @@ from vllm_watch.daemon.state.cross_check import CrossCheck
 from vllm_watch.daemon.state.engine_log import GAUGES_OF_DRAFTS, GAUGES_OF_FIRST_LINE
 from vllm_watch.daemon.state.engine_state import Judgement, server_state, why_down, why_saturated
 from vllm_watch.daemon.state.engine_values import gauges_of_traffic
-from vllm_watch.daemon.state.http_source import HttpSource
-from vllm_watch.daemon.state.kept_facts import ConfigChange
+from vllm_watch.daemon.state.http_source import http_requests
 from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     KV_CACHE_TOKENS,
@@ -47,6 +47,7 @@ from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server_sources import ServerSettings, ServerSources
 from vllm_watch.daemon.state.snapshot import (
+    ConfigChange,
     Configuration,
     EngineSnapshot,
     Latencies,
@@ -77,7 +78,6 @@ class ServerState:
         self._sources = ServerSources(settings)
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
-        self._http_source = HttpSource(has_log=settings.has_log)
         self.events = self._sources.events
         """Takes in errors of its GPUs, beside what its sources report."""
         self._was_away = False
@@ -122,14 +122,11 @@ class ServerState:
         if (log.life.phase, log.facts_learnt) != known and self.life.is_certain:
             _note_caches(self._sources, self._names.current(batch.end))
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
-            self._http_source.start_life()
             self._names.forget_engines()
             self._cross_check.forget()
             return
         if not batch.is_history:
             self._cross_check.compare_with_scrapes(batch)
-        if batch.requests:
-            self._http_source.note_lines()
 
     def apply_log_status(self, status: LogStatus) -> None:
         """Take in how reading the log goes."""
@@ -148,13 +145,11 @@ class ServerState:
         if scrape.restarts != restarts:
             if sources.readable_log is None:
                 self.events.note_restart(scrape.process.started_by(result.at))
-            self._http_source.start_life()
             self._cross_check.forget()
             if sources.probe is not None:
                 sources.probe.start_life()
         if result.reading is not None:
             sources.flags.note_metrics(result.reading.flags)
-            self._http_source.note_scrape(result.at, result.reading, is_log_up=sources.log_status.is_up)
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
             self._names.note_scrape(result.reading)
@@ -213,8 +208,10 @@ class ServerState:
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
             start_time=start_time(sources),  # One by the server's own clock stays.
-            http_requests=self._http_source.count(
-                log.totals.requests if log else None, scrape.reading if scrape else None
+            http_requests=http_requests(
+                log.totals.requests if log else None,
+                scrape.reading if scrape else None,
+                has_lines=log is not None and log.has_access_lines,
             ),
             admission_rejections=admission_rejections(sources),
             missing_metrics=missing_metrics(sources, now),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from vllm_watch.daemon.capacity.tracker import CapacityRange
+from vllm_watch.daemon.capacity.load import CapacityRange
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.reading.log_reader import LogStatus, TailCounts
 from vllm_watch.daemon.state.configuration import FlagHistory

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from vllm_watch.daemon.capacity.tracker import EngineCapacity
+from vllm_watch.daemon.capacity.load import EngineCapacity
 from vllm_watch.daemon.catalog.event_texts import EventKind
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.catalog.states import Cause, EngineState, common
 from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.state.gpu_report import ServerGpu
-from vllm_watch.daemon.state.kept_facts import ConfigChange
+from vllm_watch.daemon.state.http_source import HttpRequestKey
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
@@ -170,14 +170,6 @@ class ProbeSnapshot(NamedTuple):
     first_token_seconds: float | None
 
 
-class HttpRequestKey(NamedTuple):
-    """Labels of a counted request: `handler` is from a closed list, `code` a status or a class such as ``2xx``."""
-
-    method: str
-    handler: str
-    code: str
-
-
 class FailureTimes(NamedTuple):
     """When failures of one kind were reported first and last, in seconds since the epoch."""
 
@@ -227,6 +219,42 @@ class ServerEvent(NamedTuple):
     times: int = 1
     gpu: str | None = None
     path: str | None = None
+
+
+class FlagChange(NamedTuple):
+    """
+    A flag with its values before and after; `None` where it was not set.
+
+    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
+    """
+
+    flag: str
+    old: str | None
+    new: str | None
+
+
+class ConfigChange(NamedTuple):
+    """
+    What the last start with other flags or another version has changed, by the flags' names.
+
+    `at` is the time of that start in seconds since the epoch, `None` where the log has no times.
+    """
+
+    at: float | None
+    changes: tuple[FlagChange, ...]
+
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change, some seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
+    @property
+    def text(self) -> str:
+        """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
+        return ", ".join(f"{each.flag} {each.old or NOT_SET} → {each.new or NOT_SET}" for each in self.changes)
+
+
+NOT_SET = "(not set)"
+"""What stands in words for a flag without a value."""
 
 
 class FlagValue(NamedTuple):

@@ -57,7 +57,6 @@ def address_text(host: str, port: int) -> str:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Return the system's message as the end of a sentence."""
     if isinstance(error, UnicodeError):
         return "this is no host name"
     # The message of a socket's error repeats the address; that of its number does not.

@@ -184,7 +184,6 @@ def _states() -> Mapping[str, Any]:
 
 
 def _module(exported: Mapping[str, Any]) -> bytes:
-    """Return a module of JavaScript with constants."""
     encode = msgspec.json.encode
     return b"".join(b"export const %b = %b;\n" % (name.encode(), encode(value)) for name, value in exported.items())
 
