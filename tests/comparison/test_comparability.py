@@ -44,8 +44,8 @@ REFUSED = {
     "kind": (side("a", load=OPEN), side("b"), "The loads are of different kinds: 4 requests/s and 16 at once."),
     "benchmark": (
         side("a"),
-        side("b", load=replace(LOAD, endpoint="throughput")),
-        "The benchmarks are of different kinds: requests to a server and throughput without a server.",
+        side("b", load=replace(LOAD, endpoint="pooling")),
+        "The benchmarks are of different kinds: requests to a server and requests to a server with a pooling model.",
     ),
     "burstiness": (
         side("a", load=replace(OPEN, burstiness=1.0)),

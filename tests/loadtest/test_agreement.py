@@ -108,19 +108,6 @@ def test_a_long_test_has_a_sound_steady_window():
     assert {phase.phase for phase in run.phases} >= {"ramp", "steady"}
 
 
-def test_each_configuration_is_its_own():
-    """The recorded tests differ in what was tuned, and the flags say so."""
-    tuned = {"draft2": "2", "draft4": "4"}
-    for path in LOAD_TESTS:
-        name = path.name.partition("-run")[0].removeprefix("quiet-")
-        for run in runs(path):
-            if name in tuned:
-                assert run.config["speculative-config.num_speculative_tokens"] == tuned[name]
-            if name.startswith("prefix"):
-                assert run.config["enable-prefix-caching"] == str(name == "prefix-on")
-                assert (run.use.prefix_cache_hit_ratio or 0.0) > 0.5 or name == "prefix-off"
-
-
 def test_eight_loads_in_one_recording_are_eight_runs():
     """Each benchmark of the curve is a run with its own requests, and latency turns at one of them."""
     (path,) = (each for each in LOAD_TESTS if each.name.startswith("curve"))

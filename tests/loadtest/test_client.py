@@ -12,10 +12,8 @@ from statistics import fmean
 import pytest
 
 from vllm_watch.analysis.loadtest.client_runs import distribution, read_client_runs
-from vllm_watch.analysis.loadtest.client_texts import load_text, tokens_per_chunk
-from vllm_watch.analysis.loadtest.load_test import Load, Objective, RateGrowth, parse_objective
+from vllm_watch.analysis.loadtest.load_test import Load, parse_objective
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import read_benchmarks
 
 
 FOLDER = Path(__file__).parent.parent / "parsers" / "benchmark_results"
@@ -54,14 +52,6 @@ def test_the_window_ends_at_the_written_date():
     assert run.end - run.start == pytest.approx(run.result.duration_s)
 
 
-@pytest.mark.parametrize("date", ["20261340-101502", "yesterday", ...])
-def test_a_date_that_is_none_leaves_the_window_unknown(date):
-    """A date that the user's metadata replaced, or that is missing, is no time."""
-    run = changed("serve-0.33.0-detailed.json", date=date)
-
-    assert (run.start, run.end) == (None, None)
-
-
 def test_the_load_is_that_of_the_benchmark():
     """Rate, limit and mean lengths come from the result; a rate without a limit is ``inf``."""
     run = changed("serve-0.33.0-detailed.json", temperature="0.7", note="night")
@@ -80,17 +70,6 @@ def test_the_load_is_that_of_the_benchmark():
         metadata={"temperature": "0.7", "note": "night"},
     )
     assert run.model == "example/Small-1B"
-
-
-def test_a_growing_rate_is_not_all_at_once():
-    """The rate that vLLM writes is inf where it grew; with a limit such a load is no closed loop either."""
-    run = changed("serve-0.9.2-ramp-up.json", max_concurrency=4)
-
-    assert run.load.request_rate is None
-    assert run.load.ramp_up == RateGrowth(strategy="linear", start=1.0, end=8.0)
-    assert load_text(run.load) == "1 to 8 requests/s (linear), at most 4 at once"
-    assert load_text(Load(ramp_up=RateGrowth(strategy="exponential"))) == "a growing rate (exponential)"
-    assert not any("closed loop" in each for each in (*run.warnings, *run.notes))
 
 
 def test_a_real_result_is_kept_as_it_was_written():
@@ -130,17 +109,6 @@ def test_what_is_computed_is_what_the_client_would_have_written(name, field):
     assert getattr(getattr(run.result, f"{name}_ms"), field) == pytest.approx(written, rel=2e-5)
 
 
-def test_times_without_other_lists_give_end_to_end_latency():
-    """From 0.30.0 on a result has each request's time even if E2EL was not asked for."""
-    without = {f"{field}_e2el_ms": ... for field in ("mean", "median", "std", "p50", "p95", "p99")}
-    run = changed("real-0.32.0-short.json", **without)
-    written = json.loads(text_of("real-0.32.0-short.json"))["mean_e2el_ms"]
-
-    assert run.result.e2el_ms.mean == pytest.approx(written)
-    assert run.result.e2el_ms.count == 16
-    assert run.result.e2el_ms.too_few == ("p90", "p95", "p99")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"), [("chat", "ttft tpot"), ("ttft=60ms", "ttft"), ("e2el=270ms,tpot=11ms", "e2el tpot")]
 )
@@ -165,15 +133,6 @@ def test_goodput_counts_requests_within_all_limits(text, expected):
     assert 0 < good < 24
 
 
-def test_goodput_that_the_client_wrote_has_its_own_objective():
-    """Without lists of requests the asked objective cannot be counted; what the file has is of unknown limits."""
-    run = run_of("serve-0.27.0-probe.json", objective=parse_objective("chat"))
-
-    assert run.result.goodput.objective == Objective(name="given", limits={})
-    assert run.result.goodput.request_goodput == 2.5
-    assert run.result.goodput.ratio == pytest.approx(2.5 * run.result.duration_s / 24)
-
-
 def test_the_objective_that_the_client_printed_is_that_of_its_goodput():
     """The arguments above a block name the limits."""
     arguments = "Namespace(model='m', num_prompts=24, goodput=['ttft:500', 'tpot:50.5'])\n"
@@ -190,29 +149,6 @@ def test_results_of_one_file_are_runs_in_order():
     assert [run.name for run in runs] == ["all.json (1)", "all.json (2)", "all.json (3)"]
     assert [run.load.request_rate for run in runs] == [4.0, 8.0, "inf"]
     assert [run.end - runs[0].end for run in runs] == [0, 60, 120]
-
-
-@pytest.mark.parametrize("name", ["throughput-0.4.2.json", "throughput-0.8.0.txt"])
-def test_throughput_without_a_server_is_a_run_without_latencies(name):
-    """``vllm bench throughput`` has rates; a duration that it did not write follows from them."""
-    run = run_of(name)
-
-    assert run.load.endpoint == "throughput"
-    assert run.result.request_throughput == 8.0
-    assert run.result.total_token_throughput == 4000.0
-    assert run.result.duration_s == 12.5
-    assert run.result.ttft_ms is None
-
-
-@pytest.mark.parametrize("name", ["latency-0.4.2.json", "latency-0.5.5.txt"])
-def test_latency_of_a_batch_is_end_to_end_latency(name):
-    """``vllm bench latency`` has how long a batch took, in seconds; ten values are too few for P90."""
-    run = run_of(name)
-
-    assert run.load.endpoint == "latency"
-    assert run.result.e2el_ms.mean == pytest.approx(500)
-    assert run.result.e2el_ms.p90 == pytest.approx(523)
-    assert run.result.e2el_ms.too_few == (("p50", "p90", "p95", "p99")[1:] if name.endswith("json") else ())
 
 
 def test_pooling_models_have_end_to_end_latency_only():
@@ -237,22 +173,6 @@ def test_a_distribution_holds_every_value_within_its_bounds():
     assert set(distribution([7.0]).bounds) <= set(spread.bounds)
     assert distribution([7.0]).counts.count(0) == 2
     assert distribution([0.0]) is None
-
-
-def test_detailed_results_have_distributions_and_others_have_none():
-    """Lists of requests give a spread for each latency."""
-    assert set(run_of(REAL.name).distributions) == {"ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"}
-    assert run_of("serve-0.11.0.json").distributions == {}
-
-
-def test_tokens_per_chunk_come_from_the_best_there_is():
-    """With lists they are counted; without, ITL to TPOT is close to them."""
-    detailed = json.loads(REAL.read_text(encoding="utf-8"))
-    (counted,) = read_benchmarks(json.dumps(detailed))
-    (estimated,) = read_benchmarks(json.dumps({key: value for key, value in detailed.items() if key != "itls"}))
-
-    assert tokens_per_chunk(counted) == pytest.approx(99 / 20, rel=0.01)
-    assert tokens_per_chunk(estimated) == pytest.approx(tokens_per_chunk(counted), rel=0.1)
 
 
 SLOW = [1.5] * 8 + json.loads(text_of("serve-0.16.0-detailed.json"))["ttfts"][8:]
@@ -298,15 +218,6 @@ def test_the_wait_at_the_client_is_said_with_its_length():
     (sentence,) = said(run_of("serve-0.30.0-queue.json"), "waited")
 
     assert f"{1000 * fmean(waits):.0f} ms on average, {1000 * max(waits):.0f} ms at most" in sentence
-
-
-def test_failures_are_known_where_they_were_counted():
-    """Before they were, a prompt without an answer may have been none; a client without warm-up says so."""
-    names = ("serve-0.12.0-detailed.json", "serve-0.11.0.json", "serve-0.7.3.json")
-    runs = read_client_runs(text_of("printed-container.log"), "log")
-
-    assert [run_of(name).result.failed for name in names] == [3, None, 2]
-    assert [bool(said(run, "no warm-up requests")) for run in runs] == [True, False]
 
 
 def test_a_wrong_file_is_named_with_its_line():

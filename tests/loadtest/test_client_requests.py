@@ -67,14 +67,6 @@ def test_a_constant_load_has_a_steady_window_without_its_drain():
     assert steady.end <= 1.8e9 + 199 + 2
 
 
-def test_without_times_there_is_no_load_over_time():
-    """What nobody wrote is absent."""
-    result = result_of([Request(ttft=1.0, prompt_tokens=5)], "a list of requests")
-
-    assert load_over_time(result.requests, 1.8e9).times == ()
-    assert result.duration is None
-
-
 @pytest.mark.parametrize("name", ["requests.csv", "guidellm-0.8.1.json", "serve-0.33.0-detailed.json"])
 def test_a_report_tells_of_single_requests(name):
     """The text has failures by reason and the slowest, the page the plot; neither has an address or a prompt."""

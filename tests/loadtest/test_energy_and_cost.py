@@ -12,10 +12,9 @@ from vllm_watch.analysis.loadtest.energy_and_cost import (
     LEAST_TOKENS,
     energy_problem,
     energy_reading,
-    energy_values,
     priced,
 )
-from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
+from vllm_watch.analysis.loadtest.load_test import Result, Run
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_steady
 from vllm_watch.analysis.loadtest.server_history import EnergyReading
@@ -91,40 +90,6 @@ def test_what_is_not_whole_has_no_energy(change, problem):
     assert energy_problem(whole.points, found) == problem
 
 
-def test_what_happens_before_the_steady_window_does_not_matter():
-    """A driver that is loaded again before the load, and GPUs that are read only then, void nothing."""
-    whole = load(
-        lambda at, known: (
-            None if at < START + 20 else known._replace(joules={"GPU-1": 1e9}) if at < START + 40 else known
-        )
-    )
-    found = find_steady(whole)
-
-    assert found.start > START + 40
-    assert found.result.mean_watts == pytest.approx(600)
-    assert energy_problem(whole.points, found) is None
-
-
-def test_of_few_tokens_there_is_only_the_power():
-    """Below 1,000 tokens a quotient would be about how few there were."""
-    points = [point for point in load(tokens=4.0).points if START + 60 <= point.at <= START + 200]
-
-    assert energy_values(600, points) == {
-        "mean_watts": 600,
-        "tokens_per_joule": pytest.approx(0.02, rel=0.05),
-    }
-    assert energy_values(600, points[:40]) == {"mean_watts": 600}
-
-
-def test_why_there_is_no_energy_is_said_only_where_gpus_were_read():
-    """Without a steady window there is none; without GPUs there is nothing to say."""
-    short = load(seconds=10)
-
-    assert energy_problem(short.points, None) == "there is no steady window with a mean, in which alone it is measured"
-    assert energy_problem(load(lambda _at, _known: None).points, None) is None
-    assert energy_problem(load(lambda at, _known: EnergyReading(at, {})).points, None) is None
-
-
 def _gpu(name, mig="0", *, is_shared=False, **values):
     shown = {(key,): value for key, value in values.items()}
     known = GpuReading(name, 0, "H", "0000:01:00", "570", "nvidia", mig, "ok", shown, ())
@@ -198,11 +163,3 @@ def test_what_is_not_known_has_no_cost(known, costs):
     run = priced(Run(source=("a",), name="a", result=_result(**known)), 3.6)
 
     assert _costs(run.result) == tuple(None if cost is None else pytest.approx(cost) for cost in costs)
-
-
-def test_the_steady_window_has_costs():
-    """Its tokens cost what its own time does."""
-    steady = Steady(start=0.0, end=100.0, method="m", result=_result())
-    found = priced(Run(source=("a",), name="a", steady=steady), 3.6).steady
-
-    assert _costs(found.result) == pytest.approx((10 / 9, 10.0, 1.0))

@@ -142,13 +142,6 @@ def test_a_recording_and_its_log_are_one_server():
     assert set(both.source) == {"result.json", "made up", "vllm.log"}
 
 
-def test_two_servers_are_two_runs():
-    """Two servers that worked at the same time, one more than the other, are two."""
-    other = MadeUpServer().idle(10).work(60, 8, tokens_per_second=70).idle(20).history("other")
-
-    assert len(join([], [server().history(), other]).runs) == 2
-
-
 def test_a_slow_client_is_told():
     """If the client saw first tokens much later than the server had them, the numbers are the client's."""
     (run,) = join([client(26.2, 39.6, 4000, ttft=1500.0)], [server().history()]).runs
@@ -182,13 +175,6 @@ def test_a_plateau_of_several_runs_is_the_capacity():
         assert run.capacity.low < 600 < run.capacity.high
 
 
-def test_without_a_plateau_there_is_no_capacity():
-    """Throughput that still grows shows no maximum, and the reason is told."""
-    for run in of_loads((1, 100), (2, 190), (4, 350)).runs:
-        assert run.capacity is None
-        assert any(each.startswith("The maximum is not known") for each in run.notes)
-
-
 def test_latency_turns_where_power_is_highest():
     """Up to there more requests at once gain more throughput than they cost latency."""
     turn = of_loads((1, 100), (4, 390), (8, 500), (16, 600), (24, 605)).latency_turn
@@ -204,14 +190,6 @@ def test_what_others_send_does_not_move_the_turn():
 
     assert requests_in_flight(busy) == pytest.approx(4, rel=0.02)
     assert requests_in_flight(msgspec.structs.replace(busy, result=None)) == 100.0
-
-
-def test_a_single_run_has_no_curve():
-    """One load shows neither where latency turns nor a plateau."""
-    report = of_loads((4, 390))
-
-    assert report.latency_turn is None
-    assert report.runs[0].capacity is None
 
 
 def test_what_is_left_out_has_few_tokens():

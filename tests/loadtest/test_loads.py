@@ -132,14 +132,6 @@ def test_a_client_s_window_is_cut_at_idle_points():
     assert (load.start, load.end) == (START + 26.4, START + 65.9)
 
 
-def test_without_an_idle_point_the_nearest_ones_are_taken():
-    """A server that is never idle is cut at the scrapes nearest to the window."""
-    server = MadeUpServer().work(100, 8)
-    load = load_between(server.points, START + 20.3, START + 60.8)
-
-    assert [load.points[0].at - START, load.points[-1].at - START] == [20, 60]
-
-
 def test_a_silence_before_a_window_is_its_edge():
     """A log prints nothing while the server is idle: its last line before the test is the edge, however old it is."""
     server = MadeUpServer(step=10.0).idle(20).work(20, 8)
@@ -149,14 +141,6 @@ def test_a_silence_before_a_window_is_its_edge():
 
     assert load is not None
     assert generated(load) == 6000
-
-
-def test_a_window_elsewhere_is_no_load():
-    """Where there are no points near a window's ends nothing is known of it."""
-    server = MadeUpServer().work(100, 8)
-
-    assert load_between(server.points, START - 100, START + 60) is None
-    assert load_between(server.points, START + 3600, START + 3700) is None
 
 
 @pytest.mark.parametrize(("name", "begin", "end"), [("queue", 45, 315), ("stall", 35, 180), ("deadkill", 184, 250)])

@@ -17,7 +17,6 @@ from vllm_watch.analysis.loadtest.report_sources import find_logs
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import DRAFTED, GENERATED
 from vllm_watch.analysis.replay.recording import Recording
-from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -87,43 +86,9 @@ def test_rotated_parts_are_one_log(tmp_path):
         assert [(point.at, point.state, point.counters) for point in read(*parts).points] == whole
 
 
-def test_a_compressed_log_is_known_by_its_content(written):
-    """A log may be compressed whatever its name is."""
-    data = log_of(recording("queue"))
-
-    assert len(read(written(gzip.compress(data))).points) == len(read(written(data)).points)
-
-
-def test_two_logs_are_two(tmp_path):
-    """Files whose names are of two logs are two."""
-    for name in ("a.log", "b.log", "b.log.1", "a.log.bak"):
-        (tmp_path / name).touch()
-
-    assert find_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log")]) == {
-        str(tmp_path / "a.log"): (str(tmp_path / "a.log"),),
-        str(tmp_path / "b.log"): (str(tmp_path / "b.log.1"), str(tmp_path / "b.log")),
-    }
-
-
 def test_a_silence_shows_the_stall(written):
     """A log that ends with work and no token is stalled half a minute later, although no line says so."""
     assert "stalled" in {point.state for point in read(written("stall")).points}
-
-
-@pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b"\x00" * 5000, b'{"a": 1}\n'])
-def test_what_is_no_log_is_said(written, data):
-    """An empty file and a foreign one are errors that name the file."""
-    with pytest.raises(FileError, match=r"vllm\.log: (?:is empty$|is no recording or result, and has no line)"):
-        read(written(data))
-
-
-def test_a_compressed_part_that_is_cut_off_is_said(tmp_path):
-    """A truncated gzip file is an error that names it."""
-    path = tmp_path / "vllm.log.1.gz"
-    path.write_bytes(gzip.compress(log_of(recording("busy")))[:-2000])
-
-    with pytest.raises(FileError, match=r"vllm\.log\.1\.gz: cannot be read"):
-        read(path)
 
 
 def test_a_long_log_takes_no_more_points(written, monkeypatch):

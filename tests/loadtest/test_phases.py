@@ -9,7 +9,6 @@ import pytest
 
 from tests.loadtest.histories import START, MadeUpServer, recorded
 
-from vllm_watch.analysis.loadtest.load_test import Steady
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_phases
 from vllm_watch.analysis.loadtest.runs import server_runs
@@ -19,24 +18,6 @@ def phases(points, steady=None):
     """Return the phases of some points, with their seconds since the start."""
     found = find_phases(points, find_loads(points), steady)
     return [(each.phase, round(each.start - START), round(each.end - START)) for each in found]
-
-
-def test_work_before_and_after_the_steady_window_is_a_ramp():
-    """The steady window divides the work."""
-    server = MadeUpServer().idle(10).work(60, 8).idle(10)
-    steady = Steady(start=START + 20, end=START + 50, method="m")
-
-    assert phases(server.points, steady) == [
-        ("idle", 0, 10), ("ramp", 10, 20), ("steady", 20, 50), ("ramp", 50, 70), ("idle", 70, 80),
-    ]  # fmt: skip
-
-
-def test_a_window_that_drifts_is_not_steady():
-    """What rises or falls is no steady state, so the work is a ramp."""
-    server = MadeUpServer().idle(10).work(60, 8).idle(10)
-    steady = Steady(start=START + 20, end=START + 50, method="m", problem="no steady state: it drifted")
-
-    assert [phase for phase, *_ in phases(server.points, steady)] == ["idle", "ramp", "idle"]
 
 
 def test_flicker_is_named_by_what_lasted_longest():
@@ -104,17 +85,6 @@ def test_a_phase_that_begins_before_the_load_keeps_its_numbers():
     found = find_phases(server.points, find_loads(server.points), None, (START + 33, START + 37))
 
     assert [(each.phase, each.result.generation_tokens_per_second) for each in found] == [("ramp", 100.0)]
-
-
-def test_a_phase_has_its_numbers():
-    """The saturated phase of a queue has its waiting requests and its throughput, the idle one has none."""
-    (run,) = server_runs(recorded("queue"))
-    by_name = {phase.phase: phase.result for phase in run.phases}
-
-    assert by_name["saturated"].waiting > 50
-    assert by_name["saturated"].max_running == 4
-    assert by_name["saturated"].generation_tokens_per_second > 500
-    assert by_name["idle"].generation_tokens_per_second is None
 
 
 def test_a_server_that_works_before_it_sleeps_is_not_idle():

@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
+from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.analysis.loadtest.prometheus_source import queries, sampled_at
 from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.catalog.series import PREFIX
@@ -71,14 +71,6 @@ def test_a_point_has_the_time_at_which_its_values_were_read():
     assert [point.counters["generation_tokens_total"] for point in found.points] == [0, 50, 150]
     assert [point.state for point in found.points] == ["serving"] * 3
     assert all(point.is_fresh for point in found.points)
-
-
-def test_where_nothing_was_scraped_there_is_no_point():
-    """A gap stays a gap, and a sample that Prometheus repeats is one sample."""
-    present = PromSeries(ORIGIN, ((1000, 999), (1010, 999), (1020, 999), (1050, 1049)))
-    answers = Answers((present,), (read(6), *state(*["serving"] * 6)))
-
-    assert [point.at for point in history(answers).points] == [998, 1048]
 
 
 def test_a_sample_that_says_nothing_new_is_no_point_until_the_state_changes():
@@ -236,14 +228,6 @@ def test_a_log_alone_has_points():
     answers = Answers((scraped([1, 1]),), (read(2, "log"), series("requests_running", [1, 2])))
 
     assert [(point.at, point.is_fresh) for point in history(answers).points] == [(998, True), (1008, True)]
-
-
-def test_the_interval_is_the_usual_one():
-    """How often a server is scraped is seen from its samples, whatever the step of the question."""
-    moments = tuple((1000.0 + second, 995.0 + 15 * (second // 15)) for second in range(61))
-
-    assert sampling_of([PromSeries(ORIGIN, moments)]) == Sampling(15.0, 995.0, 1055.0)
-    assert sampling_of([]) is None
 
 
 def test_the_queries_ask_for_one_server_and_for_what_is_there():

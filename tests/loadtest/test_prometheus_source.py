@@ -90,14 +90,6 @@ def test_what_it_answers_is_said(status, body, expected):
         assert sentence(server) == expected
 
 
-def test_where_nothing_listens():
-    """A wrong address is told from a wrong answer."""
-    url = f"http://127.0.0.1:{free_port()}"
-
-    with pytest.raises(PrometheusError, match=f"{url}: nothing listens at this address"):
-        read_prometheus(PrometheusQuery(PrometheusTarget(url + "/"), "a", RANGE))
-
-
 def test_a_token_is_sent_and_its_rejection_names_the_file(tmp_path):
     """The token of the file is in each request; without one in it nothing is sent."""
     file, empty = tmp_path / "token", tmp_path / "empty"

@@ -39,17 +39,6 @@ def climbing(*steps, seconds=120, kv=0.0, curve=throughput):
     return server
 
 
-def test_a_saturated_minute_is_the_capacity():
-    """Requests waited and max-num-seqs was reached for two minutes: what was generated then is the most."""
-    server = MadeUpServer().idle(40).work(120, 24, waiting=10, tokens_per_second=700).idle(40)
-    capacity = estimate(server).capacity
-
-    assert capacity.basis == "saturated"
-    assert capacity.tokens_per_second == pytest.approx(700, rel=0.01)
-    assert (capacity.low, capacity.high) == pytest.approx((665, 735), rel=0.01)
-    assert "24 of at most 24 requests ran" in capacity.explanation
-
-
 @pytest.mark.parametrize(
     ("seconds", "running", "kv", "reason"),
     [
@@ -79,13 +68,6 @@ def test_more_requests_than_answers_are_an_overload():
     assert capacity.basis == "bench"
     assert capacity.tokens_per_second == pytest.approx(100, rel=0.05)
     assert "requests came in a second and" in capacity.explanation
-
-
-def test_a_full_kv_cache_saturates():
-    """Without a free block requests wait although max-num-seqs is not reached."""
-    server = MadeUpServer().idle(40).work(120, 12, waiting=10, tokens_per_second=700, kv=0.97).idle(40)
-
-    assert "97.0 % of the KV cache were used" in estimate(server).capacity.explanation
 
 
 def test_the_curve_is_drawn_on_to_the_limit():
@@ -145,14 +127,6 @@ def test_a_long_prompt_is_no_overload():
     (run,) = server_runs(recorded("longshort"))
 
     assert run.capacity is None
-
-
-def test_a_light_load_has_no_capacity():
-    """A server that was never busy shows no maximum."""
-    (run, *_) = server_runs(recorded("busy"))
-
-    assert run.capacity is None
-    assert any(each.startswith("The maximum is not known") for each in run.notes)
 
 
 def test_a_load_above_the_capacity_refutes_it():

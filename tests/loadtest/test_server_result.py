@@ -13,7 +13,6 @@ from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Objective,
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import Growth, Point
 from vllm_watch.analysis.loadtest.server_result import latencies, server_use
-from vllm_watch.daemon.config.server_config import SLO_PRESETS
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -123,15 +122,6 @@ def test_failed_requests_are_not_within_the_objective():
     assert goodput.request_goodput == pytest.approx(run.result.request_throughput)
 
 
-def test_without_failures_the_bounds_are_those_of_the_buckets():
-    """A limit inside a bucket leaves open which of its requests are within it."""
-    (run,) = server_runs(recorded("busy"), (), parse_objective("ttft=15ms"))
-    goodput = run.result.goodput
-
-    assert goodput.ratio is None
-    assert 0 <= goodput.bounds.low < goodput.bounds.high <= 1
-
-
 def test_of_aborted_requests_answers_do_not_count():
     """Three requests were aborted after their first token: half of the six is the most that can be within limits."""
     runs = server_runs(recorded("pause"), (), parse_objective("ttft=1h"))
@@ -139,17 +129,6 @@ def test_of_aborted_requests_answers_do_not_count():
 
     assert (run.result.successful, run.result.failed) == (3, 3)
     assert run.result.goodput.bounds.high == 0.5
-
-
-@pytest.mark.parametrize("name", sorted(SLO_PRESETS))
-def test_presets_are_those_of_the_configuration(name):
-    """`chat` and `batch` have the limits that they have under `slo`, in milliseconds."""
-    preset = SLO_PRESETS[name]
-
-    assert parse_objective(name) == Objective(
-        name=name,
-        limits={"ttft_ms": preset.time_to_first_token * 1000, "tpot_ms": preset.time_per_output_token * 1000},
-    )
 
 
 @pytest.mark.parametrize(

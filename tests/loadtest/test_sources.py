@@ -123,14 +123,6 @@ def test_a_rotated_log_is_one_server(files):
     assert rotated.result == whole.result
 
 
-def test_a_compressed_result_is_read(files):
-    """A result may be compressed."""
-    packed = files / "result.json.gz"
-    packed.write_bytes(gzip.compress(result_of(DRAFT).encode()))
-
-    assert read_report([str(packed)]).runs[0].result.successful == 600
-
-
 def test_progress_reaches_the_end(files):
     """Progress never falls, and ends at 1."""
     shares = []
@@ -210,12 +202,6 @@ def test_a_folder_is_the_sources_in_it(files):
     (run,) = read_report([str(files)]).runs
 
     assert [view.view for view in run.views] == ["client", "server"]
-
-
-def test_a_folder_without_a_source_is_said(tmp_path):
-    """A folder in which there is nothing to read is an error."""
-    with pytest.raises(FileError, match="is no recording, and no log, recording or result is in this folder"):
-        read_report([str(tmp_path)])
 
 
 def test_distinct_names_are_as_short_as_they_can_be():

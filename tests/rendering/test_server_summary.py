@@ -10,9 +10,9 @@ import pytest
 from tests.support.gpus import HOT, advised, eight, gpu, lost, unread, used
 from tests.support.recordings import snapshots
 
-from vllm_watch.analysis.rendering.server_summary import ENGINES, summary_text
+from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.state.snapshot import ConfigChange, FailureTimes, FlagChange, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import FailureTimes, SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -41,18 +41,6 @@ def test_summaries_are_as_they_were(name, second, request):
     assert max(map(len, found.splitlines())) <= 80
 
 
-def test_many_engines_are_in_several_tables():
-    """So that none is wider than a terminal; each engine is there once."""
-    snapshot = at_second("dp1", 90)
-    (first, *_) = snapshot.engines
-    count = 2 * ENGINES + 1
-    engines = tuple(first._replace(key=first.key._replace(engine=str(number))) for number in range(count))
-    found = text_of(snapshot, engines=engines)
-    heads = [line for line in found.splitlines() if line.lstrip().startswith("engine ")]
-
-    assert [len(line.split("engine")) - 1 for line in heads] == [ENGINES, ENGINES, 1]
-
-
 def test_what_is_not_known_is_not_zero():
     """Without a source there is no number, only the state and why the source cannot be read."""
     snapshot = at_second("dp1", 90)
@@ -76,16 +64,6 @@ def test_what_is_not_known_is_not_zero():
     assert "Counted" not in found
 
 
-def test_what_a_start_has_changed_is_said():
-    """The flags that the last start changed are there with both values; without a start in the log that is said."""
-    snapshot = at_second("dp1", 90)
-    change = ConfigChange(snapshot.at, (FlagChange("max-num-seqs", "24", "48"),))
-    found = text_of(snapshot, configuration=snapshot.configuration._replace(change=change), version=None)
-
-    assert f"Changed by the last start with other flags: {change.text}." in found
-    assert "note No start of the server in the log: its version is unknown" in " ".join(found.split())
-
-
 def test_failures_of_the_log_are_warnings():
     """What the log reports of failures is said, with its number and times, and which runbook helps."""
     snapshot = at_second("dp1", 90)
@@ -97,13 +75,6 @@ def test_failures_of_the_log_are_warnings():
     assert "What to do: runbook VllmEngineCrashed." in " ".join(found.split())
     assert "nccl_error" not in found
     assert "warning  Statistics lines of an unknown form were not read: 3.\n" in found
-
-
-def test_a_hostile_name_is_escaped():
-    """A model's name cannot move the cursor."""
-    found = text_of(at_second("dp1", 90), model_name="m\x1b[2Jx")
-
-    assert found.startswith("m\\x1b[2Jx on vLLM")
 
 
 def test_gpus_are_as_they_were(request):

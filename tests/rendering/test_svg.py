@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.analysis.rendering.run_facts import short_names
-from vllm_watch.analysis.rendering.svg import clock, linear, logarithmic, number
+from vllm_watch.analysis.rendering.svg import clock, linear, logarithmic
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,6 @@ def test_time_has_ticks_at_round_times(start, end, ticks):
 
     assert ticks == pytest.approx(scale.ticks)
     assert scale.low == start
-
-
-def test_places_are_between_0_and_1():
-    """What is beyond an end of a scale is drawn at the end."""
-    assert [0.0, 0.5, 1.0, 1.0] == [linear((0.0, 10.0)).share(value) for value in (-5, 5, 10, 99)]
-    assert [0.0, 0.0, 0.5, 1.0] == pytest.approx([logarithmic((1.0, 100.0)).share(value) for value in (0, 1, 10, 1e9)])
-
-
-@pytest.mark.parametrize(("value", "text"), [(1.0, "1"), (-0.04, "0"), (-0.25, "-0.2"), (-3.14, "-3.1"), (10.0, "10")])
-def test_a_coordinate_is_short(value, text):
-    """A coordinate has a tenth of a pixel at most, and no minus before nothing."""
-    assert text == number(value)
 
 
 @pytest.mark.parametrize(
