@@ -21,8 +21,6 @@ from vllm_watch_parsers.benchmark_result import ServeResult
 
 BENCHMARK_KINDS: Mapping[Endpoint, str] = {
     "online": N_("requests to a server"),
-    "throughput": N_("throughput without a server"),
-    "latency": N_("latency of one batch"),
     "pooling": N_("requests to a server with a pooling model"),
 }
 

@@ -37,9 +37,6 @@ _DEMAND = re.compile(r"(\d[\d,]{0,15}(?:\.\d{1,6})?)\s*(tokens/s|users?)", re.AS
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 """The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
 
-_WITHOUT_SERVER = ("throughput", "latency")
-"""The kinds of benchmark that have no server, and so no log or recording of one."""
-
 
 class NoCapacityError(Exception):
     """The load tests show no capacity; the message is a sentence without its full stop, and says why."""
@@ -72,8 +69,6 @@ def why_unknown(run: Run) -> str:
     if reason is not None or run.phases:
         return reason or _("{unknown}.", unknown=_(UNKNOWN))
     told = _("The maximum is not known: one result of a benchmark does not show it.")
-    if run.load.endpoint in _WITHOUT_SERVER:
-        return told
     if run.result is not None and run.result.output_throughput:
         least = significant(run.result.output_throughput)
         told = sentences([told, _("At least {least} output tokens/s were carried.", least=least)])
