@@ -29,8 +29,6 @@ from vllm_watch.daemon.catalog.number_texts import (
 
 _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
 
-_TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")
-
 
 def what_ran(run: Run) -> Table:
     """Return what is known of a run besides its flags; a dash where something important is not known."""
@@ -142,18 +140,8 @@ def _requests(run: Run) -> Iterator[Statement]:
         yield Statement("unknown", "How many requests succeeded is not known.")
     elif failed is None:
         yield Statement("unknown", f"{count(successful)} requests succeeded. How many failed is not known.")
-    elif failed and not successful:
-        yield Statement("warning", _all_failed(failed))
-    elif failed:
-        share = significant(100 * failed / (successful + failed))
-        failures = f"{count(failed)} of {count(successful + failed)} requests failed ({share} %)"
-        yield Statement("warning", f"{failures}: tokens, rates and latencies are those of the others.")
-    elif not successful:
+    elif not failed and not successful:
         yield Statement("warning", "No request was counted.")
-
-
-def _all_failed(failed: int) -> str:
-    return "The only request failed." if failed == 1 else f"All {count(failed)} requests failed."
 
 
 def _steadiness(run: Run) -> Iterator[Statement]:
@@ -180,10 +168,6 @@ def _phases(run: Run) -> Iterator[Statement]:
     if saturated:
         part = "" if load is None else f", {percent(saturated / load)} % of the load"
         yield Statement("warning", f"The server was saturated for {duration(saturated)}{part}.")
-    for phase in _TROUBLE:
-        seconds = seconds_of_load(run, phase)
-        if seconds:
-            yield Statement("warning", f"The server was {phase} for {duration(seconds)}.")
 
 
 def _by_rate(run: Run) -> Statement:

@@ -19,6 +19,7 @@ from vllm_watch.analysis.rendering.document import (
     Statement,
     Table,
     Tone,
+    known_table,
     plain_table,
 )
 from vllm_watch.analysis.rendering.results import in_unit, percentile, percentile_notes
@@ -83,13 +84,9 @@ _COUNTERS = {
 
 def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
     """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
-    every = list(map(gpu_document, gpus))
-    cells = [(column, [text(gpu) for gpu in every]) for column, text in _GPU_COLUMNS]
-    known = [(column, texts) for column, texts in cells if set(texts) - {MISSING}]
-    if every:
-        yield plain_table(
-            "", tuple(column for column, _ in known), tuple(zip(*(texts for _, texts in known), strict=True))
-        )
+    rows = [tuple(text(gpu) for _, text in _GPU_COLUMNS) for gpu in map(gpu_document, gpus)]
+    if rows:
+        yield known_table("", tuple(column for column, _ in _GPU_COLUMNS), rows)
 
 
 def summary_text(
