@@ -207,7 +207,6 @@ def _too_few_loads(numbers: Mapping[str, float]) -> str:
 
 
 def _left(what: str) -> Callable[[Mapping[str, float]], str]:
-    """Return the text on windows that cannot be compared with the others."""
     return lambda numbers: f"{what}: {duration(numbers['windows'] * WINDOW_SECONDS)} of the test can be compared"
 
 

@@ -61,7 +61,6 @@ def report_markdown(report: Report) -> str:
 
 
 def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
-    """Return a run whole if it is the only one, else in a sentence: `--run` shows one of several whole."""
     if len(report.runs) == 1:
         return Section("", sections=run_sections(run, max_phases))
     return Section("", _in_short(run) or (Paragraph(_NOTHING),))

@@ -160,7 +160,6 @@ def value_of(quantile: Quantile, latency: Latency) -> float | None:
 
 
 def _number(value: float | None, scale: float = 1.0) -> str:
-    """Return what was not estimated in a client's digits."""
     return hundredths(None if value is None else value * scale)
 
 
@@ -170,7 +169,6 @@ def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Gro
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    """Return the statistics of a latency; percentiles that are not known have their rows beside those that are."""
     latencies: list[Latency | None] = [getattr(result, name) for result in results]
     scale, unit = in_unit(latencies)
     rows: list[Cells] = []
@@ -227,7 +225,6 @@ def _row(label: str, results: list[Result], show: Callable[[Result], str]) -> Ce
 
 
 def _goodput_group(run: Run, results: list[Result]) -> Group:
-    """Return the share of requests within the objective, view by view; a dash where it is not known."""
     objective = run_objective(run)
     if objective is None:
         return Group("", ())

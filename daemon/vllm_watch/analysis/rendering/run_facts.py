@@ -115,11 +115,6 @@ def validity(run: Run) -> tuple[Statement, ...]:
     return (*_requests(run), *_steadiness(run), *_phases(run), *_energy(run), *warnings, *notes)
 
 
-def phase_seconds(run: Run, phase: PhaseName) -> float:
-    """Return how long a run was in a phase, in seconds."""
-    return sum(each.end - each.start for each in run.phases if each.phase == phase)
-
-
 def load_seconds(run: Run) -> float | None:
     """Return how long a run's load lasted, in seconds; `None` if that is not known."""
     return None if run.start is None or run.end is None or run.end <= run.start else run.end - run.start
@@ -128,7 +123,7 @@ def load_seconds(run: Run) -> float | None:
 def seconds_of_load(run: Run, phase: PhaseName) -> float:
     """Return how long a run was in a phase during its load, in seconds; all of the phase if that is not known."""
     if run.start is None or run.end is None:
-        return phase_seconds(run, phase)
+        return sum(each.end - each.start for each in run.phases if each.phase == phase)
     parts = (min(each.end, run.end) - max(each.start, run.start) for each in run.phases if each.phase == phase)
     return sum(max(part, 0.0) for part in parts)
 
@@ -171,7 +166,6 @@ def _phases(run: Run) -> Iterator[Statement]:
 
 
 def _by_rate(run: Run) -> Statement:
-    """Return whether a server whose phases are not known kept up with a given rate."""
     is_full, served = is_saturated(run, run.result), served_share(run, run.result)
     if is_full is None or served is None:
         return Statement("unknown", "Whether the server was saturated is not known.")

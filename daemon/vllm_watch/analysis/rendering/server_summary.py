@@ -149,7 +149,6 @@ def _peak(name: str, peak: Peak, *, several: bool) -> Cells:
 
 
 def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
-    """Yield why engines are as they are, and the last values of all of them, a few side by side."""
     for engine in engines:
         name = f"Engine {engine.key.engine}: " if len(engines) > 1 else ""
         text = meaning(engine.state, engine.cause)
@@ -205,7 +204,6 @@ def _acceptance(engine: EngineSnapshot) -> str:
 
 
 def _tokens(engine: EngineSnapshot) -> str:
-    """Return how many tokens are in the KV cache of how many; the size alone, if its use is not known."""
     usage, size = _value(engine.gauges.get("kv_cache_usage_ratio")), engine.facts.get("kv_cache_capacity_tokens")
     return count(size) if usage is None or size is None else of_most(usage * size, size, shortened)
 
@@ -323,7 +321,6 @@ def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
 
 
 def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
-    """Yield what the engines have counted together, also those that are there no more."""
     totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
     finished: Counter[str] = Counter()
     counted: Counter[str] = Counter()

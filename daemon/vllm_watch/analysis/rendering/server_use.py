@@ -142,7 +142,6 @@ def capacity_text(run: Run) -> str:
 
 
 def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what is carried, output and prompts, and what to plan with: of a server, and of a GPU if it has several."""
     value, prompts = capacity.tokens_per_second, capacity.prompt_tokens_per_second
     planned = [capacity.low * part for part in PLANNED]
     yield "Carries at least (output tokens/s)", significant(capacity.low)
@@ -158,7 +157,6 @@ def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _memory(memory: Memory, *, is_cpu: bool) -> Iterator[tuple[str, str]]:
-    """Yield the memory sum: what is on each GPU, and the requests for which the KV cache of all engines has room."""
     part = "worker" if is_cpu else "GPU"
     yield f"Weights on each {part} (GiB)", significant(memory.weights_gib)
     yield f"KV cache on each {part} (GiB)", significant(memory.kv_cache_gib)
