@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Results of benchmarks: vLLM's own, from their JSON or from what they print on a terminal, and other clients'.
+Results of load tests: of ``vllm bench serve``, as JSON or as it prints them, and of other clients.
 
 A file may have several: ``--append-result`` adds one object after the other, ``vllm bench sweep`` writes a list, a
 terminal's log has one block after the other. JSON and printed blocks in one file are an error, and so is anything that
@@ -19,22 +19,11 @@ from vllm_watch_parsers.benchmark_printed import (
     ARGUMENTS,
     is_title,
     pasted_as_one,
+    read_part,
     read_printed_serve,
     split_block,
 )
-from vllm_watch_parsers.benchmark_printed import read_part as serve_part
-from vllm_watch_parsers.benchmark_result import BenchmarkError, BenchmarkKind, BenchmarkResult
-from vllm_watch_parsers.benchmark_throughput import (
-    is_latency,
-    is_printed_latency,
-    is_printed_throughput,
-    is_throughput,
-    read_latency,
-    read_printed_latency,
-    read_printed_throughput,
-    read_throughput,
-)
-from vllm_watch_parsers.benchmark_throughput import read_part as throughput_part
+from vllm_watch_parsers.benchmark_result import BenchmarkError, ServeResult
 from vllm_watch_parsers.json_fields import decode_objects, top_level_keys
 from vllm_watch_parsers.other_clients import client_of, read_client
 from vllm_watch_parsers.request_list import csv_head, is_request_list, read_csv, read_request_list
@@ -51,20 +40,18 @@ _LINE = 512
 
 _TITLE = "Serving Benchmark Result"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_MARKS = (_TITLE, "Throughput: ", "Avg latency: ")
 
 
-def what_is(text: str) -> BenchmarkKind | None:
+def is_result(text: str) -> bool:
     """
-    Return which benchmark a text is a result of, by the first result in it, or `None` if it has none.
+    Return whether a text has a result of vLLM's client.
 
     JSON is judged by its first keys: `read_benchmarks` may still find it cut off or wrong.
     """
     if _is_json(text):
         keys = top_level_keys(text[:_HEAD])
-        return None if foreign_object(keys) else _kind_of(keys)
-    lines = _lines(text)
-    return next((kind for line in lines if (kind := _printed_kind(line))), None)
+        return not foreign_object(keys) and is_serve(keys)
+    return any(map(is_title, _lines(text)))
 
 
 def is_client_result(text: str) -> bool:
@@ -75,7 +62,7 @@ def is_client_result(text: str) -> bool:
     return client_of(keys) is not None or is_request_list(keys)
 
 
-def read_benchmarks(text: str) -> tuple[BenchmarkResult, ...]:
+def read_benchmarks(text: str) -> tuple[ServeResult, ...]:
     """
     Read every result of a file, in the order of the file; there is at least one.
 
@@ -89,11 +76,11 @@ def read_benchmarks(text: str) -> tuple[BenchmarkResult, ...]:
     results = _read_client(text.lstrip("\ufeff"))
     results = results or tuple(_read_json(text.lstrip("\ufeff")) if _is_json(text) else _read_printed(text))
     if not results:
-        raise BenchmarkError(1, "no result of vllm bench serve, throughput or latency in it, as JSON or printed")
+        raise BenchmarkError(1, "no result of vllm bench serve in it, as JSON or printed")
     return results
 
 
-def _read_client(text: str) -> tuple[BenchmarkResult, ...]:
+def _read_client(text: str) -> tuple[ServeResult, ...]:
     """Return what another client wrote; nothing if the text is none of that."""
     if not is_client_result(text):
         return ()
@@ -112,15 +99,7 @@ def _is_json(text: str) -> bool:
     return start.startswith("{") or re.match(r"\[\s*[\[{\]]", start) is not None
 
 
-def _kind_of(keys: set[str]) -> BenchmarkKind | None:
-    if is_serve(keys):
-        return "serve"
-    if is_throughput(keys):
-        return "throughput"
-    return "latency" if is_latency(keys) else None
-
-
-def _read_json(text: str) -> Iterator[BenchmarkResult]:
+def _read_json(text: str) -> Iterator[ServeResult]:
     for line, value in decode_objects(text):
         if not isinstance(value, list):
             yield _read_object(value, line)
@@ -134,63 +113,37 @@ def _read_json(text: str) -> Iterator[BenchmarkResult]:
                 raise BenchmarkError(line, f"[{number}]: {error.reason}") from None
 
 
-def _read_object(value: object, line: int) -> BenchmarkResult:
+def _read_object(value: object, line: int) -> ServeResult:
     if not isinstance(value, dict):
         raise BenchmarkError(line, "a result must be a JSON object")
     what = foreign_object(value.keys())
     if what:
-        raise BenchmarkError(line, f"this is {what}, not a result of vLLM's benchmarks")
-    kind = _kind_of(set(value))
-    if kind == "serve":
-        return read_serve(value, line)
-    if kind == "throughput":
-        return read_throughput(value, line)
-    if kind == "latency":
-        return read_latency(value, line)
-    raise BenchmarkError(line, "this JSON object is no result of vllm bench serve, throughput or latency")
+        raise BenchmarkError(line, f"this is {what}, not of vllm bench serve")
+    if not is_serve(set(value)):
+        raise BenchmarkError(line, "this JSON object is no result of vllm bench serve")
+    return read_serve(value, line)
 
 
-def _read_printed(text: str) -> Iterator[BenchmarkResult]:
+def _read_printed(text: str) -> Iterator[ServeResult]:
     lines = _lines(text)
     above = index = 0
     while index < len(lines):
-        kind = _printed_kind(lines[index])
-        if lines[index].startswith("{") and _kind_of(top_level_keys(lines[index][:_HEAD])):
+        if lines[index].startswith("{") and is_serve(top_level_keys(lines[index][:_HEAD])):
             raise BenchmarkError(index + 1, "JSON follows printed text, and a file must be one of them")
-        if kind == "serve":
-            result, after = read_printed_serve(lines, index, above)
-            if any(_OF_SGLANG.search(text) for text in lines[index:after]):
-                raise BenchmarkError(index + 1, f"this is {_SGLANG}, not of vLLM's benchmarks")
-            yield result
-            above = index = after
+        if not is_title(lines[index]):
+            index += 1
             continue
-        if kind == "throughput":
-            yield read_printed_throughput(lines, index)
-        elif kind == "latency":
-            yield read_printed_latency(lines, index)
-        index += 1
+        result, after = read_printed_serve(lines, index, above)
+        if any(_OF_SGLANG.search(text) for text in lines[index:after]):
+            raise BenchmarkError(index + 1, f"this is {_SGLANG}, not of vLLM's benchmarks")
+        yield result
+        above = index = after
 
 
 def read_lines(text: str) -> str:
     """Return what is read of a terminal's text: lines of results and of the client's arguments, nothing before them."""
-    parts = (serve_part(line) or throughput_part(line) or _sglang_part(line) for line in _lines(text))
-    return "".join(part + "\n" for part in parts if part)
-
-
-def _sglang_part(line: str) -> str:
-    found = _OF_SGLANG.search(line)
-    return "" if found is None else found[0]
-
-
-def _printed_kind(line: str) -> BenchmarkKind | None:
-    """Return what starts at a line of a terminal."""
-    if not any(mark in line for mark in _MARKS):
-        return None
-    if is_title(line):
-        return "serve"
-    if is_printed_throughput(line):
-        return "throughput"
-    return "latency" if is_printed_latency(line) else None
+    parts = (read_part(line) or "".join(_OF_SGLANG.findall(line)) for line in _lines(text))
+    return "".join(f"{part}\n" for part in parts if part)
 
 
 def _with_line_ends(text: str) -> str:
@@ -225,6 +178,11 @@ _BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"results_num_completed_requests"}), "a summary of LLMPerf"),
     (frozenset({"results", "versions", "config"}), "a result of lm-evaluation-harness"),
     (frozenset({"mm_processor_stats"}), "a result of vllm bench mm-processor, which measures no load"),
+    (
+        frozenset({"elapsed_time", "num_requests", "total_num_tokens"}),
+        "a result of vllm bench throughput",
+    ),
+    (frozenset({"avg_latency", "latencies"}), "a result of vllm bench latency"),
     (frozenset({"runs"}), "a report of vllm-watch"),
     (frozenset({"pairs", "sides"}), "a comparison of vllm-watch"),
 )

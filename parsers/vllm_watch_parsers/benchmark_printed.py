@@ -40,9 +40,15 @@ _LINES: Mapping[str, str] = {
     "Output token throughput (tok/s)": "output_throughput",
     "Total token throughput (tok/s)": "total_token_throughput",
     "Request goodput (req/s)": "request_goodput",
+    "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
+    "Peak concurrent requests": "max_concurrent_requests",
+    "Acceptance rate (%)": "spec_decode_acceptance_rate",
+    "Drafts": "spec_decode_num_drafts",
+    "Draft tokens": "spec_decode_draft_tokens",
+    "Accepted tokens": "spec_decode_accepted_tokens",
     "Acceptance length": "spec_decode_acceptance_length",
 }
-"""The lines that are read, and the keys of the JSON; ``Total Token throughput`` had a capital T until 0.12.0."""
+"""The lines of a block, and the keys of the JSON, of which not all are read; a capital letter may be a small one."""
 
 _METRICS: Mapping[str, MetricName] = dict(
     zip(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What vLLM's benchmarks found: ``vllm bench serve``, ``throughput`` and ``latency``, and the scripts before them.
+What ``vllm bench serve`` found, or the script before it, or another client.
 
 Names are those of the newest JSON. Durations are seconds where the file has seconds, milliseconds in `LatencyStats`.
 `None`, and a missing entry, is what the file does not say.
@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-
-BenchmarkKind = Literal["serve", "throughput", "latency"]
 
 MAX_SECONDS = 1e8
 MAX_MILLISECONDS = 1e11
@@ -126,39 +124,3 @@ class ServeResult(NamedTuple):
     errors: Mapping[str, int] = {}
     end: float | None = None
     client: str | None = None
-
-
-class ThroughputResult(NamedTuple):
-    """
-    A benchmark of the engine without a server: ``vllm bench throughput``.
-
-    `tokens_per_second` and `total_num_tokens` are of input and output together.
-    """
-
-    line: int
-    requests_per_second: float
-    tokens_per_second: float
-    model_id: str | None = None
-    elapsed_time: float | None = None
-    num_requests: int | None = None
-    total_num_tokens: int | None = None
-    total_prompt_tokens: int | None = None
-    total_output_tokens: int | None = None
-    output_tokens_per_second: float | None = None
-
-
-class LatencyResult(NamedTuple):
-    """
-    A benchmark of one batch, again and again: ``vllm bench latency``.
-
-    All are seconds that the whole batch took; `percentiles` is by the percentile.
-    """
-
-    line: int
-    avg_latency: float
-    percentiles: Mapping[float, float]
-    model_id: str | None = None
-    latencies: Sequence[float] = ()
-
-
-BenchmarkResult = ServeResult | ThroughputResult | LatencyResult

@@ -13,7 +13,6 @@ from tests.loadtest.histories import recorded
 from tests.loadtest.load_tests import sources_of
 from tests.support.recordings import NAMES
 
-from vllm_watch.analysis.advice.advice_subject import Given
 from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Report, parse_objective
@@ -71,7 +70,7 @@ def test_recordings(name):
     """A full KV cache and rejected drafts have their line; healthy and broken servers have none."""
     history = recorded(name)
 
-    assert changes(advise([history], join((), [history]), Given(shared_prompt_tokens=100))) == EXPECTED.get(name, [])
+    assert changes(advise([history], join((), [history]))) == EXPECTED.get(name, [])
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -79,9 +78,9 @@ def test_recordings_of_a_rule(name):
     """A server that shows what a rule is about has its line and no other; with an objective that is met it has none."""
     objective, expected = RULES[name]
     history = of_one(OF_RULES / f"{name}.jsonl.xz")
-    met = Given(parse_objective("ttft=600s,tpot=60s"))
+    met = parse_objective("ttft=600s,tpot=60s")
 
-    assert changes(advise([history], NOTHING, Given(objective and parse_objective(objective)))) == expected
+    assert changes(advise([history], NOTHING, objective and parse_objective(objective))) == expected
     assert objective is None or changes(advise([history], NOTHING, met)) == []
 
 
@@ -109,13 +108,10 @@ def test_a_full_cache_on_a_gpu(flags, expected):
         (("draft4",), []),
         (("draft2", "draft4"), [(DRAFTS, "2", "4")]),
         (("quiet-draft2", "quiet-draft4"), [(DRAFTS, "2", "4")]),
-        (("prefix-off", "prefix-on"), [("enable-prefix-caching", "False", "True")]),
-        (("prefix-on",), []),
-        (("prefix-off",), []),
     ],
 )
 def test_load_tests(names, expected):
-    """Two draft tokens that are always accepted may be four, and a shared beginning is worth a cache; else nothing."""
+    """Two draft tokens that are always accepted may be four; else nothing."""
     assert changes(of_load_tests(*names)) == expected
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.advice.made_up import Part, load, server
 
-from vllm_watch.analysis.advice.advice_subject import Given
 from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.advice.judge import RULES
 from vllm_watch.analysis.loadtest.load_test import Event, Report, parse_objective
@@ -16,7 +15,7 @@ from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
 
 NOTHING = Report(runs=())
-CHAT = Given(parse_objective("chat"), shared_prompt_tokens=600)  # 500 ms to the first token, 50 ms for each.
+CHAT = parse_objective("chat")  # 500 ms to the first token, 50 ms for each.
 BUDGET = {"max-num-batched-tokens": "2048"}
 EAGER = {"enforce-eager": "True"}
 SHARE = {"gpu-memory-utilization": "0.9"}
@@ -124,17 +123,6 @@ def eager(gauges=None, **how):
     return server(Part(700, gauges or load(4.0), TOKENS, PER_TOKEN), **{"config": EAGER, **how})
 
 
-def caching(switch):
-    """Return a server with prefix caching on or off, or of which that is not known."""
-    config = {} if switch is None else {"enable-prefix-caching": switch}
-    return server(Part(700, load(4.0), TOKENS, PROMPTS), config=config)
-
-
-def fewer(shared):
-    """Return what is given of prompts with so many tokens in common."""
-    return CHAT._replace(shared_prompt_tokens=shared)
-
-
 OVERRIDE = {**SHARE, "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
 FIXED = {"num-gpu-blocks-override": "96"}
 OUT_OF_MEMORY = {"failures": frozenset({"out_of_memory"}), "events": (Event(at=1.0, text="out of memory"),)}
@@ -166,7 +154,6 @@ SPEAKS = [
     ("draft-tokens-up", drafted(1, (0.95,), 8.0), "1", "2"),
     ("draft-tokens-up", drafted(3, (0.9, 0.8, 0.7), 2.0), "3", "4"),
     ("enforce-eager-off", eager(), "True", "False"),
-    ("enable-prefix-caching-on", caching("False"), "False", "True"),
 ]
 """For each rule servers about which it speaks, and no other rule; the value now and the one to try."""
 
@@ -261,8 +248,6 @@ SILENT = [
         eager(load(40.0), config={**EAGER, "max-num-seqs": "64"}, facts={"max_running_requests": 64.0}),
         "graphs help small batches",
     ),
-    ("enable-prefix-caching-on", caching("True"), "it is on already"),
-    ("enable-prefix-caching-on", caching(None), "enable-prefix-caching is not known"),
 ]
 """Servers about which a rule is silent, and so is each other one; and why."""
 
@@ -285,13 +270,11 @@ def test_a_rule_is_silent_where_it_is_not(rule, history, said):
     [
         ("max-num-seqs-down-for-latency", server(*too_slow()), None, "--objective"),
         ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, LONG), None, "--objective"),
-        ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, LONG), Given(parse_objective("ttft=300ms")), "no limit of"),
-        ("enable-prefix-caching-on", caching("False"), fewer(None), "--shared-prompt-tokens"),
-        ("enable-prefix-caching-on", caching("False"), fewer(100), "too little of the prompts is the same"),
+        ("max-num-batched-tokens-up", budget(SLOW_PROMPTS, LONG), parse_objective("ttft=300ms"), "no limit of"),
     ],
 )
 def test_what_only_the_user_knows(rule, history, given, said):
-    """Without a whole objective, or with little in common, nothing is said of what these decide."""
+    """Without a whole objective nothing is said of what it decides."""
     assert changes(history, given) == []
     assert said in silence(history, rule, given).reason
 
@@ -393,7 +376,7 @@ def test_nothing_is_said_of_a_healthy_server():
     """Where everything is known and nothing is wrong, each rule has a reason to be silent."""
     seen = {**latencies(0.08, EVEN, iteration_tokens=STEPS), **PER_TOKEN, **PROMPTS}
     config = {**SHARE, **BUDGET, "kv-cache-dtype": "auto", DRAFTS: "3"}
-    config |= {"enforce-eager": "False", "enable-prefix-caching": "True"}
+    config |= {"enforce-eager": "False"}
     found = advise([server(drafting((0.8, 0.6, 0.5), 6.0)._replace(observed=seen), config=config)], NOTHING, CHAT)
 
     assert found.advice == ()

@@ -68,7 +68,7 @@ RESULT = st.builds(
 )
 LOAD = st.builds(
     Load,
-    endpoint=maybe(st.sampled_from(["online", "throughput"])),
+    endpoint=maybe(st.sampled_from(["online", "pooling"])),
     request_rate=maybe(st.just("inf") | NUMBERS),
     max_concurrency=maybe(st.integers(1, 64)),
     num_prompts=maybe(COUNTS),

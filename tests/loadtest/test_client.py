@@ -134,29 +134,6 @@ def test_results_of_one_file_are_runs_in_order():
     assert [run.end - runs[0].end for run in runs] == [0, 60, 120]
 
 
-@pytest.mark.parametrize("name", ["throughput-0.4.2.json", "throughput-0.8.0.txt"])
-def test_throughput_without_a_server_is_a_run_without_latencies(name):
-    """``vllm bench throughput`` has rates; a duration that it did not write follows from them."""
-    run = run_of(name)
-
-    assert run.load.endpoint == "throughput"
-    assert run.result.request_throughput == 8.0
-    assert run.result.total_token_throughput == 4000.0
-    assert run.result.duration_s == 12.5
-    assert run.result.ttft_ms is None
-
-
-@pytest.mark.parametrize("name", ["latency-0.4.2.json", "latency-0.5.5.txt"])
-def test_latency_of_a_batch_is_end_to_end_latency(name):
-    """``vllm bench latency`` has how long a batch took, in seconds; ten values are too few for P90."""
-    run = run_of(name)
-
-    assert run.load.endpoint == "latency"
-    assert run.result.e2el_ms.mean == pytest.approx(500)
-    assert run.result.e2el_ms.p90 == pytest.approx(523)
-    assert run.result.e2el_ms.too_few == (("p50", "p90", "p95", "p99")[1:] if name.endswith("json") else ())
-
-
 def test_pooling_models_have_end_to_end_latency_only():
     """A pooling model generates nothing."""
     run = run_of("serve-0.29.0-pooling.json")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.support.samples import sample
 from tests.support.waiting import computes_at_most
 
-from vllm_watch_parsers.benchmark import read_benchmarks, what_is
-from vllm_watch_parsers.benchmark_result import BenchmarkError, LatencyResult, ServeResult
+from vllm_watch_parsers.benchmark import is_result, read_benchmarks
+from vllm_watch_parsers.benchmark_result import BenchmarkError, ServeResult
 
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,6 @@ SECONDS = 30
 """Generous: a pattern that goes wrong takes minutes."""
 
 TITLE = "============ Serving Benchmark Result ============\n"
-AVERAGE = "Avg latency: 1 seconds\n10% percentile latency: 1 seconds\n"
 
 PIECES = ["", "\x00", "-", "9" * 400, "NaN", '"', "{", "]", "\n"]
 VALUES = st.recursive(
@@ -40,7 +39,7 @@ VALUES = st.recursive(
 
 def results_of(text):
     """Return the results of a text, or none; any other error than that of a wrong file is a defect."""
-    what_is(text)
+    is_result(text)
     try:
         return read_benchmarks(text)
     except BenchmarkError as error:
@@ -69,17 +68,19 @@ def test_a_damaged_file_is_a_result_or_an_error(name, data):
 
 
 @QUICK
-@given(st.sampled_from(["serve-0.33.0-detailed.json", "latency-0.31.0.json", "throughput-0.31.0.json"]), st.data())
-def test_any_value_of_any_key_is_a_result_or_an_error(name, data):
+@given(st.data())
+def test_any_value_of_any_key_is_a_result_or_an_error(data):
     """Whatever JSON is in the place of a value."""
-    values = json.loads(TEXTS[name])
+    values = json.loads(TEXTS["serve-0.33.0-detailed.json"])
     for key in data.draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=3)):
         values[key] = data.draw(VALUES)
 
     results_of(json.dumps(values))
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TEXTS if name.endswith(".json") and name != "expected.json"))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in TEXTS if name.startswith(("serve", "sweep")) and name.endswith(".json"))
+)
 def test_a_file_cut_off_anywhere_is_no_result(name):
     """Of a JSON file without its end there is nothing, but for the results that are whole before it."""
     text = TEXTS[name].rstrip()
@@ -108,9 +109,6 @@ def test_a_file_cut_off_anywhere_is_no_result(name):
         TITLE + "Mean TTFT (ms):" * 50_000,
         "Namespace(" * 100_000,
         f"Namespace({'a=[' * 100_000}\n{TITLE}",
-        "Throughput: " * 100_000,
-        "Throughput: 1 requests/s, 1 tokens/s\n" * 20_000,
-        AVERAGE * 20_000,
         "\x1b[" * 500_000,
         "\r" * 500_000,
     ],
@@ -120,11 +118,3 @@ def test_no_text_is_slow(text):
     """What each pattern begins with, a hundred thousand times, is read or dismissed at once."""
     with computes_at_most(SECONDS):
         results_of(text)
-
-
-def test_many_results_of_one_terminal_are_read():
-    """A log of thousands of runs is read in one pass."""
-    found = results_of(AVERAGE * 20_000)
-
-    assert len(found) == 20_000
-    assert all(isinstance(each, LatencyResult) for each in found)

@@ -31,7 +31,7 @@ from tests.support.samples import sample
 from vllm_watch.analysis.recorder.redaction import LogRedactor, redact_arguments, redact_result
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch_parsers.benchmark import read_benchmarks, what_is
+from vllm_watch_parsers.benchmark import is_result, read_benchmarks
 from vllm_watch_parsers.benchmark_result import BenchmarkError
 
 
@@ -177,7 +177,7 @@ class TestResults:
     def test_the_same_is_read_of_what_is_left(self, path):
         """Each result of vLLM's own clients, the only ones that are recorded, is read as before, but for its place."""
         text = path.read_text(encoding="utf-8")
-        if what_is(text) is None:
+        if not is_result(text):
             pytest.skip("it is no result of vLLM's")
         try:
             before = read_benchmarks(text)

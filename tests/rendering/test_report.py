@@ -14,7 +14,7 @@ import pytest
 
 from tests.rendering import reports
 
-from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, Load, Report, Result, ServerUse
+from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, Report, Result, ServerUse
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 
@@ -156,8 +156,6 @@ def test_why_the_maximum_is_not_known_is_beside_it(render):
     assert text.count(reason) == 1
     assert text.index("How much it can carry") < text.index(reason)
     assert "Add the server's log or a recording." in " ".join(render(Report(runs=(alone,))).split())
-    offline = msgspec.structs.replace(alone, load=Load(endpoint="throughput"))
-    assert "Add the server's log" not in render(Report(runs=(offline,)))
 
 
 def test_several_runs_begin_with_a_table_of_them():

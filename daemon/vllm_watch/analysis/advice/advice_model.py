@@ -6,19 +6,20 @@ from __future__ import annotations
 from typing import Literal
 
 from vllm_watch.analysis.loadtest.load_test import Struct
+from vllm_watch.daemon.catalog.language import N_
 
 
-Cause = Literal["kv_cache_full", "batch_full", "prompts_in_steps", "drafts", "eager_steps", "prompts_computed_again"]
+Cause = Literal["kv_cache_full", "batch_full", "prompts_in_steps", "drafts", "eager_steps"]
 """What makes a server slower than it has to be. There is one piece of advice for each at most."""
 
 Statistic = Literal["mean", "highest", "increase", "share_of_time", "share", "p50", "p99", "difference"]
 Direction = Literal["rises", "falls"]
 
 
-GENERATION = "the engine's generation"
-OBJECTIVE = "the objective"
-SHARED_PROMPT = "what the prompts have in common"
-"""What may not be known besides flags and the device; the last two only the user knows."""
+GENERATION = N_("the engine's generation")
+DEVICE = N_("the device")
+OBJECTIVE = N_("the objective")
+"""What may not be known besides flags."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.loads import has_work, tokens_grown
 from vllm_watch.analysis.loadtest.server_history import Growth, Point, ServerHistory, added, typical_step
 from vllm_watch.daemon.catalog.event_texts import FAILURES
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -143,21 +144,13 @@ def _joined(pieces: Sequence[tuple[Point, ...]]) -> Iterator[tuple[Point, ...]]:
         yield tuple(whole)
 
 
-class Given(NamedTuple):
-    """What only the user knows: the objective, and how many tokens at their beginning the prompts have in common."""
-
-    objective: Objective | None = None
-    shared_prompt_tokens: int | None = None
-
-
 class Subject(NamedTuple):
     """
     A server with one configuration, or several alike.
 
     `flags` are by vLLM's names without dashes: one that is not there is not known, whatever its default is. `facts` are
     numbers by the names of the series without their prefix, those of all engines together. `is_given` is whether a flag
-    that is not there was not given. `work` is the time in which it worked. `shared_prompt` is what the prompts have in
-    common.
+    that is not there was not given. `work` is the time in which it worked.
     """
 
     name: str
@@ -171,7 +164,6 @@ class Subject(NamedTuple):
     work: Window
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None
-    shared_prompt: SharedPrompt | None = None
     is_given: bool = False
     has_run_out_of_memory: bool = False
     """Whether its log tells of a lack of memory; `False` also where there is no log."""
@@ -208,13 +200,6 @@ class Subject(NamedTuple):
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-class SharedPrompt(NamedTuple):
-    """Which part of the prompts is the same in many of them, from 0 to 1, and how that is known."""
-
-    ratio: float
-    known_by: str
-
-
 def subjects(histories: Sequence[ServerHistory], objective: Objective | None = None) -> list[Subject]:
     """Return the configurations in some histories, in order of time; histories of one configuration are one."""
     together = sorted(_with_flags_of_logs(histories), key=_configuration)
@@ -238,7 +223,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
     lacks = {FAILURES[kind] for kind in _OUT_OF_MEMORY}
     names = list(dict.fromkeys(each.name for each in histories))
     return Subject(
-        name=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+        name=names[0] if len(names) == 1 else _("{name} and {count} more", name=names[0], count=len(names) - 1),
         source=tuple(dict.fromkeys(each.source for each in histories)),
         model=first.model,
         version=first.version,

@@ -12,18 +12,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Observed, Silence
-from vllm_watch.analysis.advice.advice_subject import Given, SharedPrompt, Subject, subjects
-from vllm_watch.analysis.advice.batch_rules import notes
+from vllm_watch.analysis.advice.advice_subject import Subject, subjects
 from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
+from vllm_watch.analysis.advice.notes import notes
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side
-from vllm_watch.analysis.loadtest.load_test import Report, Run
+from vllm_watch.analysis.loadtest.load_test import Objective, Report, Run
 from vllm_watch.analysis.loadtest.prometheus_source import SCHEME
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import signed, significant
-from vllm_watch_parsers.scrape import Histogram
 
 
 FLAGS = frozenset(rule.flag for rule in RULES)
@@ -31,13 +31,10 @@ FLAGS = frozenset(rule.flag for rule in RULES)
 
 _DRAFTS = "speculative-config"
 
-_PREFIX_CACHING = "enable-prefix-caching"
-_PROMPTS = "request_prompt_tokens"
-_LENGTHS = 0.2
-
-
-_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_SWITCH = "enforce-eager"
 _FIELDS = ("method", "model")
+
+_VERDICTS = {True: N_("better"), False: N_("worse"), None: N_("not decided")}
 
 _RUNS = 5
 """Five runs of each side find a difference of a few per cent, as `compare` says."""
@@ -83,7 +80,7 @@ def _measurement(one: Configuration, other: Configuration) -> Measurement | None
     now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
     is_better = _shown(row)
     worse = [each for each in compared.metrics if is_better and _shown(each) is False]
-    change = f"{flag} {tried} instead of {now}"
+    change = _("{flag} {other} instead of {now}", flag=flag, other=tried, now=now)
     evidence = tuple(_row_evidence(each, change) for each in (row, *worse) if each.percent is not None)
     return Measurement(flag, now, tried, is_better, evidence, other)
 
@@ -110,18 +107,21 @@ def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | N
 
 
 def _row_evidence(row: Row, change: str) -> Evidence:
-    interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
-    runs = f"{row.runs[1]} runs against {row.runs[0]}"
-    found = {True: "better", False: "worse", None: row.grade.replace("_", " ")}[_shown(row)]
-    text = f"measured with {change}, {titled(row.metric)}: {found}, {interval}, {runs}"
+    text = _(
+        "measured with {change}, {metric}: {verdict}, {interval} %, {other} runs against {runs}",
+        change=change,
+        metric=titled(row.metric),
+        verdict=_(_VERDICTS[_shown(row)]),
+        interval=f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}]",
+        other=row.runs[1],
+        runs=row.runs[0],
+    )
     return Evidence(series=row.metric, statistic="difference", value=row.percent or 0.0, text=text)
 
 
-def advise(histories: Sequence[ServerHistory], report: Report, given: Given | None = None) -> Advised:
-    """Return the advice that histories and their load tests give."""
-    given = given or Given()
-    found = subjects(histories, given.objective)
-    tested = [_tested(subject._replace(shared_prompt=_shared(subject, found, given)), report) for subject in found]
+def advise(histories: Sequence[ServerHistory], report: Report, objective: Objective | None = None) -> Advised:
+    """Return the advice that histories and their load tests give; some rules hold latencies against an objective."""
+    tested = [_tested(subject, report) for subject in subjects(histories, objective)]
     each = [_advised(one, tested) for one in tested]
     return Advised(
         advice=tuple(advice for judged in each for advice in judged.advice),
@@ -140,27 +140,6 @@ def _tested(subject: Subject, report: Report) -> Configuration:
     return Configuration(subject, tuple(measured or runs))
 
 
-def _shared(subject: Subject, every: Sequence[Subject], given: Given) -> SharedPrompt | None:
-    """Return how much the prompts have in common: by the user, or by a server that caches it."""
-    prompts = subject.work.histogram(_PROMPTS)
-    if given.shared_prompt_tokens is not None and prompts is not None and prompts.mean:
-        ratio = min(given.shared_prompt_tokens / prompts.mean, 1.0)
-        return SharedPrompt(ratio, f"{given.shared_prompt_tokens:,} tokens, as given")
-    for other in every:
-        is_alike = (other.model, other.version) == (subject.model, subject.version) and _are_alike(prompts, other)
-        queries, hits = (other.work.increase(f"prefix_cache_{name}") for name in ("queries", "hits"))
-        if is_alike and other.flags.get(_PREFIX_CACHING) == "True" and queries and hits:
-            ratio = min(hits / queries, 1.0)
-            return SharedPrompt(ratio, f"they are hits in {other.name}")
-    return None
-
-
-def _are_alike(prompts: Histogram | None, other: Subject) -> bool:
-    others = other.work.histogram(_PROMPTS)
-    means = [each.mean for each in (prompts, others) if each is not None and each.mean is not None]
-    return len(means) == 2 and max(means) <= (1 + _LENGTHS) * min(means)
-
-
 def _advised(one: Configuration, every: Sequence[Configuration]) -> Judged:
     """Return the advice for a configuration, with what was measured and with the commands that check it."""
     judged = judge(one.subject)
@@ -172,7 +151,7 @@ def _advised(one: Configuration, every: Sequence[Configuration]) -> Judged:
     for each in judged.advice:
         test = tried.get((each.flag, each.proposed))
         if test is not None and test.is_better is False:
-            reason = f"load tests with {each.flag} {each.proposed} were worse"
+            reason = _("load tests with {flag} {value} were worse", flag=each.flag, value=each.proposed)
             silent.append(Silence(rule=each.rule, flag=each.flag, reason=reason, server=each.server))
         elif each.flag not in better:
             advice.append(_with_check(each, one) if test is None else _with_tests(each, one, test))
@@ -187,9 +166,9 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configur
         flag=found.flag,
         now=found.now,
         proposed=found.other,
-        says="Load tests with another value of this flag alone were better.",
-        expected="What was measured, under the load of these tests.",
-        risk=rule.risk,
+        says=_("Load tests with another value of this flag alone were better."),
+        expected=_("What was measured, under the load of these tests."),
+        risk=_(rule.risk),
         evidence=(*found.evidence, *(() if same is None else same.evidence)),
         check=(_compare_command(_files(one), _files(found.with_other)),),
         rule="measured",
@@ -201,8 +180,8 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Configur
 
 def _with_tests(advice: Advice, one: Configuration, found: Measurement) -> Advice:
     """Return advice whose value was tried already, with a result that decides nothing."""
-    caveat = f"Your load tests do not decide it: {found.evidence[0].text}."
-    check = ("# More runs of both sides decide. So far:", _compare_command(_files(one), _files(found.with_other)))
+    caveat = _("Your load tests do not decide it: {evidence}.", evidence=found.evidence[0].text)
+    check = (_("# More runs of both sides decide. So far:"), _compare_command(_files(one), _files(found.with_other)))
     return replace(advice, caveats=(*advice.caveats, caveat), check=check)
 
 
@@ -238,14 +217,15 @@ def _observed(subject: Subject) -> Observed:
 def _argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
     """Return what to start the server with: ``with --max-num-seqs 8``, ``without --enforce-eager``."""
     outer = flag.partition(".")[0]
-    if value == OFF or (flag in _SWITCHES and value == "False"):
-        return f"without --{outer}"
-    if flag in _SWITCHES:
-        return f"with --{flag}"
+    if value == OFF or (flag == _SWITCH and value == "False"):
+        return _("without {argument}", argument=f"--{outer}")
+    if flag == _SWITCH:
+        return _("with {argument}", argument=f"--{flag}")
     if flag == DRAFT_TOKENS:
         known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
-        return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
-    return f"with --{flag} {value}"
+        drafts = json.dumps({**known, "num_speculative_tokens": int(value)})
+        return _("with {argument}", argument=f"--{outer} '{drafts}'")
+    return _("with {argument}", argument=f"--{flag} {value}")
 
 
 def _check_commands(started: str, guarded: str, tests: Sequence[str] = (), time: str | None = None) -> tuple[str, ...]:
@@ -261,18 +241,19 @@ def _check_commands(started: str, guarded: str, tests: Sequence[str] = (), time:
     guard = f"--fail-if {shlex.quote(guarded)}"
     if time is not None and not tests:
         return (
-            f"# Start the server {started}, and let it work as long under the same load, FROM to TO:",
+            _("# Start the server {how}, and let it work as long under the same load, FROM to TO:", how=started),
             _compare_command((time,), (f"{time.rpartition('@')[0]}@FROM/TO",), guard),
         )
     changed = _recordings("changed")
     if tests:
         return (
-            f"# Start the server {started}, and send it the same load {_RUNS} times:",
+            _("# Start the server {how}, and send it the same load {count} times:", how=started, count=_RUNS),
             _record("changed"),
             _compare_command(tests, changed, guard),
         )
+    turns = N_("# Send the same load to the server as it is and to one {how}, {count} times each, taking turns:")
     return (
-        f"# Send the same load to the server as it is and to one {started}, {_RUNS} times each, taking turns:",
+        _(turns, how=started, count=_RUNS),
         _record("now"),
         _record("changed"),
         _compare_command(_recordings("now"), changed, guard),

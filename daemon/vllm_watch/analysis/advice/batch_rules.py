@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Mapping, Sequence
-
-from vllm_watch.analysis.advice.advice_model import Advice, Note
 from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
-from vllm_watch.analysis.loadtest.planning import memory_gib
 from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Growth, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT
-from vllm_watch.daemon.catalog.number_texts import count, milliseconds, moment, percent, significant
+from vllm_watch.daemon.catalog.language import N_, _
+from vllm_watch.daemon.catalog.number_texts import count, milliseconds, percent, significant
 
 
 _SHARE, _OVERRIDE, _BYTES = "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-memory-bytes"
@@ -25,8 +22,6 @@ _FEW_PREEMPTIONS = 10
 _MEMORY_STEP, _MOST_MEMORY = 0.02, 0.95
 _ROOM_IN_BATCH = 0.9
 _WIDE = frozenset({"auto", "float16", "bfloat16", "half", "float32", "float"})
-_HEAVY = 0.6
-"""Weights that take more than this of the memory that they and the KV cache have are worth a note."""
 
 _AT_LIMIT_SHARE = 0.8
 _ROOMY = 0.7
@@ -56,7 +51,7 @@ third of the per cent that it has more requests.
 """
 
 _PER_TOKEN = HISTOGRAMS["tpot_ms"]
-_NO_FEWER = "there are too few to take some away"
+_NO_FEWER = N_("there are too few to take some away")
 
 
 def _is_short(old: Point, new: Point) -> bool:
@@ -78,21 +73,23 @@ def _runs_between(low: float, high: float = math.inf) -> Holds:
 def _check_seats(subject: Subject) -> None:
     """Raise `NoAdviceError` if another flag than ``max-num-seqs`` says how many requests run at once."""
     if ACTIVE_SEQS in subject.flags:
-        raise NoAdviceError(f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]} limits the requests that run at once")
+        raise NoAdviceError(
+            "{flag} limits the requests that run at once", flag=f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]}"
+        )
 
 
 def _is_full(subject: Subject) -> Holds:
     return _runs_between(AT_LIMIT * (subject.seats or 0.0))
 
 
-_CACHE_IS_SHORT = During("the KV cache is full or requests wait", lambda subject: subject.work.where(_is_short))
+CACHE_IS_SHORT = During(N_("the KV cache is full or requests wait"), lambda subject: subject.work.where(_is_short))
 
 
 def _judge_full_cache_with_memory(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """The KV cache is what requests wait for, and memory is free for a larger one, as far as it is read."""
     used = subject.work.highest(GPU_MEMORY)
     if used is not None and used > 1 - _LITTLE_FREE:
-        raise NoAdviceError(f"{percent(used)} % of a GPU's memory is in use: a tenth has to be free")
+        raise NoAdviceError("{share} % of a GPU's memory is in use: a tenth has to be free", share=percent(used))
     return _judge_full_cache(subject, window)
 
 
@@ -103,22 +100,31 @@ def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError("how full the KV cache is is not known")
     full, preempted = window.share(_kv_is_full), window.increase("preemptions_total")
     if full < _FULL_SHARE and not (highest >= KV_AT_LIMIT and (preempted or 0.0) >= _FEW_PREEMPTIONS):
-        raise NoAdviceError(f"the KV cache is full only {percent(full)} % of this time (highest: {percent(highest)} %)")
-    text = f"is {percent(KV_AT_LIMIT)} % or more for {percent(full)} % of this time, {percent(highest)} % at most"
+        raise NoAdviceError(
+            "the KV cache is full only {share} % of this time (highest: {highest} %)",
+            share=percent(full),
+            highest=percent(highest),
+        )
+    text = _(
+        "is {limit} % or more for {share} % of this time, {highest} % at most",
+        limit=percent(KV_AT_LIMIT),
+        share=percent(full),
+        highest=percent(highest),
+    )
     seen = [Seen("kv_cache_usage_ratio", "share_of_time", full, text, _FULL_SHARE)]
     if preempted is not None:
-        lost = f"grows by {count(preempted)}: so many requests lost their place and are computed again"
-        seen.append(Seen("preemptions_total", "increase", preempted, lost if preempted else "does not grow"))
+        lost = _("grows by {count}: so many requests lost their place and are computed again", count=count(preempted))
+        seen.append(Seen("preemptions_total", "increase", preempted, lost if preempted else _("does not grow")))
     waiting = window.mean("requests_waiting")
     if waiting is not None:
-        seen.append(Seen("requests_waiting", "mean", waiting, f"is {significant(waiting)} on average"))
+        seen.append(Seen("requests_waiting", "mean", waiting, _("is {value} on average", value=significant(waiting))))
     return tuple(seen)
 
 
 def _judge_share(subject: Subject, window: Window) -> tuple[Seen, ...]:
     fixed = next((flag for flag in (_OVERRIDE, _BYTES) if flag in subject.flags), None)
     if fixed is not None:
-        raise NoAdviceError(f"{fixed} sets the size of the KV cache, whatever this flag is")
+        raise NoAdviceError("{flag} sets the size of the KV cache, whatever this flag is", flag=fixed)
     if subject.device == "cpu":
         raise NoAdviceError("on a CPU its memory is shared with everything else")
     return _judge_full_cache_with_memory(subject, window)
@@ -127,7 +133,10 @@ def _judge_share(subject: Subject, window: Window) -> tuple[Seen, ...]:
 def _propose_share(subject: Subject, _window: Window) -> str:
     now = subject.number(_SHARE) or 0.0
     if now >= _MOST_MEMORY - _MEMORY_STEP / 2:
-        raise NoAdviceError(f"it is {now:g} already, and above {_MOST_MEMORY:g} servers run out of memory")
+        limit = _(
+            "it is {value:g} already, and above {limit:g} servers run out of memory", value=now, limit=_MOST_MEMORY
+        )
+        raise NoAdviceError(limit)
     return f"{min(now + _MEMORY_STEP, _MOST_MEMORY):.2f}"
 
 
@@ -135,15 +144,18 @@ def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
     if subject.device == "cpu":
         raise NoAdviceError("there is no such precision on a CPU")
     if subject.flags[_DTYPE] not in _WIDE:
-        raise NoAdviceError(f"it is {subject.flags[_DTYPE]} already")
+        raise NoAdviceError("it is {value} already", value=subject.flags[_DTYPE])
     seen = _judge_full_cache(subject, window)
     running, seats = window.mean("requests_running"), subject.seats
     if running is None or seats is None:
         return seen
     if running >= _ROOM_IN_BATCH * seats:
-        batch = f"{significant(running)} of {seats:g} requests"
-        raise NoAdviceError(f"the batch is full, too ({batch}): a larger cache would not be used")
-    text = f"is {significant(running)} on average, and its limit is {seats:g}"
+        raise NoAdviceError(
+            "the batch is full, too ({running} of {seats:g} requests): a larger cache would not be used",
+            running=significant(running),
+            seats=seats,
+        )
+    text = _("is {value} on average, and its limit is {limit:g}", value=significant(running), limit=seats)
     return (*seen, Seen("requests_running", "mean", running, text, _ROOM_IN_BATCH * seats))
 
 
@@ -155,9 +167,13 @@ def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError("no request was preempted: waiting costs no computation")
     at_limit = window.share(_is_full(subject))
     if at_limit < LEAST_SHARE:
-        limit = f"{subject.seats or 0.0:g}"
-        raise NoAdviceError(f"the batch is never at its limit of {limit}: a lower one would have to be far lower")
-    text = f"reaches its limit of {subject.seats or 0.0:g} in {percent(at_limit)} % of this time"
+        raise NoAdviceError(
+            "the batch is never at its limit of {limit:g}: a lower one would have to be far lower",
+            limit=subject.seats or 0.0,
+        )
+    text = _(
+        "reaches its limit of {limit:g} in {share} % of this time", limit=subject.seats or 0.0, share=percent(at_limit)
+    )
     return (*seen, Seen("requests_running", "share_of_time", at_limit, text))
 
 
@@ -184,13 +200,20 @@ def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError("what half a batch gives is not known")
     slow, quick = ((each and each.mean) or 0.0 for each in (full_time, half_time))
     if slow <= limit or quick > limit:
-        times = f"{milliseconds(slow)} per output token with a full batch, {milliseconds(quick)} with half of one"
-        raise NoAdviceError(times)
+        raise NoAdviceError(
+            "{full} per output token with a full batch, {half} with half of one",
+            full=milliseconds(slow),
+            half=milliseconds(quick),
+        )
     if full_rate >= _GAIN * half_rate:
-        rates = f"{significant(full_rate)} against {significant(half_rate)}"
-        raise NoAdviceError(f"a full batch gives more tokens a second, {rates}")
-    text = f"is {milliseconds(slow)} with a full batch, and {milliseconds(quick)} with half of one"
-    shown = f"is {significant(full_rate)} with a full batch, and {significant(half_rate)} with half of one"
+        raise NoAdviceError(
+            "a full batch gives more tokens a second, {full} against {half}",
+            full=significant(full_rate),
+            half=significant(half_rate),
+        )
+    compared = N_("is {full} with a full batch, and {half} with half of one")
+    text = _(compared, full=milliseconds(slow), half=milliseconds(quick))
+    shown = _(compared, full=significant(full_rate), half=significant(half_rate))
     return (
         Seen(_PER_TOKEN, "mean", slow / 1000, text, limit / 1000),
         Seen("generation_tokens_per_second", "mean", full_rate, shown),
@@ -218,21 +241,29 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
     _check_seats(subject)
     full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
     if full < _AT_LIMIT_SHARE:
-        held = f"while requests wait, the batch is full only {percent(full)} % of the time"
-        raise NoAdviceError(f"{held}: something else holds them back")
+        raise NoAdviceError(
+            "while requests wait, the batch is full only {share} % of the time: something else holds them back",
+            share=percent(full),
+        )
     if kv is None:
         raise NoAdviceError("how full the KV cache is is not known")
     if kv >= _ROOMY:
-        raise NoAdviceError(f"the KV cache is up to {percent(kv)} % full: more requests at once would fill it")
+        raise NoAdviceError(
+            "the KV cache is up to {share} % full: more requests at once would fill it", share=percent(kv)
+        )
     preempted = window.increase("preemptions_total")
     if preempted:
-        raise NoAdviceError(f"{preempted:.0f} requests were preempted: the KV cache cannot hold more at once")
+        raise NoAdviceError(
+            "{count:.0f} requests were preempted: the KV cache cannot hold more at once", count=preempted
+        )
     gain = _gain(subject)
     waiting = window.mean("requests_waiting") or 0.0
-    at_limit = f"is at its limit of {subject.seats or 0.0:g} for {percent(full)} % of this time"
-    room = f"is {percent(kv)} % at most: there is room for more requests"
+    at_limit = _(
+        "is at its limit of {limit:g} for {share} % of this time", limit=subject.seats or 0.0, share=percent(full)
+    )
+    room = _("is {share} % at most: there is room for more requests", share=percent(kv))
     return (
-        Seen("requests_waiting", "mean", waiting, f"is {significant(waiting)} on average"),
+        Seen("requests_waiting", "mean", waiting, _("is {value} on average", value=significant(waiting))),
         Seen("requests_running", "share_of_time", full, at_limit, _AT_LIMIT_SHARE),
         Seen("kv_cache_usage_ratio", "highest", kv, room, _ROOMY),
         gain,
@@ -250,11 +281,16 @@ def _gain(subject: Subject) -> Seen:
         raise NoAdviceError(
             "whether more requests at once give more tokens is not known: 60 to 90 % of the batch was not seen for 60 s"
         )
-    rates = f"{significant(most)} with a full batch, and {significant(some)} with {significant(running)} requests"
+    rates = _(
+        "{full} with a full batch, and {part} with {running} requests",
+        full=significant(most),
+        part=significant(some),
+        running=significant(running),
+    )
     least = 1 + _GROWTH * (seats / running - 1)
     if most < least * some:
-        raise NoAdviceError(f"more requests at once give hardly more tokens a second: {rates}")
-    return Seen("generation_tokens_per_second", "mean", most, f"is {rates}", least * some)
+        raise NoAdviceError("more requests at once give hardly more tokens a second: {rates}", rates=rates)
+    return Seen("generation_tokens_per_second", "mean", most, _("is {rates}", rates=rates), least * some)
 
 
 def _propose_more(subject: Subject, window: Window) -> str:
@@ -274,19 +310,19 @@ def _propose_more(subject: Subject, window: Window) -> str:
 _LARGER_CACHE = (
     "kv_cache_capacity_tokens rises, requests_running rises, preemptions_total falls, requests_waiting falls"
 )
-_LATER_START = "More requests wait before they start: the time to the first token of those rises."
+_LATER_START = N_("More requests wait before they start: the time to the first token of those rises.")
 
 RULES = (
     Rule(
         name="num-gpu-blocks-override-off",
         flag=_OVERRIDE,
         cause="kv_cache_full",
-        says="The KV cache is full, and its size is fixed by a flag, whatever memory there is.",
-        during=_CACHE_IS_SHORT,
+        says=N_("The KV cache is full, and its size is fixed by a flag, whatever memory there is."),
+        during=CACHE_IS_SHORT,
         judge=_judge_full_cache_with_memory,
         propose=lambda _subject, _window: OFF,
         expects=_LARGER_CACHE,
-        risk="The server takes as much memory as gpu-memory-utilization allows: nothing else may need it.",
+        risk=N_("The server takes as much memory as gpu-memory-utilization allows: nothing else may need it."),
         guard="tpot_ms.mean > +25%",
         takes_memory=True,
     ),
@@ -294,13 +330,15 @@ RULES = (
         name="gpu-memory-utilization-up",
         flag=_SHARE,
         cause="kv_cache_full",
-        says="The KV cache is full: requests wait for it, or lose their place in it.",
-        during=_CACHE_IS_SHORT,
+        says=N_("The KV cache is full: requests wait for it, or lose their place in it."),
+        during=CACHE_IS_SHORT,
         judge=_judge_share,
         propose=_propose_share,
         expects=_LARGER_CACHE,
-        risk="Out of memory under load, not at the start. Only if this server is alone on its GPUs and nvidia-smi "
-        "shows that a tenth of their memory is free; go in steps of 0.02.",
+        risk=N_(
+            "Out of memory under load, not at the start. Only if this server is alone on its GPUs and nvidia-smi "
+            "shows that a tenth of their memory is free; go in steps of 0.02."
+        ),
         guard="tpot_ms.mean > +25%",
         takes_memory=True,
     ),
@@ -308,22 +346,24 @@ RULES = (
         name="kv-cache-dtype-fp8",
         flag=_DTYPE,
         cause="kv_cache_full",
-        says="The KV cache is full, and each of its values has 16 bits.",
+        says=N_("The KV cache is full, and each of its values has 16 bits."),
         also=(_SEATS,),
-        during=_CACHE_IS_SHORT,
+        during=CACHE_IS_SHORT,
         judge=_judge_dtype,
         propose=lambda _subject, _window: "fp8",
         expects=_LARGER_CACHE,
-        risk="Answers change: test them with prompts of your own. Not all hardware has it, drafts may be accepted less "
-        "often, and steps may take longer or shorter.",
+        risk=N_(
+            "Answers change: test them with prompts of your own. Not all hardware has it, drafts may be accepted less "
+            "often, and steps may take longer or shorter."
+        ),
         guard="tpot_ms.mean > +10%",
     ),
     Rule(
         name="max-num-seqs-down",
         flag=_SEATS,
         cause="kv_cache_full",
-        says="The batch takes in more requests than the KV cache can hold: they are preempted and computed again.",
-        during=_CACHE_IS_SHORT,
+        says=N_("The batch takes in more requests than the KV cache can hold: they are preempted and computed again."),
+        during=CACHE_IS_SHORT,
         judge=_judge_too_many,
         propose=_propose_fewer,
         expects="preemptions_total falls, time_per_output_token_seconds falls, requests_waiting rises",
@@ -334,8 +374,8 @@ RULES = (
         name="max-num-seqs-down-for-latency",
         flag=_SEATS,
         cause="batch_full",
-        says="A full batch misses the objective, and gives no more tokens a second than half of one.",
-        during=During("the batch is full", lambda subject: subject.work.where(_is_full(subject))),
+        says=N_("A full batch misses the objective, and gives no more tokens a second than half of one."),
+        during=During(N_("the batch is full"), lambda subject: subject.work.where(_is_full(subject))),
         judge=_judge_too_slow,
         propose=_propose_half,
         expects="requests_running falls, time_per_output_token_seconds falls, requests_waiting rises",
@@ -347,58 +387,17 @@ RULES = (
         name="max-num-seqs-up",
         flag=_SEATS,
         cause="batch_full",
-        says="Requests wait because the batch is full, and the KV cache has room for more at once.",
-        during=During("requests wait", lambda subject: subject.work.where(_waits)),
+        says=N_("Requests wait because the batch is full, and the KV cache has room for more at once."),
+        during=During(N_("requests wait"), lambda subject: subject.work.where(_waits)),
         judge=_judge_too_few,
         propose=_propose_more,
         expects="requests_running rises, requests_waiting falls, queue_time_seconds falls, "
         "generation_tokens_per_second rises, time_per_output_token_seconds rises, kv_cache_usage_ratio rises",
-        risk="Each request gets its tokens more slowly. If the KV cache becomes full, requests are preempted and "
-        "computed again. Above the largest captured graph, decode steps run without one.",
+        risk=N_(
+            "Each request gets its tokens more slowly. If the KV cache becomes full, requests are preempted and "
+            "computed again. Above the largest captured graph, decode steps run without one."
+        ),
         guard="tpot_ms.mean > +25%",
         takes_memory=True,
     ),
 )
-
-
-def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
-    """Yield what is worth knowing, with some advice or where there is none, and is no flag to change."""
-    if subject.has_run_out_of_memory:
-        yield Note(text=_crash(subject.ran_out_at), server=subject.name)
-    if any(each.cause == "kv_cache_full" for each in advice):
-        texts = (_lengths(subject), _weights(subject.hardware))
-        yield from (Note(text=text, server=subject.name) for text in texts if text is not None)
-
-
-def _crash(at: float | None) -> str:
-    when = "" if at is None else f", last at {moment(at)} UTC"
-    return (
-        f"Its log tells of a lack of memory{when}: nothing that takes more memory is advised. The runbook "
-        "VllmEngineCrashed says which flags free some."
-    )
-
-
-def _lengths(subject: Subject) -> str | None:
-    window, limit = _CACHE_IS_SHORT.window(subject), subject.number("max-model-len")
-    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
-    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
-    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
-        return None
-    each = ratio * kv_cache_tokens / running
-    if each > limit:
-        return None
-    return (
-        f"A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
-        f"run, which hold {significant(each)} tokens each on average."
-    )
-
-
-def _weights(hardware: Mapping[str, str]) -> str | None:
-    weights, cache = memory_gib(hardware) or (0.0, 0.0)
-    share = weights / (weights + cache) if weights + cache > 0 else 0.0
-    if share <= _HEAVY:
-        return None
-    return (
-        f"The weights take {percent(share)} % of the memory that they and the KV cache have: quantised weights, or a "
-        "larger tensor-parallel-size where the GPUs are linked, would leave more. Test that by itself: answers change."
-    )

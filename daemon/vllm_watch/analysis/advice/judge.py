@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 
 from vllm_watch.analysis.advice import batch_rules, step_rules
 from vllm_watch.analysis.advice.advice_model import (
+    DEVICE,
     GENERATION,
     OBJECTIVE,
-    SHARED_PROMPT,
     Advice,
     Cause,
     Direction,
@@ -29,6 +29,7 @@ from vllm_watch.analysis.advice.rule import (
     Rule,
     Seen,
 )
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import duration, moment, percent
 from vllm_watch.daemon.catalog.series import PREFIX
 
@@ -46,12 +47,11 @@ EXPLAINS: Mapping[Cause, frozenset[Cause]] = {
 """Causes that are nearer to what is seen than others: while one is there, the others are not judged."""
 
 SHOWN: Mapping[Cause, str] = {
-    "kv_cache_full": "the KV cache is full",
-    "batch_full": "the batch is full",
-    "prompts_in_steps": "prompts and steps do not fit each other",
-    "drafts": "draft tokens",
-    "eager_steps": "eager mode",
-    "prompts_computed_again": "prompts are computed again",
+    "kv_cache_full": N_("the KV cache is full"),
+    "batch_full": N_("the batch is full"),
+    "prompts_in_steps": N_("prompts and steps do not fit each other"),
+    "drafts": N_("draft tokens"),
+    "eager_steps": N_("eager mode"),
 }
 """The causes in words."""
 
@@ -91,13 +91,22 @@ def expectations(rule: Rule) -> tuple[Expectation, ...]:
     return tuple(Expectation(series=PREFIX + series, direction=cast("Direction", way)) for series, way in pairs)
 
 
+def change_text(expected: Expectation) -> str:
+    """Return a change as a clause."""
+    series = expected.series.removeprefix(PREFIX)
+    return _("{series} rises", series=series) if expected.direction == "rises" else _("{series} falls", series=series)
+
+
 def _check_others(rule: Rule, found: Sequence[Advice]) -> None:
     """Raise why a rule does not count beside the advice that was found, if it does not."""
     for each in found:
         if each.cause == rule.cause:
-            raise NoAdviceError(f"there is advice for the same cause, {SHOWN[rule.cause]}: {each.rule}")
+            cause = _(SHOWN[rule.cause])
+            raise NoAdviceError("there is advice for the same cause, {cause}: {rule}", cause=cause, rule=each.rule)
         if rule.cause in EXPLAINS.get(each.cause, frozenset()):
-            raise NoAdviceError(f"first {each.flag}, which changes how many requests run at once; then look again")
+            raise NoAdviceError(
+                "first {flag}, which changes how many requests run at once; then look again", flag=each.flag
+            )
 
 
 def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
@@ -114,17 +123,20 @@ def _advice(rule: Rule, subject: Subject, found: Sequence[Advice]) -> Advice:
     evidence = tuple(_evidence(each, window) for each in rule.judge(subject, window))
     proposed = rule.propose(subject, window)
     if len(found) == MOST:
-        raise NoAdviceError(f"there are {MOST} already, change these first")
-    caveats = [] if before is None else [f"Only since {moment(window.start)} UTC; before, {before}."]
+        raise NoAdviceError("there are {count} already, change these first", count=MOST)
+    caveats = []
+    if before is not None:
+        caveats.append(_("Only since {time} UTC; before, {reason}.", time=moment(window.start), reason=before))
     if window.seconds < ENOUGH_SECONDS:
-        caveats.append(f"This is from {duration(window.seconds)}; {duration(ENOUGH_SECONDS)} or more say more.")
+        short, enough = duration(window.seconds), duration(ENOUGH_SECONDS)
+        caveats.append(_("This is from {time}; {enough} or more say more.", time=short, enough=enough))
     return Advice(
         flag=rule.flag,
         now=subject.flags[rule.flag],
         proposed=proposed,
-        says=rule.says,
-        expected=f"{rule.expects}.",
-        risk=rule.risk,
+        says=_(rule.says),
+        expected=_("{changes}.", changes=listed(map(change_text, expectations(rule)))),
+        risk=_(rule.risk),
         evidence=evidence,
         check=(),
         rule=rule.name,
@@ -163,48 +175,55 @@ def _judge_halves(rule: Rule, subject: Subject, window: Window) -> None:
     """Raise why a rule is silent of a time, or of one of its halves, if it is."""
     _check_time(rule, subject, window)
     rule.judge(subject, window)
-    for name, half in zip(("first", "second"), window.split(), strict=True):
-        try:
-            rule.judge(subject, half)
-        except NoAdviceError as error:
-            halves = "the two halves of the time do not agree"
-            raise NoAdviceError(f"{halves}; in the {name} one: {error.reason}") from None
+    first, second = (_silence(partial(rule.judge, subject, half)) for half in window.split())
+    if first is not None:
+        raise NoAdviceError("the two halves of the time do not agree; in the first one: {reason}", reason=first)
+    if second is not None:
+        raise NoAdviceError("the two halves of the time do not agree; in the second one: {reason}", reason=second)
 
 
 def _check_subject(rule: Rule, subject: Subject) -> None:
     if rule.takes_memory and subject.has_run_out_of_memory:
         raise NoAdviceError("the server ran out of memory, and this takes more")
     if rule.era is not None and subject.era not in {None, rule.era}:
-        raise NoAdviceError(f"it is for the engine {rule.era} alone, and this one is {subject.era}")
+        raise NoAdviceError(
+            "it is for the engine {era} alone, and this one is {other}", era=rule.era, other=subject.era
+        )
     missing = [flag for flag in rule.flags if flag in _OFF_UNLESS_GIVEN and flag not in subject.flags]
     if missing and subject.is_given:
-        raise NoAdviceError(f"{missing[0]} is not set")
+        raise NoAdviceError("{flag} is not set", flag=missing[0])
 
 
 def _check_time(rule: Rule, subject: Subject, window: Window) -> None:
-    when, seconds = rule.during.when, window.seconds
+    when, seconds = _(rule.during.when), window.seconds
     if seconds < LEAST_SECONDS:
-        raise NoAdviceError(f"{when} for {duration(seconds)} in all, and {duration(LEAST_SECONDS)} are needed")
+        raise NoAdviceError(
+            "{when} for {time} in all, and {least} are needed",
+            when=when,
+            time=duration(seconds),
+            least=duration(LEAST_SECONDS),
+        )
     share = seconds / subject.work.seconds
     if share < LEAST_SHARE:
-        least = f"{percent(LEAST_SHARE)} % are needed"
-        raise NoAdviceError(f"{when} in {percent(share)} % of the time with work, and {least}")
+        raise NoAdviceError(
+            "{when} in {share} % of the time with work, and {least} % are needed",
+            when=when,
+            share=percent(share),
+            least=percent(LEAST_SHARE),
+        )
 
 
 def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what a rule cannot judge without, and why it is not known."""
     for flag in rule.flags:
         if flag not in subject.flags:
-            yield flag, f"{flag} is not known"
+            yield flag, _("{flag} is not known", flag=flag)
     if rule.era is not None and subject.era is None:
-        yield GENERATION, f"it is for the engine {rule.era} alone, and this one is not known to be that"
+        yield GENERATION, _("it is for the engine {era} alone, and this one is not known to be that", era=rule.era)
     if "objective" in rule.needs and subject.objective is None:
-        yield OBJECTIVE, "it needs an objective to hold the latencies against: --objective"
+        yield OBJECTIVE, _("it needs an objective to hold the latencies against: --objective")
     if "device" in rule.needs and subject.device is None:
-        yield "the device", "it is not known whether the server runs on a GPU"
-    is_off = subject.flags.get(rule.flag) == "False"
-    if "shared prompt" in rule.needs and is_off and subject.shared_prompt is None:
-        yield SHARED_PROMPT, "how much the prompts have in common is not known: --shared-prompt-tokens"
+        yield DEVICE, _("it is not known whether the server runs on a GPU")
 
 
 def _evidence(seen: Seen, window: Window) -> Evidence:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from vllm_watch.analysis.advice.advice_model import Cause, Statistic
 from vllm_watch.analysis.advice.advice_subject import Era, Subject, Window
+from vllm_watch.daemon.catalog.language import N_, _
 
 
 DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
@@ -25,16 +26,16 @@ LEAST_SHARE = 0.05
 ENOUGH_SECONDS = 600.0
 """Advice from a shorter time says that it is."""
 
-Need = Literal["objective", "device", "shared prompt"]
+Need = Literal["objective", "device"]
 """What may have to be known besides flags."""
 
 
 class NoAdviceError(Exception):
-    """Why a rule says nothing, as a clause; `unknown` names what it cannot judge without."""
+    """Why a rule says nothing, as a clause that is translated; `unknown` names what it cannot judge without."""
 
-    def __init__(self, reason: str, unknown: tuple[str, ...] = ()) -> None:
+    def __init__(self, reason: str, /, unknown: tuple[str, ...] = (), **fields: object) -> None:
         super().__init__(reason)
-        self.reason, self.unknown = reason, unknown
+        self.reason, self.unknown = _(reason, **fields), unknown
 
 
 class Seen(NamedTuple):
@@ -54,7 +55,7 @@ class During(NamedTuple):
     window: Callable[[Subject], Window]
 
 
-ALWAYS = During("there is work", lambda subject: subject.work)
+ALWAYS = During(N_("there is work"), lambda subject: subject.work)
 
 
 class Rule(NamedTuple):

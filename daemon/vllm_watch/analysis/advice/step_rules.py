@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Rules on what a step computes: ``max-num-batched-tokens``, draft tokens, eager mode, and prompts that begin alike.
+Rules on what a step computes: ``max-num-batched-tokens``, draft tokens, and eager mode.
 
 A larger budget is better for the time to the first token and worse for the time between tokens, so that only an
 objective says which of the two is too long.
@@ -20,12 +20,13 @@ from vllm_watch.analysis.loadtest.load_test import Bounds, Latency, bounded
 from vllm_watch.analysis.loadtest.server_history import ACCEPTED, COMPUTED, DRAFTS, PROMPTED, Point
 from vllm_watch.analysis.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.daemon.capacity.saturation import KV_AT_LIMIT
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import milliseconds, percent, significant
 from vllm_watch_parsers.flags import DRAFT_SCHEDULE
 
 
 _BUDGET, _CHUNKED = "max-num-batched-tokens", "enable-chunked-prefill"
-_STEPS, _PROMPTS = "iteration_tokens", "request_prompt_tokens"
+_STEPS = "iteration_tokens"
 _QUEUE, _PREFILL = "queue_time_seconds", "prefill_time_seconds"
 _QUEUE_SHARE, _PREFILL_SHARE = 0.2, 0.5
 """The queue may be at most a fifth of the time to the first token, and the prefill at least half of it."""
@@ -61,9 +62,8 @@ _OFTEN = ((4.0, 0.6), (8.0, 0.9))
 _MOST_DRAFTED = 4
 """More draft tokens than this were only ever found to help a single user at a time."""
 
-_EAGER, _PREFIX = "enforce-eager", "enable-prefix-caching"
+_EAGER = "enforce-eager"
 _SMALL_BATCH = 32.0
-_MUCH_SHARED = 0.2
 
 
 def _limits(subject: Subject) -> tuple[float, float]:
@@ -100,22 +100,31 @@ def _judge_small_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError("the latencies, or how many tokens of the prompts are computed, are not known")
     mean = milliseconds(ttft.mean)
     if ttft.mean <= most_ttft:
-        raise NoAdviceError(f"the time to the first token is {mean} on average, and the objective is met")
+        raise NoAdviceError("the time to the first token is {mean} on average, and the objective is met", mean=mean)
     if queue > _QUEUE_SHARE * ttft.mean or prefill < _PREFILL_SHARE * ttft.mean:
-        raise NoAdviceError(f"of {mean} to the first token, {milliseconds(queue)} are spent waiting in the queue")
+        raise NoAdviceError(
+            "of {mean} to the first token, {queue} are spent waiting in the queue", mean=mean, queue=milliseconds(queue)
+        )
     if computed < _STEPS_OF_A_PROMPT * budget:
-        tokens = f"a prompt has {computed:,.0f} tokens to compute on average"
-        raise NoAdviceError(f"{tokens}, which need few steps of {budget:,.0f}")
+        raise NoAdviceError(
+            "a prompt has {tokens:,.0f} tokens to compute on average, which need few steps of {budget:,.0f}",
+            tokens=computed,
+            budget=budget,
+        )
     longest = gaps.bounds["p99"].high
     if longest is None or longest > most_gap:
         raise NoAdviceError("the time between tokens has no room: its P99 is beyond the objective")
-    text = f"is {mean} on average, and the objective {milliseconds(most_ttft)}"
-    room = f"grows by {computed:,.0f} for each prompt, and a step has room for {budget:,.0f}"
-    steps = f"{room}: {math.ceil(computed / budget)} steps"
+    text = _("is {mean} on average, and the objective {limit}", mean=mean, limit=milliseconds(most_ttft))
+    steps = _(
+        "grows by {tokens:,.0f} for each prompt, and a step has room for {budget:,.0f}: {steps} steps",
+        tokens=computed,
+        budget=budget,
+        steps=math.ceil(computed / budget),
+    )
     return (
         Seen(HISTOGRAMS["ttft_ms"], "mean", ttft.mean / 1000, text, most_ttft / 1000),
-        Seen(_PREFILL, "mean", prefill / 1000, f"is {milliseconds(prefill)} of it"),
-        Seen(_QUEUE, "mean", queue / 1000, f"is {milliseconds(queue)} of it"),
+        Seen(_PREFILL, "mean", prefill / 1000, _("is {time} of it", time=milliseconds(prefill))),
+        Seen(_QUEUE, "mean", queue / 1000, _("is {time} of it", time=milliseconds(queue))),
         Seen("prompt_tokens_total", "mean", computed, steps, _STEPS_OF_A_PROMPT * budget),
     )
 
@@ -134,33 +143,51 @@ def _long_prompts(subject: Subject, window: Window) -> float | None:
     return 1 - at_most[0] / steps.observations if at_most else None
 
 
+def _uneven(gaps: Latency, most: float) -> tuple[float, float, str]:
+    """Return what half of the gaps are at most, and their P99, also in words; raise `NoAdviceError` if it is low."""
+    typical, long = gaps.bounds["p50"].high, gaps.bounds["p99"].low
+    p99 = f"{bounded(gaps.bounds.get('p99', Bounds()))} ms"
+    if typical is None or long is None or long <= most:
+        raise NoAdviceError(
+            "the P99 of the time between tokens, {p99}, is not shown to be beyond the objective", p99=p99
+        )
+    if long < _UNEVEN * typical:
+        raise NoAdviceError(
+            "the gaps between tokens are even: P99 {p99}, half of them up to {typical}",
+            p99=p99,
+            typical=milliseconds(typical),
+        )
+    return typical, long, p99
+
+
 def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
-    (most_ttft, most_gap), long_prompts, cached = (
-        _limits(subject),
-        _long_prompts(subject, window),
-        _cached_share(window),
-    )
+    most_ttft, most_gap = _limits(subject)
+    long_prompts, cached = _long_prompts(subject, window), _cached_share(window)
     ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
     if ttft is None or gaps is None or long_prompts is None or cached is None:
         raise NoAdviceError("the latencies, or how many tokens the steps have, are not known")
-    typical, long = gaps.bounds["p50"].high, gaps.bounds["p99"].low
-    p99 = f"{bounded(gaps.bounds.get('p99', Bounds()))} ms"
-    if typical is None or long is None or long <= most_gap:
-        raise NoAdviceError(f"the P99 of the time between tokens, {p99}, is not shown to be beyond the objective")
-    if long < _UNEVEN * typical:
-        raise NoAdviceError(f"the gaps between tokens are even: P99 {p99}, half of them up to {milliseconds(typical)}")
+    typical, long, p99 = _uneven(gaps, most_gap)
     if cached > _CACHED:
-        tokens = f"{percent(cached)} % of the prompts' tokens are cached"
-        raise NoAdviceError(f"{tokens}: how large the steps are is not known")
+        raise NoAdviceError(
+            "{share} % of the prompts' tokens are cached: how large the steps are is not known", share=percent(cached)
+        )
     if long_prompts < _SOMETIMES:
-        raise NoAdviceError(f"only {percent(long_prompts)} % of the steps end long prompts: they are not the cause")
+        raise NoAdviceError(
+            "only {share} % of the steps end long prompts: they are not the cause", share=percent(long_prompts)
+        )
     latest = ttft.bounds["p99"].high
     if latest is None or latest > _ROOM * most_ttft:
         raise NoAdviceError("the time to the first token has no room: its P99 is beyond half the objective")
-    text = f"has a P99 of {p99}, and half of the gaps are up to {milliseconds(typical)}"
-    steps = f"is more than half the budget in {percent(long_prompts)} % of the steps, which end long prompts"
-    room = f"has a P99 of up to {milliseconds(latest)}, and the objective is {milliseconds(most_ttft)}"
+    text = _("has a P99 of {p99}, and half of the gaps are up to {typical}", p99=p99, typical=milliseconds(typical))
+    steps = _(
+        "is more than half the budget in {share} % of the steps, which end long prompts", share=percent(long_prompts)
+    )
+    room = _(
+        "has a P99 of up to {p99}, and the objective is {limit}",
+        p99=milliseconds(latest),
+        limit=milliseconds(most_ttft),
+    )
     return (
         Seen(HISTOGRAMS["itl_ms"], "p99", long / 1000, text, most_gap / 1000),
         Seen(_STEPS, "share", long_prompts, steps, _SOMETIMES),
@@ -171,7 +198,7 @@ def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
 def _propose_larger(subject: Subject, _window: Window) -> str:
     now = int(subject.number(_BUDGET) or 0)
     if now >= _MOST_BUDGET:
-        raise NoAdviceError(f"it is {now:,} already")
+        raise NoAdviceError("it is {value} already", value=f"{now:,}")
     return str(min(2 * now, _MOST_BUDGET))
 
 
@@ -180,7 +207,7 @@ def _propose_smaller(subject: Subject, _window: Window) -> str:
     least = max(_LEAST_BUDGET, (subject.number("max-num-seqs") or 0.0) * each)
     proposed = int(subject.number(_BUDGET) or 0) // 2
     if proposed < least:
-        raise NoAdviceError(f"less than {least:,.0f} is too little for a batch")
+        raise NoAdviceError("less than {tokens:,.0f} is too little for a batch", tokens=least)
     return str(proposed)
 
 
@@ -190,7 +217,7 @@ def _is_drafting(old: Point, new: Point) -> bool:
     return bool(new.position_acceptance)
 
 
-_DRAFTING = During("drafts are made", lambda subject: subject.work.where(_is_drafting))
+_DRAFTING = During(N_("drafts are made"), lambda subject: subject.work.where(_is_drafting))
 
 
 def _check_drafts(subject: Subject) -> None:
@@ -215,14 +242,18 @@ def _batch(subject: Subject, window: Window) -> float:
 
 
 def _seen_of_drafts(shares: tuple[float, ...], batch: float, limit: float) -> tuple[Seen, ...]:
-    positions, length = ", ".join(map(percent, shares)), 1 + sum(shares)
-    last = f"the last draft token is accepted in {percent(shares[-1])} % of the drafts"
-    text = f"is {significant(length)}: so many tokens a step gives each request"
+    positions, length = listed(map(percent, shares)), 1 + sum(shares)
+    text = _(
+        "by position is {shares} %: the last draft token is accepted in {last} % of the drafts",
+        shares=positions,
+        last=percent(shares[-1]),
+    )
+    tokens = _("is {length}: so many tokens a step gives each request", length=significant(length))
     ratio = "spec_decode_position_acceptance_ratio"
     return (
-        Seen(ratio, "mean", shares[-1], f"by position is {positions} %: {last}", limit),
-        Seen("spec_decode_mean_acceptance_length", "mean", length, text),
-        Seen("requests_running", "mean", batch, f"is {significant(batch)} for each engine"),
+        Seen(ratio, "mean", shares[-1], text, limit),
+        Seen("spec_decode_mean_acceptance_length", "mean", length, tokens),
+        Seen("requests_running", "mean", batch, _("is {value} for each engine", value=significant(batch))),
     )
 
 
@@ -231,8 +262,10 @@ def _judge_many_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
     shares, batch = _accepted(window), _batch(subject, window)
     is_crowded = batch >= _CROWD and 1 + sum(shares) < _SHORT
     if shares[-1] >= _RARE and not is_crowded:
-        last = f"the last draft token is accepted in {percent(shares[-1])} % of the drafts"
-        raise NoAdviceError(f"{last}, which is often enough")
+        raise NoAdviceError(
+            "the last draft token is accepted in {share} % of the drafts, which is often enough",
+            share=percent(shares[-1]),
+        )
     return _seen_of_drafts(shares, batch, _RARE)
 
 
@@ -248,19 +281,27 @@ def _judge_few_drafts(subject: Subject, window: Window) -> tuple[Seen, ...]:
     shares, batch = _accepted(window), _batch(subject, window)
     limit = next((share for most, share in _OFTEN if batch <= most), None)
     if limit is None:
-        crowd = f"{significant(batch)} requests run at once"
-        raise NoAdviceError(f"{crowd}: then more draft tokens cost more than they give")
+        raise NoAdviceError(
+            "{running} requests run at once: then more draft tokens cost more than they give",
+            running=significant(batch),
+        )
     if shares[-1] < limit:
-        last = f"the last draft token is accepted in {percent(shares[-1])} % of the drafts"
-        raise NoAdviceError(f"{last}, and {percent(limit)} % are needed")
+        raise NoAdviceError(
+            "the last draft token is accepted in {share} % of the drafts, and {limit} % are needed",
+            share=percent(shares[-1]),
+            limit=percent(limit),
+        )
     return _seen_of_drafts(shares, batch, limit)
 
 
 def _propose_more_drafts(subject: Subject, _window: Window) -> str:
     now = int(subject.number(DRAFT_TOKENS) or 0)
     if now >= _MOST_DRAFTED:
-        more = f"more than {_MOST_DRAFTED} help a single user at a time at best"
-        raise NoAdviceError(f"there are {now} already, and {more}")
+        raise NoAdviceError(
+            "there are {now} already, and more than {most} help a single user at a time at best",
+            now=now,
+            most=_MOST_DRAFTED,
+        )
     return str(min(2 * now, _MOST_DRAFTED))
 
 
@@ -275,28 +316,14 @@ def _judge_eager(subject: Subject, window: Window) -> tuple[Seen, ...]:
         raise NoAdviceError("how many requests run at once, or the time per output token, is not known")
     batch = running / subject.engines
     if batch > _SMALL_BATCH:
-        raise NoAdviceError(f"{significant(batch)} requests run at once: graphs help small batches")
+        raise NoAdviceError("{running} requests run at once: graphs help small batches", running=significant(batch))
     if (window.highest("kv_cache_usage_ratio") or 0.0) >= KV_AT_LIMIT:
         raise NoAdviceError("the KV cache becomes full, and graphs would take memory from it")
-    text = f"is {significant(batch)} for each engine: graphs help most with so few"
+    text = _("is {value} for each engine: graphs help most with so few", value=significant(batch))
     return (
         Seen("requests_running", "mean", batch, text, _SMALL_BATCH),
-        Seen(HISTOGRAMS["tpot_ms"], "mean", each / 1000, f"is {milliseconds(each)} on average"),
+        Seen(HISTOGRAMS["tpot_ms"], "mean", each / 1000, _("is {value} on average", value=milliseconds(each))),
     )
-
-
-def _judge_prefix(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Prompts have a beginning in common that is computed for each of them."""
-    if subject.flags[_PREFIX] != "False":
-        raise NoAdviceError("it is on already")
-    shared, prompts = subject.shared_prompt, window.histogram(_PROMPTS)
-    each = None if prompts is None else prompts.mean
-    if each is None:
-        raise NoAdviceError("how long the prompts are is not known")
-    if shared is None or shared.ratio < _MUCH_SHARED:
-        raise NoAdviceError("too little of the prompts is the same in many of them")
-    common = f"{percent(shared.ratio)} % of that are the same in many prompts ({shared.known_by})"
-    return (Seen(_PROMPTS, "mean", each, f"is {significant(each)} on average, and {common}"),)
 
 
 RULES = (
@@ -304,14 +331,16 @@ RULES = (
         name="max-num-batched-tokens-up",
         flag=_BUDGET,
         cause="prompts_in_steps",
-        says="Users wait for the first token because each prompt is computed in many steps.",
+        says=N_("Users wait for the first token because each prompt is computed in many steps."),
         needs=("objective",),
         during=ALWAYS,
         judge=_judge_small_budget,
         propose=_propose_larger,
         expects="time_to_first_token_seconds falls, prompt_tokens_per_second rises, inter_token_latency_seconds rises",
-        risk="Gaps between tokens become longer where prompts come in. A step needs more memory, which leaves fewer KV "
-        "blocks.",
+        risk=N_(
+            "Gaps between tokens become longer where prompts come in. A step needs more memory, which leaves fewer KV "
+            "blocks."
+        ),
         guard="itl_ms.p99 > +25%",
         takes_memory=True,
         era="V1",
@@ -320,15 +349,17 @@ RULES = (
         name="max-num-batched-tokens-down",
         flag=_BUDGET,
         cause="prompts_in_steps",
-        says="Large steps, with long prompts in them, make all others wait for their next token.",
+        says=N_("Large steps, with long prompts in them, make all others wait for their next token."),
         also=("max-num-seqs",),
         needs=("objective",),
         during=ALWAYS,
         judge=_judge_large_budget,
         propose=_propose_smaller,
         expects="inter_token_latency_seconds falls, time_to_first_token_seconds rises, prompt_tokens_per_second falls",
-        risk="Long prompts take more steps: the time to the first token rises, and a busy server gives fewer tokens a "
-        "second.",
+        risk=N_(
+            "Long prompts take more steps: the time to the first token rises, and a busy server gives fewer tokens a "
+            "second."
+        ),
         guard="ttft_ms.mean > +25%",
         era="V1",
     ),
@@ -336,13 +367,15 @@ RULES = (
         name="draft-tokens-down",
         flag=DRAFT_TOKENS,
         cause="drafts",
-        says="Draft tokens are computed and thrown away.",
+        says=N_("Draft tokens are computed and thrown away."),
         during=_DRAFTING,
         judge=_judge_many_drafts,
         propose=_propose_fewer_drafts,
         expects="spec_decode_drafted_tokens_per_second falls",
-        risk="What this does to the time per token has to be measured: with few requests at once it may rise. How many "
-        "draft tokens are accepted depends on the prompts and the temperature: compare with your own.",
+        risk=N_(
+            "What this does to the time per token has to be measured: with few requests at once it may rise. How many "
+            "draft tokens are accepted depends on the prompts and the temperature: compare with your own."
+        ),
         guard="tpot_ms.mean > +5%",
         era="V1",
     ),
@@ -350,14 +383,16 @@ RULES = (
         name="draft-tokens-up",
         flag=DRAFT_TOKENS,
         cause="drafts",
-        says="Nearly all draft tokens are accepted: there may be more of them.",
+        says=N_("Nearly all draft tokens are accepted: there may be more of them."),
         during=_DRAFTING,
         judge=_judge_few_drafts,
         propose=_propose_more_drafts,
         expects="spec_decode_mean_acceptance_length rises, time_per_output_token_seconds falls, "
         "generation_tokens_per_second rises",
-        risk="A step takes longer with each draft token: with more requests at once, or other prompts, it can cost "
-        "more than it gives. Some models draft well only for as many tokens as they were trained for.",
+        risk=N_(
+            "A step takes longer with each draft token: with more requests at once, or other prompts, it can cost "
+            "more than it gives. Some models draft well only for as many tokens as they were trained for."
+        ),
         guard="tpot_ms.mean > +5%",
         era="V1",
     ),
@@ -365,33 +400,24 @@ RULES = (
         name="enforce-eager-off",
         flag=_EAGER,
         cause="eager_steps",
-        says="Steps run in eager mode, which is for finding errors: small batches wait for the start of each kernel.",
+        says=N_(
+            "Steps run in eager mode, which is for finding errors: small batches wait for the start of each kernel."
+        ),
         needs=("device",),
         during=During(
-            "requests run",
+            N_("requests run"),
             lambda subject: subject.work.where(lambda _old, new: new.gauges.get("requests_running", 0.0) > 0),
         ),
         judge=_judge_eager,
         propose=lambda _subject, _window: "False",
         expects="time_per_output_token_seconds falls, generation_tokens_per_second rises, "
         "kv_cache_capacity_tokens falls",
-        risk="The start takes longer, and the graphs need memory: the KV cache becomes smaller. If the server ran out "
-        "of memory while it captured graphs, it was switched on for that reason. How much it helps has to be measured.",
+        risk=N_(
+            "The start takes longer, and the graphs need memory: the KV cache becomes smaller. If the server ran out "
+            "of memory while it captured graphs, it was switched on for that reason. How much it helps has to be "
+            "measured."
+        ),
         guard="tpot_ms.mean > +5%",
         takes_memory=True,
-    ),
-    Rule(
-        name="enable-prefix-caching-on",
-        flag=_PREFIX,
-        cause="prompts_computed_again",
-        says="Prompts begin alike, and what they have in common is computed for each of them.",
-        needs=("shared prompt",),
-        during=ALWAYS,
-        judge=_judge_prefix,
-        propose=lambda _subject, _window: "True",
-        expects="prefix_cache_hit_ratio rises, time_to_first_token_seconds falls",
-        risk="Models with Mamba or sliding-window layers may hit nothing below a large block. A user who measures "
-        "times can find out what others asked; requests can have a cache_salt against that.",
-        guard="tpot_ms.mean > +5%",
     ),
 )

@@ -38,13 +38,10 @@ from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.benchmark import read_benchmarks
 from vllm_watch_parsers.benchmark_result import (
     BenchmarkError,
-    BenchmarkResult,
-    LatencyResult,
     LatencyStats,
     MetricName,
     Requests,
     ServeResult,
-    ThroughputResult,
 )
 
 
@@ -67,15 +64,7 @@ def read_client_runs(text: str, source: str, *, objective: Objective | None = No
     return tuple(_run(result, source, name, objective) for result, name in zip(results, names, strict=True))
 
 
-def _run(result: BenchmarkResult, source: str, name: str, objective: Objective | None) -> Run:
-    if isinstance(result, ServeResult):
-        return _serve_run(result, source, name, objective)
-    if isinstance(result, ThroughputResult):
-        return _throughput_run(result, source, name)
-    return _latency_run(result, source, name)
-
-
-def _serve_run(result: ServeResult, source: str, name: str, objective: Objective | None) -> Run:
+def _run(result: ServeResult, source: str, name: str, objective: Objective | None) -> Run:
     lists = _lists(result.requests)
     latencies = {metric: _latency(result, metric, lists.get(metric, ())) for metric in LATENCIES}
     view = Result(
@@ -123,33 +112,6 @@ def _end(result: ServeResult) -> float | None:
         return datetime.strptime(result.settings.date or "", _DATE).timestamp()  # noqa: DTZ007  # A result names none.
     except (ValueError, OverflowError):
         return None
-
-
-def _throughput_run(result: ThroughputResult, source: str, name: str) -> Run:
-    duration = result.elapsed_time
-    if duration is None and result.total_num_tokens is not None and result.tokens_per_second:
-        duration = result.total_num_tokens / result.tokens_per_second
-    view = Result(
-        view="client",
-        successful=result.num_requests,
-        duration_s=duration,
-        total_input_tokens=result.total_prompt_tokens,
-        total_output_tokens=result.total_output_tokens,
-        request_throughput=result.requests_per_second,
-        output_throughput=result.output_tokens_per_second,
-        total_token_throughput=result.tokens_per_second,
-    )
-    load = Load(endpoint="throughput", num_prompts=result.num_requests, duration_s=duration)
-    return Run(source=(source,), name=name, model=result.model_id, load=load, result=view, views=(view,))
-
-
-def _latency_run(result: LatencyResult, source: str, name: str) -> Run:
-    values = sorted(1000 * seconds for seconds in result.latencies)
-    written = {share: 1000 * seconds for share, seconds in result.percentiles.items()}
-    stats = LatencyStats(1000 * result.avg_latency, written.get(50.0), None, written)
-    view = Result(view="client", e2el_ms=_filled(stats, values, len(values) or None, len(values) or None))
-    load = Load(endpoint="latency")
-    return Run(source=(source,), name=name, model=result.model_id, load=load, result=view, views=(view,))
 
 
 def _lists(requests: Requests | None) -> dict[LatencyName, Sequence[float]]:

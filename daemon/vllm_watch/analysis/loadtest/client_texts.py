@@ -20,8 +20,6 @@ from vllm_watch_parsers.benchmark_result import ServeResult
 
 BENCHMARK_KINDS: Mapping[Endpoint, str] = {
     "online": "requests to a server",
-    "throughput": "throughput without a server",
-    "latency": "latency of one batch",
     "pooling": "requests to a server with a pooling model",
 }
 

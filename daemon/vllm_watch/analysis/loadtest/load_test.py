@@ -30,7 +30,7 @@ What the server did in a part of the time: the states of an engine, with ``servi
 `ramp` is work before and after the steady window: the load still grows, or runs out.
 """
 
-Endpoint = Literal["online", "throughput", "latency", "pooling"]
+Endpoint = Literal["online", "pooling"]
 """What the benchmark was: ``vllm bench serve``, ``throughput``, ``latency``, or ``serve`` with a pooling model."""
 
 GIVEN = "given"

@@ -36,9 +36,6 @@ _DEMAND = re.compile(r"(\d[\d,]{0,15}(?:\.\d{1,6})?)\s*(tokens/s|users?)", re.AS
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 """The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
 
-_WITHOUT_SERVER = ("throughput", "latency")
-"""The kinds of benchmark that have no server, and so no log or recording of one."""
-
 
 class NoCapacityError(Exception):
     """The load tests show no capacity; the message is a sentence without its full stop, and says why."""
@@ -69,8 +66,6 @@ def why_unknown(run: Run) -> str:
     if reason is not None or run.phases:
         return reason or f"{UNKNOWN}."
     told = f"{UNKNOWN}: one result of a benchmark does not show it."
-    if run.load.endpoint in _WITHOUT_SERVER:
-        return told
     if run.result is not None and run.result.output_throughput:
         told += f" At least {significant(run.result.output_throughput)} output tokens/s were carried."
     return f"{told} Add the server's log or a recording."

@@ -34,7 +34,7 @@ from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.rotation import GZIP, former_files, log_name
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import is_client_result, what_is
+from vllm_watch_parsers.benchmark import is_client_result, is_result
 
 
 SourceKind = Literal["recording", "benchmark", "log"]
@@ -58,13 +58,13 @@ def source_kind(path: Path) -> SourceKind:
     head, tail = _ends(path)
     if head.startswith(_RECORDING_LINE):
         raise FileError(f"{path}: is a recording without its compression: compress it with xz")
-    kind = what_is(head.decode(errors="replace")) or what_is(tail.decode(errors="replace"))
-    if kind == "serve" and _STATISTICS.search(head + tail) and not _JSON.match(head):
+    has_result = is_result(head.decode(errors="replace")) or is_result(tail.decode(errors="replace"))
+    if has_result and _STATISTICS.search(head + tail) and not _JSON.match(head):
         raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")
     # JSON that is no result is not understood either way: the reader of results names who wrote it.
     is_document = _JSON.match(head) is not None and _JSON_LINES.match(head) is None
-    is_result = kind is not None or is_document or is_client_result(head.decode(errors="replace"))
-    return "benchmark" if is_result else "log"
+    is_other = is_document or is_client_result(head.decode(errors="replace"))
+    return "benchmark" if has_result or is_other else "log"
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import what_is
+from vllm_watch_parsers.benchmark import is_result
 
 
 PATIENCE = 10.0
@@ -153,7 +153,7 @@ class ResultFiles:
                 text = path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError):
                 continue
-            if what_is(text) is not None:
+            if is_result(text):
                 yield path.name, text
 
     def _files(self) -> dict[Path, tuple[int, int]]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from vllm_watch.analysis.advice.advice_model import (
     OBJECTIVE,
-    SHARED_PROMPT,
     Advice,
     Advised,
     Evidence,
@@ -26,78 +25,79 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     plain_table,
 )
+from vllm_watch.daemon.catalog.language import N_, _, listed, together
 from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
-_NOTHING = "Nothing that was observed is a clear reason to change a flag."
-_BY_THE_USER = {
-    OBJECTIVE: "--objective says within which latencies requests have to be answered",
-    SHARED_PROMPT: "--shared-prompt-tokens how long the beginning is that the prompts have in common",
-}
-_BY_SOURCES = (
+_NOTHING = N_("Nothing that was observed is a clear reason to change a flag.")
+_BY_SOURCES = N_(
     "the log from the server's start has what it was started with; record and the daemon also read the command line of "
     "a server on their machine"
 )
-_TOO_LITTLE = f"That is too little to say anything about its flags: {duration(LEAST_SECONDS)} are needed."
-_ASK_WHY = " With --verbose each rule says why."
-_NO_WORK = "It had no work, so nothing can be said of its flags."
-_WHY_NOT = "Why there is no other advice"
 
 
 def advice_document(advised: Advised, *, is_verbose: bool = False) -> Document:
     """Return advice as a document; `is_verbose` also says why the other rules are silent."""
     sections = tuple(_section(server, advised, is_verbose=is_verbose) for server in advised.servers)
     worked = sum(server.seconds for server in advised.servers)
-    return Document(f"Advice: {_outcome(advised)}", f"From {duration(worked)} of work.", sections)
+    title = _("Advice: {outcome}", outcome=_outcome(advised))
+    return Document(title, _("From {time} of work.", time=duration(worked)), sections)
 
 
 def _outcome(advised: Advised) -> str:
     """Return how many flags to change there are; of none, how far that is known."""
     count = len(advised.advice)
     if count:
-        return f"{count} {'flag' if count == 1 else 'flags'} to change"
+        return _("1 flag to change") if count == 1 else _("{count} flags to change", count=count)
     if all(server.seconds < LEAST_SECONDS for server in advised.servers):
-        return "none, for want of work to judge by"
+        return _("none, for want of work to judge by")
     rules = {each.rule for each in advised.silent}
     unable = {each.rule for each in advised.silent if each.unknown}
-    where = " everywhere" if len(advised.servers) > 1 else ""
-    unjudged = f"; {len(unable)} of {len(rules)} rules could not judge{where}" if unable else ""
-    return f"nothing to change found{unjudged}"
+    if not unable:
+        return _("nothing to change found")
+    if len(advised.servers) > 1:
+        everywhere = N_("nothing to change found; {count} of {rules} rules could not judge everywhere")
+        return _(everywhere, count=len(unable), rules=len(rules))
+    return _("nothing to change found; {count} of {rules} rules could not judge", count=len(unable), rules=len(rules))
 
 
 def _section(server: Observed, advised: Advised, *, is_verbose: bool) -> Section:
     advice = [each for each in advised.advice if each.server == server.name]
     silent = [each for each in advised.silent if each.server == server.name]
-    ask = "" if is_verbose else _ASK_WHY
-    said: tuple[Block, ...] = () if advice else (Statement("note", _nothing(server, silent, ask)),)
+    said: tuple[Block, ...] = () if advice else (Statement("note", _nothing(server, silent, is_verbose=is_verbose)),)
     notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
     warnings = tuple(Statement("warning", warning) for warning in server.warnings)
     inner = [_advice(each) for each in advice]
     if is_verbose and silent:
-        inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
+        inner.append(Section(_("Why there is no other advice"), (_silences(silent),), is_folded=True, is_open=True))
     return Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner))
 
 
-def _nothing(server: Observed, silent: Sequence[Silence], ask: str) -> str:
+def _nothing(server: Observed, silent: Sequence[Silence], *, is_verbose: bool) -> str:
     """Return why there is no advice: for want of work, of time or of what has to be known, or nothing is wrong."""
     if not server.seconds:
-        return _NO_WORK
+        return _("It had no work, so nothing can be said of its flags.")
     if server.seconds < LEAST_SECONDS:
-        return _TOO_LITTLE
-    return f"{_unable([each for each in silent if each.unknown], len(silent)) or _NOTHING}{ask}"
+        little = N_("That is too little to say anything about its flags: {time} are needed.")
+        return _(little, time=duration(LEAST_SECONDS))
+    sentences = _unable([each for each in silent if each.unknown], len(silent)) or [_(_NOTHING)]
+    return together(sentences if is_verbose else [*sentences, _("With --verbose each rule says why.")])
 
 
-def _unable(unable: Sequence[Silence], count: int) -> str:
+def _unable(unable: Sequence[Silence], count: int) -> list[str]:
     """Return how many of the silent rules could not judge, for want of what, and what would make it known."""
     if not unable:
-        return ""
+        return []
     names = dict.fromkeys(name for each in unable for name in each.unknown)
-    unknown = sorted(names, key=_BY_THE_USER.__contains__)
-    ways = [_BY_SOURCES] if set(unknown) - _BY_THE_USER.keys() else []
-    ways += [way for name, way in _BY_THE_USER.items() if name in unknown]
-    others = " The others see no clear reason to change a flag." if count > len(unable) else ""
-    known = f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not known"
-    return f"{len(unable)} of {count} rules could not judge, since {known}: {'; '.join(ways)}.{others}"
+    unknown = sorted(names, key=OBJECTIVE.__eq__)
+    ways = [_(_BY_SOURCES)] if set(unknown) - {OBJECTIVE} else []
+    ways += [_("--objective says within which latencies requests have to be answered")] * (OBJECTIVE in unknown)
+    known = {"unable": len(unable), "count": count, "names": listed(map(_, unknown)), "ways": _("; ").join(ways)}
+    if len(unknown) == 1:
+        first = _("{unable} of {count} rules could not judge, since {names} is not known: {ways}.", **known)
+    else:
+        first = _("{unable} of {count} rules could not judge, since {names} are not known: {ways}.", **known)
+    return [first] if count == len(unable) else [first, _("The others see no clear reason to change a flag.")]
 
 
 def _heading(server: Observed) -> str:
@@ -106,10 +106,10 @@ def _heading(server: Observed) -> str:
 
 
 def _lead(server: Observed) -> str:
-    when = "" if server.start is None else f", {_period(server.start, server.end)}"
     if not server.seconds:
-        return ", ".join(server.source)
-    return f"It worked for {duration(server.seconds)}{when}."
+        return listed(server.source)
+    period = _period(server.start, server.end)
+    return _("It worked for {time}, {period}.", time=duration(server.seconds), period=period)
 
 
 def _advice(advice: Advice) -> Section:
@@ -117,9 +117,9 @@ def _advice(advice: Advice) -> Section:
         Statement("warning", advice.says),
         *(Statement("note", caveat) for caveat in advice.caveats),
         _evidence(advice.evidence),
-        Paragraph(f"Expected: {advice.expected}"),
-        Paragraph(f"Risk: {advice.risk}"),
-        Paragraph("Check:"),
+        Paragraph(_("Expected: {text}", text=advice.expected)),
+        Paragraph(_("Risk: {text}", text=advice.risk)),
+        Paragraph(_("Check:")),
         Commands(advice.check),
     )
     return Section(f"{advice.flag}: {advice.now} → {advice.proposed}", blocks)
@@ -128,15 +128,18 @@ def _advice(advice: Advice) -> Section:
 def _evidence(evidence: Sequence[Evidence]) -> Table:
     """Return the numbers; those of one rule are all of one time, and what load tests measured has none."""
     timed = next((each for each in evidence if each.start is not None), None)
-    caption = "" if timed is None else f"In {duration(timed.seconds)} of {_period(timed.start, timed.end)}:"
-    columns = (Column("Series", is_text=True), Column("Observed", is_text=True))
+    caption = ""
+    if timed is not None:
+        period = _period(timed.start, timed.end)
+        caption = _("In {time} of {period}:", time=duration(timed.seconds), period=period)
+    columns = (Column(_("Series"), is_text=True), Column(_("Observed"), is_text=True))
     return plain_table(caption, columns, tuple((each.series, each.text) for each in evidence))
 
 
 def _period(start: float | None, end: float | None) -> str:
-    return f"{moment(start)} to {moment(end)} UTC"
+    return _("{start} to {end} UTC", start=moment(start), end=moment(end))
 
 
 def _silences(silent: Sequence[Silence]) -> Table:
-    columns = (Column("Rule", is_text=True), Column("Why it is silent", is_text=True))
+    columns = (Column(_("Rule"), is_text=True), Column(_("Why it is silent"), is_text=True))
     return plain_table("", columns, tuple((each.rule, each.reason) for each in silent))

@@ -23,14 +23,15 @@ from vllm_watch.analysis.rendering.document import (
     Tone,
 )
 from vllm_watch.analysis.rendering.svg import escaped, sample, style_rules
+from vllm_watch.daemon.catalog.language import N_, _, language_tag
 
 
 _TONES: dict[Tone, str] = {
-    "good": "OK",
-    "warning": "Warning",
-    "note": "Note",
-    "undecided": "Not proved",
-    "unknown": "Unknown",
+    "good": N_("OK"),
+    "warning": N_("Warning"),
+    "note": N_("Note"),
+    "undecided": N_("Not proved"),
+    "unknown": N_("Unknown"),
 }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _LAST_LEVEL = 6
@@ -48,15 +49,16 @@ def render_html(document: Document) -> str:
         f'<li><a href="#{key}">{escaped(section.title)}</a></li>'
         for key, section in zip(ids, document.sections, strict=True)
     )
+    made_by = _("Made by vllm-watch {version}.", version=vllm_watch.__version__)
     body = "".join("".join(_section(section, 2, key)) for key, section in zip(ids, document.sections, strict=True))
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!DOCTYPE html>\n<html lang="{language_tag()}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         f"<title>{escaped(document.title)}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n"
         f'<header>\n<h1>{escaped(document.title)}</h1>\n<p class="lead">{escaped(document.lead)}</p>\n'
-        f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>\n<main>\n{body}</main>\n'
-        f"<footer>Made by vllm-watch {escaped(vllm_watch.__version__)}.</footer>\n</body>\n</html>\n"
+        f'<nav aria-label="{_("Contents")}"><ul>{links}</ul></nav>\n</header>\n<main>\n{body}</main>\n'
+        f"<footer>{escaped(made_by)}</footer>\n</body>\n</html>\n"
     )
 
 
@@ -91,11 +93,11 @@ def _block(block: Block, level: int, title: str) -> str:
     if isinstance(block, Table):
         return "" if block.is_empty else _table(block, title)
     if isinstance(block, Statement):
-        tone = f'<span class="tone">{_TONES[block.tone]}</span>'
+        tone = f'<span class="tone">{_(_TONES[block.tone])}</span>'
         return f'<li class="{block.tone}">{tone}<span>{escaped(block.text)}</span></li>'
     if isinstance(block, Commands):
         lines = "\n".join(map(escaped, block.lines))
-        return f'<pre role="group" aria-label="Commands" tabindex="0">{lines}</pre>\n'
+        return f'<pre role="group" aria-label="{_("Commands")}" tabindex="0">{lines}</pre>\n'
     return f"<p>{escaped(block.text)}</p>\n" if block.text else ""
 
 
@@ -140,9 +142,9 @@ def _figure(figure: Figure, level: int) -> str:
     entries = [*map(_entry, figure.legend), *map(_phase_entry, figure.phases)]
     legend = f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
     notes = "".join(f'<p class="note">{escaped(note)}</p>' for note in figure.notes)
-    title = escaped(figure.title)
     table = "" if figure.table is None else _table(figure.table, figure.title)
-    folded = f"<details><summary>Numbers of: {title}</summary>\n{table}</details>\n" if table else ""
+    numbers = escaped(_("Numbers of: {title}", title=figure.title))
+    folded = f"<details><summary>{numbers}</summary>\n{table}</details>\n" if table else ""
     caption = f"<figcaption>{_heading(figure.title, level)}{legend}</figcaption>"
     return f"<figure>\n{caption}\n{figure.svg}\n{notes}{folded}</figure>\n"
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 import textwrap
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -21,6 +22,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     Tone,
 )
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.support.printable import printable
 
 
@@ -31,12 +33,19 @@ _GAP = "  "
 _INDENT = "    "
 _LEAST_TEXT = 12
 _MARKS: dict[Tone, str] = {
-    "good": "ok       ",
-    "warning": "warning  ",
-    "note": "note     ",
-    "undecided": "~        ",
-    "unknown": "unknown  ",
+    "good": N_("ok"),
+    "warning": N_("warning"),
+    "note": N_("note"),
+    "undecided": "~",
+    "unknown": N_("unknown"),
 }
+_MARK_WIDTH = 9
+
+_FILLER = "\N{WORD JOINER}"
+"""Follows each character that takes two columns, such as a Chinese one: a text is then as long as it is wide."""
+
+_PARTS = re.compile(f"(?:[（《“]{_FILLER})*(?:.{_FILLER}|(?:.(?!{_FILLER}))+)(?:[，。、；：！？）》”]{_FILLER})*")  # noqa: RUF001
+"""What stays on one line: a word, or a wide character with the punctuation at it."""
 
 
 _HELD = "\N{NO-BREAK SPACE}"
@@ -50,12 +59,31 @@ def render_text(document: Document, width: int = WIDTH) -> str:
     lines.append("=" * max(map(len, lines), default=0))
     for section in document.sections:
         lines += _section(section, "-", width)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return _joined(lines)
 
 
 def render_blocks(blocks: Sequence[Block], width: int = WIDTH) -> str:
     """Return blocks as lines, without a heading."""
-    return "\n".join(line.rstrip() for line in _blocks(blocks, width)) + "\n"
+    return _joined(_blocks(blocks, width))
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "\n".join(line.rstrip() for line in lines).replace(_FILLER, "") + "\n"
+
+
+def _sized(text: str) -> str:
+    """Return a text that a terminal shows as wide as it is long, once its fillers are gone."""
+    text = printable(text)
+    if text.isascii():
+        return text
+    return "".join(char + _FILLER if east_asian_width(char) in "WF" else char for char in text)
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Also breaks between wide characters."""
+
+    def _split(self, text: str) -> list[str]:
+        return [part for chunk in super()._split(text) for part in _PARTS.findall(chunk)]
 
 
 def _section(section: Section, underline: str, width: int) -> Iterator[str]:
@@ -70,7 +98,7 @@ def _blocks(blocks: Sequence[Block], width: int) -> Iterator[str]:
     was_table = False
     for block in blocks:
         if isinstance(block, Statement):
-            yield from _wrapped(block.text, width, _MARKS[block.tone])
+            yield from _wrapped(block.text, width, _sized(_(_MARKS[block.tone])).ljust(_MARK_WIDTH))
         elif isinstance(block, Paragraph):
             yield from _wrapped(block.text, width)
         elif isinstance(block, Commands):
@@ -87,8 +115,8 @@ def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
 
 def _lines(text: str, width: int, **how: Any) -> list[str]:  # noqa: ANN401  # Options of textwrap.
     # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
-    held = _IN_QUANTITY.sub(_HELD, printable(text))
-    return [line.replace(_HELD, " ") for line in textwrap.wrap(held, width, break_on_hyphens=False, **how)]
+    held = _IN_QUANTITY.sub(_HELD, _sized(text))
+    return [line.replace(_HELD, " ") for line in _Wrapper(width, break_on_hyphens=False, **how).wrap(held)]
 
 
 def _table_lines(table: Table, width: int) -> Iterator[str]:
@@ -113,10 +141,10 @@ def _widths(table: Table, whole: int) -> list[int]:
     """Return how wide each column is; columns of text give way, the widest first, until the table fits."""
     indent = len(_GAP) * any(group.title for group in table.groups)
     rows = [row for group in table.groups for row in group.rows]
-    widths = [max(len(column.head), len(column.unit)) for column in table.columns]
+    widths = [max(len(_sized(column.head)), len(_sized(column.unit))) for column in table.columns]
     for row in rows:
-        widths = [max(width, len(printable(cell))) for width, cell in zip(widths, row, strict=True)]
-    widths[0] = max(widths[0], max((len(printable(row[0])) for row in rows), default=0) + indent)
+        widths = [max(width, len(_sized(cell))) for width, cell in zip(widths, row, strict=True)]
+    widths[0] = max(widths[0], max((len(_sized(row[0])) for row in rows), default=0) + indent)
     texts = [at for at, column in enumerate(table.columns) if column.is_text or at == 0]
     # First as far as names stay whole, to be found and copied; then further, as if there were none.
     for least in ([_longest_word(rows, at) for at in range(len(widths))], [_LEAST_TEXT] * len(widths)):
@@ -129,12 +157,13 @@ def _widths(table: Table, whole: int) -> list[int]:
 
 
 def _longest_word(rows: Sequence[Cells], column: int) -> int:
-    return max((len(word) for row in rows for word in printable(row[column]).split()), default=0)
+    words = (part for row in rows for word in _sized(row[column]).split() for part in _PARTS.findall(word))
+    return max(map(len, words), default=0)
 
 
 def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
     wrapped = [
-        _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [cell]
+        _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [_sized(cell)]
         for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
     ]
     lines = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import click
 
-from vllm_watch.analysis.advice.advice_subject import Given
 from vllm_watch.analysis.advice.advisor import advise
 from vllm_watch.analysis.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.analysis.loadtest.joining import join
@@ -23,7 +22,13 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     report_format_option,
 )
-from vllm_watch.cli.commands.output_formats import explain_option, rendered, report_format, write_answer
+from vllm_watch.cli.commands.output_formats import (
+    explain_option,
+    language_option,
+    rendered,
+    report_format,
+    write_answer,
+)
 from vllm_watch.cli.commands.source_options import given_sources, objective_option, sources_argument
 from vllm_watch.daemon.config.texts import parse_url
 from vllm_watch.daemon.sources.daemon_client import DaemonTarget
@@ -40,14 +45,9 @@ _FILE_SHARE = 0.5
 @sources_argument
 @output_option
 @report_format_option
+@language_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")
 @objective_option
-@click.option(
-    "--shared-prompt-tokens",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How many tokens at their beginning the prompts have in common, such as a system prompt.",
-)
 @click.option("--url", "daemon", metavar="URL", help="Watch a running vllm-watch, such as http://127.0.0.1:9468.")
 @duration_option(
     "--for",
@@ -61,7 +61,6 @@ def command(
     form: ReportFormat | None,
     verbose: bool,
     objective: Objective | None,
-    shared_prompt_tokens: int | None,
     daemon: str | None,
     watched: float | None,
 ) -> None:
@@ -80,7 +79,7 @@ def command(
     with progress_bar("advise") as progress:
         found = _read_sources(given, ReadOptions(objective), query, progress)
     report = join(found.clients, found.histories, objective)
-    advised = advise(found.histories, report, Given(objective, shared_prompt_tokens))
+    advised = advise(found.histories, report, objective)
     document = advice_document(advised, is_verbose=verbose)
     write_answer(advice_json(advised) if chosen == "json" else rendered(document, chosen, output), chosen, output)
 

@@ -18,6 +18,7 @@ from vllm_watch.analysis.rendering.html import render_html
 from vllm_watch.analysis.rendering.markdown import render_markdown
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.cli.commands.options import ComparisonFormat, ReportFormat
+from vllm_watch.daemon.catalog.language import LANGUAGES, Language, speaking
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.standard_streams import write_output
 from vllm_watch.daemon.support.whole_file import write_whole
@@ -76,6 +77,22 @@ def write_answer(text: str, form: str, output: str | None) -> None:
         write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
+
+
+def _speak(context: click.Context, _parameter: click.Parameter, language: Language) -> None:
+    context.with_resource(speaking(language))
+
+
+language_option = click.option(
+    "--language",
+    type=click.Choice(LANGUAGES),
+    default="en",
+    show_default=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_speak,
+    help="The language of the answer: English or Chinese.",
+)
 
 
 def explain_option(package: Literal["comparison", "advice"], what: str) -> Callable[[_Command], _Command]:

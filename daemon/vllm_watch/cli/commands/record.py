@@ -54,7 +54,7 @@ from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageErr
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.own_health import InternalErrors
 from vllm_watch.daemon.support.printable import PlainFormat
-from vllm_watch_parsers.benchmark import what_is
+from vllm_watch_parsers.benchmark import is_result
 
 
 FIRST_SECONDS = 10.0
@@ -244,7 +244,7 @@ def _run_command(
     session.add_command(argv, status, started)
     session.count_removed({"arguments": values})
     printed = command.printed
-    for name, text in [*files.new(), *([(PRINTED, printed)] if what_is(printed) is not None else [])]:
+    for name, text in [*files.new(), *([(PRINTED, printed)] if is_result(printed) else [])]:
         left, texts = (text, 0) if options.keeps_all else redact_result(text)
         session.add_benchmark(name, left)
         session.count_removed({"results": texts})
