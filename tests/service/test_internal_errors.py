@@ -169,7 +169,7 @@ def _break_otlp(daemon, patch):
 
 
 BREAK = {
-    "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
+    "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offer", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
     "tail": lambda _, patch: patch.setattr(LogTailer, "poll", fail),
     "scrape": lambda _, patch: patch.setattr(Scraper, "scrape", fail),
