@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.figures import follow, imports, longest_chain, modules
-
-
-def test_a_chain_of_imports_is_as_long_as_its_modules():
-    """Of several ways to a module, the longest counts."""
-    assert longest_chain({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": set()}) == 3
+from tests.figures import follow, imports, modules
 
 
 def test_every_module_of_the_product_is_in_the_graph():

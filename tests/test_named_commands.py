@@ -157,23 +157,3 @@ def test_the_table_of_commands_leads_to_their_sections(language):
 
     assert [name for name, _ in rows] == re.findall("(?m)^## `([a-z]+)`$", text)
     assert all(link == f"daemon/COMMANDS.md#{name}" for name, link in rows)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("Measure it (vllm-watch tune).", ["vllm-watch tune"]),
-        ("Run\n`vllm-watch grafana pull --url X`", ["vllm-watch grafana pull"]),
-        ("    vllm-watch run --log x --metric y\n", ["run --metric"]),
-        ("请改参数后实测:vllm-watch tune。", ["vllm-watch tune"]),
-        (unwrapped("with vllm-watch\ntune, say"), ["vllm-watch tune"]),
-        ("    vllm-watch once --log x -o y\n", ["once -o"]),
-        ("vllm-watch backfill x -o y", []),
-        ("    vllm-watch record --out x -- vllm bench --rate 1\n", ["record --out"]),
-        ("vllm-watch is there; journalctl -u vllm-watch --since -1h", []),
-        ("sudo systemctl reload vllm-watch\n    curl x", []),
-    ],
-)
-def test_what_is_not_there_is_found(text, said):
-    """A command that there is not, a part of one, and an option of another one are each told."""
-    assert wrong(text) == said

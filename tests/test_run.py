@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import order, tools
+from tests.support import order
 from tests.support.leftovers import VARIABLE, marked
 from tests.support.waiting import SECONDS, until
 
@@ -108,12 +108,3 @@ def test_what_begins_first_is_there():
     """Each file of tests that is to begin first is there, and named once."""
     assert [] == [name for name in order.FIRST if not (order.TESTS / name).is_file()]
     assert len(order.FIRST) == len(set(order.FIRST))
-
-
-def test_the_packages_of_missing_tools_are_listed(monkeypatch):
-    """Where all is there nothing is to be installed, and where nothing is, each package is named once."""
-    monkeypatch.setattr(tools, "find", lambda _: None)
-    assert sorted(set(tools.PACKAGES.values())) == tools.missing_packages()
-
-    monkeypatch.setattr(tools, "find", lambda tool: f"/usr/bin/{tool}")
-    assert [] == tools.missing_packages()

@@ -3,18 +3,10 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-
-from pathlib import Path
-
-import msgspec
 import pytest
 
 from tests.benchmarks import __main__ as bench
-from tests.benchmarks.figures import Figure, Kept
-from tests.support.waiting import until
+from tests.benchmarks.figures import Figure
 
 
 @pytest.fixture
@@ -64,46 +56,3 @@ def test_what_is_not_measured_is_named(run):
 
     assert 0 == status
     assert "not measured: once: against mtail" in out
-
-
-def test_one_benchmark_is_kept_alone_only_beside_others_of_the_same_run(run, capsys):
-    """Keeping one takes a file of this version and machine, and leaves the others in it as they were."""
-    with pytest.raises(SystemExit) as left:
-        run("--keep", "once")
-    assert 2 == left.value.code
-    assert "keep a whole run" in capsys.readouterr().err
-
-    run("--keep")
-    run("--keep", "once", ratio=9.0, start=7.0)
-    kept = msgspec.json.decode(bench.KEPT.read_bytes(), type=Kept).benchmarks
-
-    assert 9.0 == kept["once"].figures["against mtail"]
-    assert 1.0 == kept["start"].figures["--version"]
-
-
-def test_what_is_measured_ends_with_the_benchmark():
-    """Whoever ends `make bench` ends the programs that it has started as well."""
-    script = """
-import sys
-from tests.benchmarks import __main__ as bench
-from tests.benchmarks.programs import Server, run_to_end
-def measure():
-    with Server(['sleep', '600']):
-        run_to_end(['sleep', '600'])
-    yield
-bench.CALIBRATIONS = 1
-bench.BENCHMARKS = {"once": measure}
-sys.exit(bench.main(["once"]))
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        try:
-            found = until(lambda: len(text := children.read_text().split()) == 2 and text)
-            # Python cannot end what it has not yet finished to start: it waits, for a program that runs.
-            until(lambda: all(Path(f"/proc/{child}/comm").read_text() == "sleep\n" for child in found))
-            until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S")
-        finally:
-            process.terminate()
-
-    assert 128 + signal.SIGTERM == process.returncode
-    assert not any(Path(f"/proc/{child}").exists() for child in found)

@@ -26,7 +26,6 @@ from vllm_watch.daemon.service import alerts
 from vllm_watch.daemon.service.alerts import (
     EVERY_SECONDS,
     MAX_AGE,
-    MAX_ALERTS,
     SHIPPED_GRAFANA,
     Alerts,
     AlertsThread,
@@ -159,16 +158,6 @@ class TestSelection:
             ("VllmWatchUnwell", None),
         }
         assert view["prometheus"] == {"up": True, "last_reading": 105.0, "alerts_left_out": 0}
-
-    def test_what_is_too_much_is_counted(self):
-        """The worst are shown, and how many more there are."""
-        alerts = Alerts(
-            0.0, listed(*(alert("VllmQueueStanding", engine=str(each)) for each in range(MAX_ALERTS)), alert())
-        )
-        view = alerts_view(alerts, {"a"}, 0.0)
-
-        assert (len(view["alerts"]), view["alerts"][0]["severity"]) == (MAX_ALERTS, "critical")
-        assert view["prometheus"]["alerts_left_out"] == 1
 
     def test_a_replay_has_its_own_time(self):
         """Beside a clock that is ahead of the Prometheus' an alert has lasted for as long as it has there."""

@@ -8,8 +8,7 @@ import pytest
 from tests.support.gpus import GIB, gpu, report, uuid
 from tests.support.waiting import HandClock
 
-from vllm_watch.cli.commands import server_check
-from vllm_watch.cli.commands.server_check import NO_EXTRA, gpu_lines, unopened_gpus, unread_gpus
+from vllm_watch.cli.commands.server_check import gpu_lines, unopened_gpus
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN
 from vllm_watch.daemon.catalog.reasons import GPU, needs_attention
 from vllm_watch.daemon.config.model import Config, GpuConfig
@@ -123,29 +122,6 @@ def test_check_names_what_is_known_of_a_gpu():
         ("GPU 1, NVIDIA H100 80GB HBM3, by the configuration: driver 580.95.05", False),
         (f"{uuid(2)}, by the configuration: not read", False),
     ]
-
-
-def test_check_explains_a_gpu_that_is_divided():
-    """How busy the whole is cannot be known then, and nothing is wrong with that."""
-    divided = ServerGpu(uuid(0), "pid", is_shared=False, memory=None, reading=gpu()._replace(mig="1"))
-
-    instance = divided._replace(gpu="MIG-7", reading=divided.reading._replace(gpu="MIG-7"))
-    assert lines(instance)[0][0].startswith("MIG-7 of GPU 0, NVIDIA H100 80GB HBM3, by its processes: ")
-    assert len(lines(instance)) == 1
-
-    ((text, is_wrong),) = lines(divided)[1:]
-    assert text.startswith("It is divided into instances (MIG)")
-    assert not is_wrong
-
-
-@pytest.mark.parametrize(("has_driver", "has_module"), [(True, False), (True, True), (False, False)])
-def test_check_names_the_extra_where_it_would_help(monkeypatch, has_driver, has_module):
-    """Only a machine with a driver and without the extra is told about it, and nothing is wrong with that."""
-    monkeypatch.setattr(server_check, "has_gpu_driver", lambda: has_driver)
-    monkeypatch.setattr(server_check, "has_module", lambda: has_module)
-    said = [(line.text, line.is_wrong) for line in unread_gpus()]
-
-    assert said == ([(NO_EXTRA, False)] if has_driver and not has_module else [])
 
 
 def test_a_machine_without_a_driver_is_nothing_to_look_at():

@@ -20,7 +20,6 @@ from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.service import log_polling
 from vllm_watch.daemon.service import service_thread as liveness_module
 from vllm_watch.daemon.service import supervisor as supervisor_module
-from vllm_watch.daemon.service.monitor import ServerMonitor
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.support import hang_guard as hang_guard_module
@@ -251,19 +250,3 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     assert saved["good.log"]["offset"] == good.stat().st_size
     assert saved["vllm.log"]["offset"] == hanging.stat().st_size
     assert not any(thread.is_alive() for thread in still)
-
-
-def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
-    """A server whose log hangs is closed at once, for letting go of a file may hang as well: its next look does it."""
-    closed = []
-    monkeypatch.setattr(LogTailer, "close", lambda tail: closed.append(tail.pattern))
-    path = tmp_path / "a.log"
-    write(path)
-    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
-    server.log.poll()
-    server.log.is_overdue = True
-    server.close()
-    before = list(closed)
-    server.log.poll()
-
-    assert ([], [str(path)]) == (before, closed)

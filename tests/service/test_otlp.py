@@ -16,13 +16,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from tests.support.http_servers import HandlerServer, self_signed
+from tests.support.http_servers import HandlerServer
 from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.cli.commands.check import check
 from vllm_watch.daemon.catalog.codes import OTLP_OUTCOMES
 from vllm_watch.daemon.config.model import Config, OtlpConfig
-from vllm_watch.daemon.config.server_config import TlsConfig
 from vllm_watch.daemon.service import otlp
 from vllm_watch.daemon.service.otlp import OtlpPush, OtlpThread, Sent
 from vllm_watch.daemon.service.supervisor import Supervisor
@@ -180,16 +179,6 @@ class TestInVirtualTime:
             ("otlp.not_exported", None),
         ]
 
-    def test_without_the_extra(self, clock, monkeypatch):
-        """Where the extra is not installed nothing is sent, and the outcome says what is missing."""
-        monkeypatch.setattr(otlp, "is_installed", lambda: False)
-        thread, push = thread_of(clock, lambda _: "ok")
-        with structlog.testing.capture_logs() as logged:
-            thread._turn()
-
-        assert (push.sent, outcomes(thread)) == ([], {"ok": 0, "not_installed": 1})
-        assert "pip install '.[otlp]'" in logged[0]["meaning"]
-
     def test_a_reload(self, clock):
         """Another endpoint is pushed to at once, and the one before is closed; without one there is no status."""
         thread, first = thread_of(clock, lambda _: "ok")
@@ -276,16 +265,6 @@ class TestSending:
         with endpoint(headers_file=str(tmp_path / "headers")) as (found, config), pushing(config) as push:
             assert push.send(b"").outcome == "headers_unreadable"
         assert found.received == []
-
-    @pytest.mark.needs_tool("openssl")
-    def test_https(self, tmp_path):
-        """Over TLS the endpoint's certificate is checked, by the authority that is configured or the usual ones."""
-        certificate = self_signed(tmp_path / "endpoint")
-        trusting = TlsConfig(ca_file=certificate.cert_file)
-        with endpoint(certificate.server_context(), tls=trusting) as (_, config), pushing(config) as push:
-            assert push.send(b"").outcome == "ok"
-            with pushing(OtlpConfig(endpoint=config.endpoint)) as other:
-                assert other.send(b"").outcome == "tls_error"
 
 
 class TestDaemon:

@@ -14,7 +14,7 @@ from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import KubernetesConfig
 from vllm_watch.daemon.discovery.pods import Pod, PodsError
 from vllm_watch.daemon.service import pods_thread
-from vllm_watch.daemon.service.pods_thread import PodsThread, open_lister
+from vllm_watch.daemon.service.pods_thread import PodsThread
 from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
@@ -117,14 +117,6 @@ def test_without_the_key_nothing_is_asked_or_shown(thread, listing):
     assert ({}, (), True) == (shown(thread), thread.servers(), thread.are_watched())
     thread._forget()
     assert listing.closed == 1
-
-
-def test_without_the_extra_the_reason_says_so(monkeypatch):
-    """Where lightkube is not installed, the reason names the extra, and nothing is imported."""
-    monkeypatch.setattr(pods_thread, "find_spec", lambda _: None)
-
-    with pytest.raises(PodsError, match="extra_missing"):
-        open_lister(CONFIG)
 
 
 @contextlib.contextmanager

@@ -97,20 +97,3 @@ def test_the_snapshot_has_since_when_a_state_lasts(watched, monkeypatch):
     assert since() == ("saturated", {"at": 5060.0, "is_exact": False})
     watched.tick(ENDED)
     assert since() == ("down", {"at": 5070.0, "is_exact": True})
-
-
-def test_a_reload_hands_the_states_on(watched):
-    """A server that is configured anew is compared with what it was before, once its sources were read."""
-    watched.tick(SATURATED)
-
-    assert watched.watch(ServerConfig(name="a", log=str(watched.path), stall_after=77.0)) == []
-    assert watched.tick(ENDED) == [("saturated", "down")]
-
-
-def test_a_server_that_comes_back_is_a_new_one(watched):
-    """What a server was before it was taken out of the configuration says nothing of it now."""
-    watched.tick(SATURATED)
-    assert watched.watch() == []
-
-    assert watched.watch(*watched.config.servers) == []
-    assert watched.tick(SATURATED) == [("unknown", "saturated")]

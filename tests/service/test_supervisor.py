@@ -28,7 +28,6 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.service import service_thread as liveness_module
 from vllm_watch.daemon.service.supervisor import Supervisor
-from vllm_watch.daemon.service.systemd import status_line
 from vllm_watch.daemon.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.support.clock import SystemClock
@@ -221,16 +220,6 @@ class TestNotifications:
         assert "WATCHDOG" not in said
         assert "WATCHDOG" in watch.told.said
 
-    def test_many_servers_fit_a_line(self, watch):
-        """D1: the status names twenty servers and counts the others."""
-        watch.write(*[f"{{name: a{number}, log: a.log}}" for number in range(25)])
-        service = watch.ready()
-        service.tick()
-        (line,) = [each for each in watch.told.said if each.startswith("STATUS=a0 serving, a1 serving")]
-
-        assert line.endswith(", a19 serving, and 5 more")
-        assert "a serving, b idle/stalled" == status_line([("a", {"serving"}), ("b", {"stalled", "idle"})], 2)
-
 
 class TestReload:
     """A reload is whole or not at all (D4)."""
@@ -253,17 +242,6 @@ class TestReload:
         assert 1 == page["source_up", "c", "log"]
         assert not [key for key in page if "b" in key[1:]]
         assert (1, 0) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
-
-    def test_a_changed_server_begins_anew(self, watch):
-        """D4: a server whose configuration is another is another server."""
-        service = watch.start()
-        old = service.fleet.servers
-        watch.write("a", "{name: b, log: b.log, labels: {team: search}}")
-        watch.reload()
-
-        assert old[0] is service.fleet.servers[0]
-        assert old[1] is not service.fleet.servers[1]
-        assert not old[1].log.poll()
 
     def test_a_line_is_read_without_a_hint(self, watch, monkeypatch):
         """T24: on a file system that sends no events a log is polled, and says so."""
@@ -307,31 +285,6 @@ class TestReload:
         assert servers == service.fleet.servers
         assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
         assert before == page["config_last_reload_success_timestamp_seconds",]
-
-    def test_a_bad_web_configuration_is_a_bad_configuration(self, watch):
-        """D4: SIGHUP reads it too; a bad one is logged and shown, the servers change anyway; a good one ends it."""
-        web = watch.folder / "web.yml"
-        web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
-        watch.write("a", listen="127.0.0.1:0\nweb_config_file: web.yml")
-        service = watch.ready()
-        web.write_text("nonsense: 1")
-        watch.write("a", "b", listen="127.0.0.1:0\nweb_config_file: web.yml")
-        with structlog.testing.capture_logs() as logged:
-            watch.reload()
-        page = watch.page()
-        events = [entry["event"] for entry in logged if "config" in entry["event"]]
-
-        assert ["config.reloaded", "web_config.rejected"] == events
-        assert ["a", "b"] == [server.name for server in service.fleet.servers]
-        assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
-        assert 0 == page["internal_errors_total", "web_config"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/-/healthy", timeout=SECONDS) as reply:
-            assert "deny" == reply.headers["X-Frame-Options"]
-
-        web.write_text("{}")
-        watch.reload()
-        page = watch.page()
-        assert (1, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
 
     def test_a_folder_of_servers_is_read_again(self, watch):
         """D4: a file more and a file less in `servers_dir` are a server more and a server less; the others go on."""

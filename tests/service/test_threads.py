@@ -119,57 +119,20 @@ def test_servers_that_hang_hold_up_no_other():
 
 
 def test_without_threads_the_loop_goes_on(monkeypatch):
-    """Where the system gives no further thread it is said once, and the scrapes are done by those that are there."""
-    over = threading.Event()
-    loop = ScrapeThread(SystemClock(), InternalErrors())
-    workers = loop._workers
-    hanging, good = Server("h", hangs_until=over), Server("g")
-    try:
-        workers.send(hanging, hanging)
-        monkeypatch.setattr(threading.Thread, "start", _refuse)
-        with structlog.testing.capture_logs() as logged:
-            workers.send(good, good)
-            workers.send("again", good)
-        monkeypatch.undo()
-        over.set()
-        until(lambda: len(good.times) >= 2)
-    finally:
-        over.set()
-        workers.end()
+    """Where the system gives no further thread it is said once, and a scrape is tried again when it is next due."""
+    workers, server = ScrapeThread(SystemClock(), InternalErrors())._workers, Server("g")
+    with monkeypatch.context() as patch, structlog.testing.capture_logs() as logged:
+        patch.setattr(threading.Thread, "start", _refuse)
+        workers.send(server, server)
+        workers.send(server, server)
+    workers.send(server, server)
+    until(lambda: server.times)
 
     assert [("threads.start_failed", "scrape")] == [(entry["event"], entry["what"]) for entry in logged]
-    assert 2 == len(good.times)
 
 
 def _refuse(_thread):
     raise RuntimeError("can't start new thread")
-
-
-def test_threads_that_hang_are_awaited_together(monkeypatch):
-    """The second of two threads that hang is waited for only for what is left of the time after the request."""
-    release, waited = threading.Event(), []
-
-    class Hanging(ServiceThread):
-        def _turn(self):
-            release.wait()
-            return 0.0
-
-    def join(thread, timeout):
-        waited.append(timeout)
-        of_thread(thread, 0.2)
-
-    of_thread = threading.Thread.join
-    monkeypatch.setattr(threading.Thread, "join", join)
-    threads = [Hanging("a", SystemClock(), InternalErrors()) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.request_stop()
-    for thread in threads:
-        thread.join()
-    release.set()
-
-    assert waited[1] <= waited[0] - 0.2
 
 
 @pytest.mark.parametrize("is_awaited", [True, False])

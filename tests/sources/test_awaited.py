@@ -44,19 +44,6 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     log.tail.close()
 
 
-def test_a_log_that_is_renamed_and_missed_for_long(followed):
-    """T12: what was written to a renamed file after it was let go is read when a new file appears."""
-    followed.grow(1)
-    followed.path.rename(followed.named(".1"))
-    followed.poll()
-    followed.poll(ROTATE_WAIT + 1)
-    away = followed.status
-    followed.write(2, path=followed.named(".1"))
-    followed.write(3)
-
-    assert ((False, "not_found"), [2, 3]) == (away, followed.poll())
-
-
 def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(followed):
     """T12: what is written to a deleted file is read while it is open, then the new file from its start."""
     with open(followed.path, "ab", buffering=0) as writer:
@@ -157,25 +144,6 @@ def test_a_dangling_symlink_is_awaited(tmp_path):
 
     assert ((False, "not_found"), [1], [2]) == (before, found, log.poll())
     log.tail.close()
-
-
-def test_a_loop_of_symlinks_is_said_and_counted(followed):
-    """T17: a link to itself is said and counted; the file that was open is read on, and a file in its place read."""
-    followed.write(1)
-    with open(followed.path, "ab", buffering=0) as writer:
-        followed.path.unlink()
-        followed.path.symlink_to(followed.path)
-        first = followed.poll()
-        writer.write(stats_line(2))
-        second = followed.poll()
-    followed.poll(ROTATE_WAIT)
-    followed.poll(ROTATE_WAIT)
-    said, errors = followed.status, followed.counts.read_errors
-    followed.path.unlink()
-    followed.write(3)
-
-    assert ([1], [2], (False, "symlink_loop"), 4) == (first, second, said, errors)
-    assert [3] == followed.poll()
 
 
 NO_FILES = {

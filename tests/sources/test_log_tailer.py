@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from tests.support.logs import Log, stats_line
+from tests.support.logs import stats_line
 
-from vllm_watch.daemon.sources import file_follower, log_file
 from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -103,23 +102,3 @@ def test_a_backlog_is_read_in_pieces(followed):
 
     assert has_more
     assert first < 5_000 == first + rest
-
-
-def test_many_logs_share_one_poll(tmp_path):
-    """T21: one poll at many logs with a backlog reads no more than one at a single one."""
-    tails = []
-    for number in (1, 8):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        paths = [folder / f"{each}.log" for each in range(number)]
-        tail = Log(folder / "0.log", folder / "*.log")
-        for path in paths:
-            path.touch()
-        tail.poll()
-        for path in paths:
-            tail.append((b"x" * 999 + b"\n") * 16_000, path)
-        tail.poll()
-        tails.append(tail.counts.size)
-        tail.tail.close()
-
-    assert tails[0] == tails[1] == file_follower.MAX_READS * log_file.READ_SIZE

@@ -122,18 +122,6 @@ def test_the_same_beginning_is_not_the_same_file(followed):
     assert [7, 8] == followed.poll()
 
 
-def test_an_empty_file_after_a_rotation(followed):
-    """T5: stopped while the new file is empty, the daemon goes on at the end of the old one and repeats nothing."""
-    followed.grow(1, 2)
-    followed.rotate()
-    followed.poll()
-    with followed.away():
-        followed.write(3, path=followed.named(".1"))
-        followed.write(4)
-
-    assert [3, 4] == followed.poll()
-
-
 def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     """T5: old generations of another naming, and copies, are not taken for what was rotated meanwhile."""
     log.write(90, path=log.named("-20250101"))

@@ -49,46 +49,6 @@ def test_several_rotations_between_two_polls(followed, rotations):
     assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
 
 
-def test_rotations_that_make_no_new_file(followed):
-    """T2: where the path names nothing at each poll, each file is read before the next rotation compresses it."""
-    found = followed.grow(1)
-    for number in range(2, 6):
-        followed.named(".1").unlink(missing_ok=True)  # Compressed, that is.
-        followed.path.rename(followed.named(".1"))
-        found += followed.poll()
-        followed.write(number)
-    found += followed.poll()
-
-    assert ([1, 2, 3, 4, 5], 0) == (found, followed.counts.files_lost)
-
-
-def test_a_log_that_is_moved_away_and_back_beside_a_copy_is_read_once(followed):
-    """T2: while the path names nothing, a copy beside it is no successor of a file that is only elsewhere."""
-    found = followed.grow(1, 2)
-    shutil.copy(followed.path, followed.named(".1"))
-    found += followed.grow(3)
-    followed.path.rename(followed.path.with_name("away"))
-    found += followed.poll()
-    followed.write(4, path=followed.path.with_name("away"))
-    found += followed.poll()
-    followed.path.with_name("away").rename(followed.path)
-    followed.write(5)
-    found += followed.poll() + followed.poll()
-
-    assert ([1, 2, 3, 4, 5], 0) == (found, followed.counts.rotations)
-
-
-def test_a_copy_of_a_log_that_was_truncated_and_removed_is_read(followed):
-    """T8: what was copied before the truncation, and not read yet, is read although the path names nothing."""
-    found = followed.grow(1)
-    followed.write(2)
-    shutil.copy(followed.path, followed.named(".1"))
-    os.truncate(followed.path, 0)
-    followed.path.unlink()
-
-    assert [1, 2] == found + followed.poll() + followed.poll()
-
-
 def test_numbers_of_two_digits_are_older(followed):
     """T4: a file that goes from .9 to .10 is older than .2, whatever its name sorts like."""
     for number in range(8):

@@ -391,16 +391,6 @@ def test_one_connection(certificates, make_scraper, is_tls):
     assert server.connections == 1
 
 
-def test_a_scrape_that_begins_after_the_close_keeps_no_connection(make_scraper):
-    """What was sent to a worker before its server went does not leave a connection behind."""
-    with served(answer(PAGE)) as server:
-        scraper = make_scraper(server.url)
-        before = open_files()
-        scraper.close()
-        assert scraper.scrape().reason == "ok"
-        until(lambda: open_files() == before)  # The server's end closes a moment later.
-
-
 def test_connection_closed_at_reuse(make_scraper):
     """A kept connection that ends just when it is used again is no failure."""
     seen = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 
 from collections.abc import Callable, Hashable, Sequence
-from queue import SimpleQueue
 
 import structlog
 
@@ -168,9 +167,6 @@ class _Dispatcher(ServiceThread):
     def _has_work(self, server: ServerMonitor) -> bool:
         raise NotImplementedError
 
-    def _close(self) -> None:
-        self._workers.end()
-
 
 class ScrapeThread(_Dispatcher):
     """
@@ -236,7 +232,7 @@ class ProbeThread(_Dispatcher):
 
 class _Workers:
     """
-    Threads that each do one thing for one server at a time, as many as there are servers, up to a limit.
+    Does one thing for one server at a time, each in a thread of its own, up to a limit.
 
     Nobody waits for them at the end: a name's resolution cannot be interrupted.
     """
@@ -246,43 +242,28 @@ class _Workers:
         self._failure = f"{what}.failed"
         self._errors = errors
         self._do = work
-        self._waiting: SimpleQueue[tuple[Hashable, ServerMonitor] | None] = SimpleQueue()
         self._busy: set[Hashable] = set()
-        self._threads: list[threading.Thread] = []
         self._has_logged_full = False
 
     def send(self, key: Hashable, server: ServerMonitor) -> None:
-        """Have it done, unless it is being done under the same key."""
-        if key in self._busy:
+        """Have it done, unless it is being done under the same key, or too many hang: it will be due again."""
+        if key in self._busy or len(self._busy) >= MAX_WORKERS:
             return
         self._busy.add(key)
-        self._waiting.put((key, server))
-        if len(self._threads) < min(len(self._busy), MAX_WORKERS):
-            self._start_thread()
-
-    def end(self) -> None:
-        """Let each thread end after what it is doing."""
-        for _ in self._threads:
-            self._waiting.put(None)
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=self._what, daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:  # The system's limit: the threads that exist do it when they can.
+            threading.Thread(target=self._work, args=(key, server), name=self._what, daemon=True).start()
+        except RuntimeError as error:  # The system's limit.
+            self._busy.discard(key)
             self._errors.count("threads")
             if not self._has_logged_full:
-                log.warning("threads.start_failed", what=self._what, threads=len(self._threads), error=str(error))
+                log.warning("threads.start_failed", what=self._what, threads=len(self._busy), error=str(error))
             self._has_logged_full = True
-            return
-        self._threads.append(thread)
 
-    def _work(self) -> None:
-        while (item := self._waiting.get()) is not None:
-            key, server = item
-            try:
-                self._do(server)
-            except Exception:  # One server's failure must not stop the others'; it is tried again when it is next due.
-                log.exception(self._failure, server=server.name)
-                self._errors.count(self._what)
+    def _work(self, key: Hashable, server: ServerMonitor) -> None:
+        try:
+            self._do(server)
+        except Exception:  # One server's failure must not stop the others'; it is tried again when it is next due.
+            log.exception(self._failure, server=server.name)
+            self._errors.count(self._what)
+        finally:
             self._busy.discard(key)

@@ -35,10 +35,6 @@ VERSION = 1
 SAVE_INTERVAL = 5.0
 """Seconds between two writes: after a crash so much is read again."""
 
-EARLY_SECONDS = 10.0
-EARLY_INTERVAL = 1.0
-"""Seconds between the first writes: a daemon that always dies early makes progress, too."""
-
 MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
 """Seconds by which the clock may have been set back since the file was written."""
@@ -170,7 +166,6 @@ class CheckpointFile:
         self._path = Path(path)
         self._saved = Positions()
         self._saved_file: tuple[int, ...] | None = None
-        self._first_tried_at: float | None = None
         self._tried_at: float | None = None
         self.failures = 0
         self.last_error = ""
@@ -197,11 +192,9 @@ class CheckpointFile:
         """
         if self._holds(positions):
             return True
-        if not force and self._tried_at is not None and 0.0 <= now - self._tried_at < self._interval(now):
+        if not force and self._tried_at is not None and 0.0 <= now - self._tried_at < SAVE_INTERVAL:
             return False
         self._tried_at = now
-        if self._first_tried_at is None:
-            self._first_tried_at = now
         try:
             with replaced_file(self._path, Path(f"{self._path}.tmp"), mode=0o600) as file:
                 file.write(_encode(positions, now))
@@ -212,10 +205,6 @@ class CheckpointFile:
         self.last_error = ""
         self._saved, self._saved_file = positions, _identity(self._path)
         return True
-
-    def _interval(self, now: float) -> float:
-        is_early = self._first_tried_at is not None and 0.0 <= now - self._first_tried_at < EARLY_SECONDS
-        return min(EARLY_INTERVAL, SAVE_INTERVAL) if is_early else SAVE_INTERVAL
 
     def _holds(self, positions: Positions) -> bool:
         """Whether these positions were saved, and the file is still the one that was written."""

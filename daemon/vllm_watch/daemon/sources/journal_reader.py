@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Reads what journalctl prints: entries, the lines that a service printed in them, and where a later run resumes.
+Reads what journalctl prints: entries, and the lines that a service printed in them.
 
 This module handles the journal's backlog (entries from before journalctl was started have the journal's times), output
-that is no entry, and cut lines. A later run resumes only where no line and no record is unfinished: the text that
-continues one is untrusted. The journal cuts what a service prints into entries, and where it cuts inside a line
+that is no entry, and cut lines. The journal cuts what a service prints into entries, and where it cuts inside a line
 (after LineMax, 48 KiB by default, at a NUL, or when the process changes) the pieces cannot be joined again: entries of
 other processes are between them. All pieces of such a line are dropped and counted, because what follows a cut is
 untrusted text.
@@ -102,11 +101,6 @@ class CutLines:
         self._cut_streams: dict[str, bytes] = {}
         """Streams in the middle of a line that was cut, and the first bytes of that line."""
 
-    @property
-    def cut_streams(self) -> int:
-        """How many streams are in the middle of a line that was cut."""
-        return len(self._cut_streams)
-
     def forget(self) -> None:
         """Continue elsewhere in the journal, where nothing is known to be cut."""
         self._cut_streams.clear()
@@ -139,10 +133,6 @@ class CutLines:
         line, end, rest = message.replace(b"\0", b"").partition(b"\n")
         self.skipped_bytes += len(rest)
         return line.removesuffix(b"\r") if end else line
-
-
-MAX_REPEATED = 1000
-"""Entries that a later run may read again; a line or record that stays open for longer is not waited for."""
 
 
 class Moment(NamedTuple):
@@ -188,8 +178,7 @@ class JournalReader:
         cursor: The entry after which reading starts, from an earlier run of the daemon, if there was one.
 
     Attributes:
-        cursor: Where a later run of the daemon resumes: the last entry that was read after which nothing was open.
-        read_to: The last entry that was read: where the next run of journalctl resumes.
+        cursor: The last entry that was read: where the next run of journalctl, or of the daemon, resumes.
         backlog: Tells which entries are old.
         cut_lines: Makes lines of entries.
         has_read: Whether the present run of journalctl has printed an entry.
@@ -199,19 +188,18 @@ class JournalReader:
     """
 
     def __init__(self, cursor: str | None = None, make_reader: Callable[[], LogReader] = LogReader) -> None:
-        self.cursor = self.read_to = cursor
+        self.cursor = cursor
         self.backlog = Backlog()
         self.cut_lines = CutLines()
         self.has_read = False
         self.lines = self.size = self.skipped_bytes = 0
         self._make_reader = make_reader
         self._log_reader = make_reader()
-        self._repeated = 0
         self._is_after_gap = False
 
     def start_run(self, started_at: float, ahead: float) -> None:
         """Prepare for the output of a new run of journalctl; without a cursor its first lines are history."""
-        is_cold = self.read_to is None
+        is_cold = self.cursor is None
         self.backlog = Backlog(started_at, ahead, is_history=is_cold)
         self.has_read = False
         if is_cold:
@@ -237,7 +225,7 @@ class JournalReader:
 
     def drop_cursor(self) -> None:
         """Start again with the last entries: the cursor does not belong to this journal."""
-        self.cursor = self.read_to = None
+        self.cursor = None
         self._is_after_gap = True
 
     def read(self, lines: Iterable[bytes], now: float) -> list[LogBatch]:
@@ -251,7 +239,7 @@ class JournalReader:
             entries = [entry for entry, _ in group if entry is not None]
             texts = [text for entry in entries if (text := self.cut_lines.line(entry)) is not None]
             batches.append(self._read_texts(texts, moment))
-            self._note_cursor(entries)
+            self.cursor, self.has_read = entries[-1].cursor, True
         return batches
 
     def _moment(self, entry: JournalEntry | None, now: float) -> Moment | None:
@@ -270,9 +258,3 @@ class JournalReader:
             self.lines += batch.lines
             self.size += batch.size
         return batch._replace(is_history=moment.is_history)
-
-    def _note_cursor(self, entries: list[JournalEntry]) -> None:
-        self.read_to, self.has_read = entries[-1].cursor, True
-        self._repeated += len(entries)
-        if self._repeated > MAX_REPEATED or not (self.cut_lines.cut_streams or self._log_reader.is_in_record):
-            self.cursor, self._repeated = self.read_to, 0

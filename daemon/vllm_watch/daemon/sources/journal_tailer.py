@@ -49,7 +49,7 @@ class JournalTailer:
 
     @property
     def cursor(self) -> str | None:
-        """Where a later run resumes: the cursor of the last line that was read after which nothing was open."""
+        """Where a later run resumes: the cursor of the last line that was read."""
         return self._reader.cursor
 
     @property
@@ -101,7 +101,7 @@ class JournalTailer:
 
     def _read_history(self, now: float) -> list[LogBatch]:
         """Return the last lines up to the cursor of an earlier run, once."""
-        cursor = self._reader.read_to
+        cursor = self._reader.cursor
         if cursor is None or cursor != self._history_end:
             return []
         options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
@@ -112,11 +112,11 @@ class JournalTailer:
         return batches
 
     def _start(self, now: float) -> None:
-        read_to = self._reader.read_to
+        cursor = self._reader.cursor
         self._reader.start_run(now, ahead=self._wall(now) - now)
         # Without --no-tail, --follow shows the last ten lines only.
-        first = [f"--lines={HISTORY_LINES}"] if read_to is None else ["--no-tail", f"--after-cursor={read_to}"]
-        self._journal.start(self._arguments("--follow", *first), now, is_cold=read_to is None)
+        first = [f"--lines={HISTORY_LINES}"] if cursor is None else ["--no-tail", f"--after-cursor={cursor}"]
+        self._journal.start(self._arguments("--follow", *first), now, is_cold=cursor is None)
 
     def _arguments(self, *options: str) -> list[str]:
         # Without --all, a message over 4 KiB is left out.

@@ -9,8 +9,8 @@ of the journal, and what its lines mean, is for others to decide: `journal_taile
 from __future__ import annotations
 
 import os
-import selectors
 import subprocess
+import tempfile
 import threading
 
 from collections.abc import Sequence
@@ -28,7 +28,6 @@ MAX_ENTRY = 1024 * 1024
 
 _READ_SIZE = 64 * 1024
 _ERRORS_SIZE = 4096
-_CHECK_SECONDS = 0.2
 _PATIENCE = 0.8
 # The last of them ends the hint that others' messages are not shown.
 _NO_PERMISSION = (b"insufficient permissions", b"Permission denied", b"turn off this notice")
@@ -52,18 +51,22 @@ class Journalctl:
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self._process = subprocess.Popen(  # noqa: S603  # The configured command; no shell.
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={**os.environ, "LC_ALL": "C"},  # Its errors are recognised by their words.
-            start_new_session=True,  # A terminal's Ctrl-C is for the daemon.
-        )
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # `close` closes it.
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # The configured command; no shell.
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                bufsize=0,
+                env={**os.environ, "LC_ALL": "C"},  # Its errors are recognised by their words.
+                start_new_session=True,  # A terminal's Ctrl-C is for the daemon.
+            )
+        except OSError:
+            self._complaints.close()
+            raise
         self._framer = LineFramer(MAX_ENTRY)
         self._lines: list[bytes] = []
-        self._errors = b""
         self._is_closed = False
         self._changed = threading.Condition()
         self.pending = 0
@@ -106,13 +109,15 @@ class Journalctl:
             self._changed.notify_all()
         self._end_process()
         self._thread.join()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        for file in (self._process.stdout, self._complaints):
+            if file is not None:
+                file.close()
 
     @property
     def _last_error(self) -> bytes:
-        return self._errors.rstrip().rpartition(b"\n")[2]
+        file = self._complaints.fileno()
+        end = os.pread(file, _ERRORS_SIZE, max(os.fstat(file).st_size - _ERRORS_SIZE, 0))
+        return end.rstrip().rpartition(b"\n")[2]
 
     def _end_process(self) -> None:
         self._process.terminate()
@@ -123,27 +128,8 @@ class Journalctl:
             self._process.wait()
 
     def _run(self) -> None:
-        """Read both pipes until they end, or the process does: another process may hold them open for ever."""
-        with selectors.DefaultSelector() as selector:
-            for pipe in (self._process.stdout, self._process.stderr):
-                if pipe is not None:
-                    selector.register(pipe, selectors.EVENT_READ)
-            while selector.get_map() and not self._is_closed:
-                ready = selector.select(_CHECK_SECONDS)
-                if not ready and self._process.poll() is not None:
-                    return
-                for key, _ in ready:
-                    if not self._read(key.fd):
-                        selector.unregister(key.fileobj)
-
-    def _read(self, descriptor: int) -> bool:
-        """Read once; return whether there may be more."""
-        data = os.read(descriptor, _READ_SIZE)
-        if self._process.stdout is not None and descriptor == self._process.stdout.fileno():
+        while self._process.stdout is not None and (data := self._process.stdout.read(_READ_SIZE)):
             self._put(self._framer.feed(data))
-        else:
-            self._errors = (self._errors + data)[-_ERRORS_SIZE:]
-        return bool(data)
 
     def _put(self, lines: list[bytes]) -> None:
         """Queue lines; while too many wait, wait too."""
