@@ -67,12 +67,11 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
-generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
+generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects
 	$(BIN)/python -m vllm_watch.daemon.exposition.metrics_reference > daemon/METRICS.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py
-	$(BIN)/python deploy/manual/generate.py
 
 incidents: .venv/developing  ## What people reported about vLLM, played through the rules; writes alerts/INCIDENTS.md
 	$(BIN)/python -m tests.incidents $(ARGS)

@@ -68,7 +68,6 @@ link=$root/usr/local/bin/vllm-watch
 settings=$root/etc/default/vllm-watch
 configuration=$root/etc/vllm-watch
 shared=$root/usr/local/share
-manual=$shared/man/man1/vllm-watch.1.gz
 bash_completion=$shared/bash-completion/completions/vllm-watch
 zsh_completion=$shared/zsh/site-functions/_vllm-watch
 fish_completion=$shared/fish/vendor_completions.d/vllm-watch.fish
@@ -228,8 +227,6 @@ put_files() { # RELEASE
   put "$work/unit" "$unit"
   put_once "$here/vllm-watch.yml" "$configuration/vllm-watch.yml"
   put_once "$here/systemd/vllm-watch.default" "$settings"
-  gzip -9n <"$here/manual/vllm-watch.1" >"$work/manual"
-  put "$work/manual" "$manual"
   put_completion "$1" bash "$bash_completion"
   put_completion "$1" zsh "$zsh_completion"
   put_completion "$1" fish "$fish_completion"
@@ -308,9 +305,9 @@ remove() { # PATH...
   done
 }
 
-remove_shared() { # the manual page and what shells read, and their folders, unless something else is in them
-  remove "$manual" "$bash_completion" "$zsh_completion" "$fish_completion"
-  $dry_run || (cd "$shared" && rmdir man/man1 bash-completion/completions bash-completion zsh/site-functions zsh \
+remove_shared() { # what shells read, and its folders, unless something else is in them
+  remove "$bash_completion" "$zsh_completion" "$fish_completion"
+  $dry_run || (cd "$shared" && rmdir bash-completion/completions bash-completion zsh/site-functions zsh \
     fish/vendor_completions.d fish) 2>/dev/null || true
 }
 
@@ -322,7 +319,7 @@ do_uninstall() {
   fi
   remove "$root/etc/systemd/system/multi-user.target.wants/vllm-watch.service" "$unit"
   [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ] || remove "$link"
-  [ ! -f "$manual" ] || remove_shared
+  [ ! -f "$bash_completion" ] || remove_shared
   if [ -d "$releases" ]; then
     remove "$root$prefix/bin" "$releases"
     $dry_run || rmdir "$root$prefix" || fail "$root$prefix contains files that this script did not create"

@@ -69,21 +69,11 @@ def test_an_incident_is_reported_and_nothing_else(incident, has_slo):
         assert not [each for each in alerts if start <= each.start < end]
 
 
+@pytest.mark.parametrize("has_log", [True, False], ids=["log", "metrics"])
 @pytest.mark.parametrize("incident", BROKEN, ids=lambda incident: incident.name)
-def test_the_log_alone_pages(incident):
-    """Without /metrics the log is enough for the pages on what is broken, and for those alone."""
-    alerts = alerts_of(BY_ONE_SOURCE, has_log=True, has_metrics=False)[incident.name]
-    broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
-    wanted = {expected.alert for expected in incident.expected} & broken
-
-    assert wanted <= {each.alertname for each in alerts}
-    assert {each.alertname for each in alerts if each.severity == "critical"} <= wanted
-
-
-@pytest.mark.parametrize("incident", BROKEN, ids=lambda incident: incident.name)
-def test_the_page_alone_pages(incident):
-    """Without the log /metrics is enough for the pages on what is broken, and for those alone."""
-    alerts = alerts_of(BY_ONE_SOURCE, has_log=False, has_metrics=True)[incident.name]
+def test_one_source_alone_pages(incident, has_log):
+    """The log or /metrics is enough for the pages on what is broken, and for those alone."""
+    alerts = alerts_of(BY_ONE_SOURCE, has_log=has_log, has_metrics=not has_log)[incident.name]
     broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
     wanted = {expected.alert for expected in incident.expected} & broken
 

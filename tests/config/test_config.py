@@ -25,7 +25,7 @@ from vllm_watch.daemon.config.server_config import (
     SloConfig,
     TlsConfig,
 )
-from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
+from vllm_watch.daemon.config.texts import DEFAULT_LISTEN, parse_duration, parse_url
 from vllm_watch.daemon.config.yaml_node import MAX_BYTES
 from vllm_watch.daemon.support.errors import MAX_MISTAKES, ConfigError, UsageError
 
@@ -226,13 +226,6 @@ class TestServersDir:
         )
         assert config.files == {name: f"{folder}/{name[0]}.yml" for name in "ab"} | {"other": f"{folder}/c.yml"}
 
-    def test_beside_a_list(self, tmp_path):
-        """Servers of the list come first, and they stand in no file of the folder."""
-        config = load_config(self.folder(tmp_path, "servers: [{name: z, log: /z.log}]", a="log: /a.log"))
-
-        assert ["z", "a"] == [server.name for server in config.servers]
-        assert ["a"] == list(config.files)
-
     def test_relative_paths(self, tmp_path):
         """The folder is sought beside the configuration, and what a server's file names beside that file."""
         config = load_config(self.folder(tmp_path, a="{log: a.log, metrics: {url: http://h, bearer_token_file: t}}"))
@@ -333,14 +326,6 @@ class TestSeveralMistakes:
         assert first.startswith(f"{folder}/a.yml:1: not YAML")
         assert second.startswith(f"{folder}/c.yml:2: slo: expected chat, batch or a mapping")
 
-    def test_each_equal_name_is_named(self, tmp_path):
-        """Every server whose name another one has is named, not only the first."""
-        path = write(tmp_path, "servers:\n" + "- {name: a, log: /a.log}\n" * 3)
-
-        assert message_for(path).split("\n") == [
-            f'{path}:{line}: servers[{line - 2}].name: "a" is already the name of servers[0]' for line in (3, 4)
-        ]
-
     def test_a_file_of_mistakes_does_not_flood(self, tmp_path):
         """Beyond twenty mistakes only their number is shown."""
         path = write(tmp_path, "servers:\n" + "- {name: a b, log: /a.log}\n" * 500)
@@ -371,12 +356,6 @@ class TestBadFiles:
         assert SECRET not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    def test_every_mistake_is_read(self):
-        """Each case of the file has its three parts, and a name of its own."""
-        names = re.findall(r"(?m)^=== (.*)$", (HERE / "mistakes.txt").read_text(encoding="utf-8"))
-
-        assert names == [name for name, _, _ in MISTAKES] == sorted(set(names))
-
     @pytest.mark.parametrize(
         ("log", "message"),
         [(b"caf\xe9.log", "not UTF-8 text"), (b"vllm.log\a", "not YAML: the character U+0007 is not allowed")],
@@ -386,12 +365,6 @@ class TestBadFiles:
         path = write(tmp_path, b"servers:\n  - name: qwen\n    log: " + log)
 
         assert message_for(path) == f"{path}:3: {message}"
-
-    @pytest.mark.parametrize("options", [(["a\0.log"], []), (["/var/log/\0/*.log"], ["http://127.0.0.1:8000"])])
-    def test_nul_in_an_option(self, options):
-        """D5: a NUL in an option's path is a mistake of its use."""
-        with pytest.raises(UsageError, match=r"^--log: expected a path without NUL"):
-            config_from_options(*options, None)
 
     @pytest.mark.parametrize(
         "text",
@@ -452,25 +425,6 @@ class TestValues:
         """Anything else is none."""
         with pytest.raises(ValueError, match="expected a duration such as 5s, 500ms or 2m"):
             parse_duration(text)
-
-    @pytest.mark.parametrize(
-        ("text", "host", "port"),
-        [
-            ("127.0.0.1:9468", "127.0.0.1", 9468),
-            (":9468", "", 9468),
-            ("[::]:0", "::", 0),
-            ("gpu-1.example:65535", "gpu-1.example", 65535),
-        ],
-    )
-    def test_listen(self, text, host, port):
-        """An address has a host, or none for all interfaces, and a port."""
-        assert parse_listen(text) == (host, port)
-
-    @pytest.mark.parametrize("text", ["", "9468", "host", "host:", ":65536", "::1:9468", "[]:1", "[1.2.3.4]:1", "h :1"])
-    def test_no_listen(self, text):
-        """Anything else is none."""
-        with pytest.raises(ValueError, match=r"HOST:PORT|port|IPv6"):
-            parse_listen(text)
 
     @pytest.mark.parametrize(
         ("text", "url"),
@@ -644,9 +598,3 @@ class TestOtlp:
     def test_the_url_alone(self, tmp_path):
         """A URL without a path has that of OTLP's metrics; all else has its default."""
         assert self.otlp(tmp_path, "http://h:4318") == OtlpConfig(endpoint="http://h:4318/v1/metrics")
-
-    def test_a_path_of_its_own(self, tmp_path):
-        """A receiver's own path stays, and the file of headers is found beside the configuration."""
-        found = self.otlp(tmp_path, "{endpoint: 'http://h/opentelemetry/v1/metrics', headers_file: headers}")
-
-        assert (found.endpoint, found.headers_file) == ("http://h/opentelemetry/v1/metrics", str(tmp_path / "headers"))

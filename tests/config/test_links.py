@@ -9,7 +9,7 @@ import pytest
 
 from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.links import MAX_LENGTH, parse_link
-from vllm_watch.daemon.config.server_config import LinksConfig, filled_links
+from vllm_watch.daemon.config.server_config import filled_links
 
 
 EXPLORE = "/explore?panes=%7B%22a%22:%7B%22range%22:%7B%22from%22:%22{from}%22,%22to%22:%22{to}%22%7D%7D%7D"
@@ -22,11 +22,6 @@ def links_of(tmp_path, *servers, links=""):
     file = tmp_path / "vllm-watch.yml"
     file.write_text(f"links: {{{links}}}\nservers: [{', '.join(servers)}]\n", encoding="utf-8")
     return {server.name: dict(filled_links(server)) for server in load_config(str(file)).servers}
-
-
-def test_without_links_there_are_none(tmp_path):
-    """Nothing is made up where no links are configured."""
-    assert {"j": {}, "org/f": {}} == links_of(tmp_path, JOURNAL, FILE)
 
 
 def test_all_servers_have_the_daemons_links(tmp_path):
@@ -55,18 +50,6 @@ def test_a_servers_own_link_replaces_that_of_the_daemon(tmp_path):
     found = links_of(tmp_path, own, links="logs: /all, gpu: /d/gpu")
 
     assert {"j": {"logs": "https://logs.example.com/vllm%401.service", "gpu": "/d/gpu"}} == found
-
-
-def test_a_file_of_the_folder_has_links(tmp_path):
-    """A server in a folder's file has the daemon's links, and its own before them."""
-    folder = tmp_path / "servers.d"
-    folder.mkdir()
-    (folder / "a.yml").write_text("{log: /a.log, links: {logs: /own}}")
-    (folder / "b.yml").write_text("log: /b.log")
-    (tmp_path / "vllm-watch.yml").write_text("{servers_dir: servers.d, links: {logs: /all}}")
-    first, second = load_config(str(tmp_path / "vllm-watch.yml")).servers
-
-    assert (LinksConfig(logs="/own"), LinksConfig(logs="/all")) == (first.links, second.links)
 
 
 @pytest.mark.parametrize(

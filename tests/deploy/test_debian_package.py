@@ -17,7 +17,6 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
 PYTHON = Path("/usr/bin/python3").resolve()
 PLACES = "/etc /lib/systemd /opt /usr/bin /usr/share /var/lib/vllm-watch"
 SHARED = (
-    "man/man1/vllm-watch.1.gz",
     "bash-completion/completions/vllm-watch",
     "zsh/vendor-completions/_vllm-watch",
     "fish/vendor_completions.d/vllm-watch.fish",

@@ -133,15 +133,3 @@ def test_the_logs_folder_is_made(tmp_path):
 
     assert (oct(folder.st_mode), folder.st_uid, folder.st_gid) == ("0o40750", 4711, 4712)
     assert (oct(file.st_mode), file.st_uid, file.st_gid) == ("0o100640", 4711, 4712)
-
-
-@pytest.mark.needs_tool("systemd-sysusers")
-def test_the_group_for_the_acl_is_made(tmp_path):
-    """The example for systemd-sysusers makes the group that the ACL and the drop-in name."""
-    conf = UNIT.parent / "sysusers.d" / "vllm-logs.conf"
-    run = run_command("systemd-sysusers", "--dry-run", f"--root={tmp_path}", conf)
-
-    assert run.returncode == 0, run.stderr
-    assert "vllm-logs" in run.stdout + run.stderr
-    assert "group:vllm-logs:r" in (UNIT.parent / "tmpfiles.d" / "vllm-logs-acl.conf").read_text()
-    assert "SupplementaryGroups=vllm-logs\n" in (UNIT.parent / "vllm-watch.service.d/10-log-by-acl.conf").read_text()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.http_servers import StandIn
 from tests.support.kubernetes_api import BUSY, FORBIDDEN, TOKEN, UNWELL, KubernetesApi, pod, status
 from tests.support.waiting import SECONDS
 
@@ -155,25 +154,6 @@ def test_an_api_that_hangs(api, listed, monkeypatch):
     api.fault = "hang"
 
     assert reason_of(listed) == "timeout"
-
-
-def test_an_answer_that_drips_and_one_without_end(tmp_path, monkeypatch):
-    """A body is bounded as a whole, in time and in bytes: a timeout for each piece would start again and again."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
-
-    def reason():
-        with StandIn(lambda _: [head, *[b" " * 1000] * 200], pause=0.001, closes=True) as endless:
-            kubeconfig = KubernetesApi.kubeconfig(
-                type("Place", (), {"origin": f"http://127.0.0.1:{endless.port}"}), tmp_path
-            )
-            lister = pod_list.PodLister(KubernetesConfig(selector="app=vllm", kubeconfig=str(kubeconfig)))
-            return reason_of(lister.pods)
-
-    monkeypatch.setattr(pod_list, "MAX_BYTES", 10_000)
-    assert reason() == "too_large"
-    monkeypatch.setattr(pod_list, "MAX_BYTES", 1_000_000)
-    monkeypatch.setattr(pod_list, "LIST_SECONDS", 0.0)
-    assert reason() == "timeout"
 
 
 def test_nothing_listens(tmp_path):

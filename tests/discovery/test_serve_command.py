@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_watch.daemon.discovery.serve_command import Arguments, arguments_of, parse_arguments
+from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 
 
 PYTHON = "/opt/venv/bin/python3.11"
@@ -162,7 +162,7 @@ class TestOptions:
     @pytest.mark.parametrize("text", ["http", "99999", "-5", "", "\uff18\uff10"])
     def test_a_port_that_is_none(self, text):
         """A port that vLLM would refuse is taken for the usual one."""
-        arguments = Arguments(("m", f"--port={text}"), may_name_model=True)
+        arguments = ("m", f"--port={text}")
 
         assert 8000 == parse_arguments(arguments).port
 
@@ -235,6 +235,6 @@ class TestSecrets:
     @given(st.lists(st.text(max_size=12)), st.text(max_size=60))
     def test_any_words(self, words, config):
         """Whatever words there are, something is made of them, and the port is one."""
-        command = parse_arguments(Arguments(tuple(words), may_name_model=True), config)
+        command = parse_arguments(tuple(words), config)
 
         assert 0 <= command.port <= 65535

@@ -161,14 +161,6 @@ class TestAddress:
         assert url == tree.only().url
         assert url is not None or tree.only().findings[0].text
 
-    def test_a_port_that_the_kernel_chose(self, tree):
-        """With --port 0 the only port that its processes listen on is the one."""
-        tree.add(10, f"{SERVE} --port 0")
-        assert tree.only().url is None
-
-        tree.listen(10, "127.0.0.1", 41234, 77)
-        assert "http://127.0.0.1:41234/metrics" == tree.only().url
-
     def test_in_a_container(self, tree):
         """A server in a network of its own is found, and named, by its own address, or by the host's port to it."""
         trie = "Local:\n  |-- 127.0.0.1\n      /32 host LOCAL\n  |-- 172.17.0.2\n      /32 host LOCAL\n"

@@ -152,22 +152,6 @@ def test_a_server_that_is_gone_has_no_processes(machine):
     assert (again.start, again.pids) == ((500, 500), {510})
 
 
-def test_processes_are_listed_when_others_are_on_the_gpus(machine, monkeypatch):
-    """While nothing changes they are listed once a minute, not at each reading."""
-    machine.serve(100, 8000, 110)
-    listed = []
-    table = machine.found._proc.table
-    whole = table.processes
-    monkeypatch.setattr(table, "processes", lambda: listed.append(1) or whole())
-    servers = (A,)
-    for second in range(0, 50, 5):
-        machine.users(servers, 110, now=NOW + second)
-    machine.users(servers, 110, 111, now=NOW + 50)
-    machine.users(servers, 110, 111, now=NOW + 50 + LIST_SECONDS)
-
-    assert len(listed) == 3
-
-
 def test_processes_that_have_ended_are_told(machine):
     """A number that is no process any more is gone, before and after the next list; another one's is not."""
     machine.serve(100, 8000, 110)

@@ -22,8 +22,6 @@ from vllm_watch.analysis.backtest.fired import Alert
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool", "prometheus-alertmanager")]
 
 NAMES = list(stories("reported"))
-SEVERAL = ("gpu-lost-with-its-server", "host-dead", "overload-with-an-objective", "stall-with-a-probe")
-"""Incidents with several causes, or several effects, each of which would page."""
 
 FASTER = 20
 """How much faster than in the stories time passes in Alertmanager."""
@@ -93,15 +91,6 @@ def test_one_event_is_one_page(pages, name):
     is_critical = any(alert.severity == "critical" for alert in sent(played()[name].fired))
 
     assert sum(rings(statuses) for statuses in pages[name].values()) == int(is_critical), pages[name]
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-def test_one_event_with_several_causes_is_one_message(pages, name):
-    """Of several alerts that page one is sent, and no message follows it while the event lasts."""
-    fired = played()[name].fired
-
-    assert name == "host-dead" or len({alert.alertname for alert in fired if alert.severity == "critical"}) > 1
-    assert list(pages[name].values()) == [["firing"]]
 
 
 def test_what_is_inhibited_is_what_alertmanager_inhibits(tmp_path):

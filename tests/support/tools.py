@@ -27,7 +27,6 @@ PACKAGES: Mapping[str, str] = {
     "jq": "jq",
     "logrotate": "logrotate",
     "make": "make",
-    "mandoc": "mandoc",
     "openssl": "openssl",
     "prlimit": "util-linux",
     "promtool": "prometheus",

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import gzip
-import http.client
-import json
 
 import pytest
 
 from structlog.testing import capture_logs
-from tests.support.waiting import SECONDS
 
 from vllm_watch.daemon.web.routes import accepts_gzip
 
@@ -93,26 +90,11 @@ def test_gzip_is_negotiated(header, expected):
     assert accepts_gzip(header) is expected
 
 
-def test_snapshot_is_json(client):
-    """The snapshot is the JSON it was given."""
-    reply = client.ask("/api/v1/snapshot")
-
-    assert reply.headers["Content-Type"] == "application/json"
-    assert json.loads(reply.body)["servers"][0] == {"name": "qwen"}
-
-
 def test_status_of_a_page_is_passed_on(client, endpoints):
     """A daemon that is not healthy answers 503 and says why."""
     endpoints.is_healthy = False
 
     assert client.ask("/-/healthy")[::2] == (503, b"web is stuck\n")
-
-
-def test_favicon_is_empty(client):
-    """Browsers that ask for an icon by its old name get nothing, and no error."""
-    reply = client.ask("/favicon.ico")
-
-    assert (reply.status, reply.body) == (204, b"")
 
 
 @pytest.mark.parametrize(
@@ -161,15 +143,3 @@ def test_failing_page_is_500_and_logged(client, endpoints):
         ("web.request_failed", "/metrics", True)
     ]
     assert client.ask("/-/ready").status == 200
-
-
-def test_connection_is_kept(client):
-    """One connection serves several requests."""
-    connection = http.client.HTTPConnection(client.host, client.port, timeout=SECONDS)
-    try:
-        for _ in range(3):
-            connection.request("GET", "/metrics")
-            assert connection.getresponse().read() == b"vllm_watch_requests_running 3.0\n"
-            assert connection.sock is not None
-    finally:
-        connection.close()

@@ -50,11 +50,6 @@ def _replace(path, content):
     os.replace(new, path)
 
 
-def test_pages_are_served(secure):
-    """E7: a client that trusts the authority gets its page."""
-    assert secure.ask("/metrics").status == 200
-
-
 def test_server_that_is_not_trusted_is_refused(web_of, client_of, tls, authority, stranger, trusting_context):
     """E7: a client says no to a server of another authority, and to a certificate that has expired."""
     with pytest.raises(ssl.SSLCertVerificationError):

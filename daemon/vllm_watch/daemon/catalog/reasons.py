@@ -71,7 +71,7 @@ KernelLogReason = Literal[
 KubernetesReason = Literal[
     "ok", "starting", "extra_missing", "no_credentials", "unauthorized", "forbidden", "bad_request", "not_found",
     "too_many", "expired", "api_error", "refused", "timeout", "unreachable", "name_not_resolved", "tls_error",
-    "too_large", "no_kubernetes", "internal_error",
+    "no_kubernetes", "internal_error",
 ]  # fmt: skip
 
 

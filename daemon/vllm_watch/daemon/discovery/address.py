@@ -159,9 +159,9 @@ def address_of(
     if command.uds is not None:
         text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
         return MetricsAddress(findings=(ReportLine(text, is_wrong=True),))
-    port = command.port or _chosen_port(network, sockets)
-    if port is None:
-        return MetricsAddress(findings=(ReportLine("It was started with --port 0 and has not opened a port yet."),))
+    port = command.port
+    if not port:
+        return MetricsAddress(findings=(ReportLine("It was started with --port 0: give it a port.", is_wrong=True),))
     if _is_taken(port, network, sockets):
         text = f"Another process listens on its port {port}, so /metrics is not read there: stop one of the two, "
         return MetricsAddress(findings=(ReportLine(text + "or start it with another --port.", is_wrong=True),))
@@ -179,11 +179,6 @@ def _is_taken(port: int, network: Network, sockets: frozenset[int] | None) -> bo
     """Whether another process listens on a port instead of the server, as far as the server's sockets are visible."""
     listening = [each for each in network.listeners if each.port == port]
     return sockets is not None and bool(listening) and not any(each.inode in sockets for each in listening)
-
-
-def _chosen_port(network: Network, sockets: frozenset[int] | None) -> int | None:
-    ports = {each.port for each in network.listeners if sockets is not None and each.inode in sockets}
-    return ports.pop() if len(ports) == 1 else None
 
 
 def _outside(

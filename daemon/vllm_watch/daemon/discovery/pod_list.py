@@ -2,7 +2,7 @@
 """
 Lists the pods of a namespace: the only module that needs the extra `kubernetes`.
 
-lightkube finds the API server, the token and the authority, and reads a kubeconfig; this module bounds what it reads.
+lightkube finds the API server, the token and the authority, and reads a kubeconfig.
 The list is read whole each time, in pages. A watch would hear of a change at once, but has to be told apart from one
 that has silently ended, needs one more right, and has to list again after each interruption: for servers that take
 minutes to start, ten seconds are soon enough.
@@ -14,7 +14,6 @@ import http.client
 import os
 import socket
 import ssl
-import time
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,9 +24,7 @@ import msgspec
 import yaml
 
 from lightkube import Client
-from lightkube.config.client_adapter import verify_cluster
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import User
 from lightkube.core.client import LabelValue as Selected
 from lightkube.core.exceptions import ApiError, ConfigError
 from lightkube.models.core_v1 import PodStatus
@@ -41,12 +38,6 @@ from vllm_watch.daemon.support.errors import reason_by_cause
 
 TIMEOUT = 8.0
 """Seconds for each wait on the way."""
-
-LIST_SECONDS = 15.0
-"""Seconds for a whole list, with all its pages."""
-
-MAX_BYTES = 32 * 1024 * 1024
-"""Of one page: a pod takes some 10 KB."""
 
 PAGE = 100
 MAX_LISTED = 1000
@@ -95,10 +86,7 @@ class PodLister:
     def __init__(self, config: KubernetesConfig, service_account: str = SERVICE_ACCOUNT) -> None:
         try:
             cluster = _cluster(config.kubeconfig, service_account)
-            # As lightkube would do it, were the transport not ours.
-            tls = verify_cluster(cluster.cluster, cluster.user or User(), cluster.abs_file, trust_env=False)
-            self._transport = _BoundedTransport(verify=tls)
-            self._client = Client(cluster, timeout=httpx2.Timeout(TIMEOUT), trust_env=False, transport=self._transport)
+            self._client = Client(cluster, timeout=httpx2.Timeout(TIMEOUT), trust_env=False)
         except _UNUSABLE as error:
             raise PodsError("no_credentials", str(error)) from error
         self._selector = config.selector
@@ -114,7 +102,6 @@ class PodLister:
         # lightkube builds a selector of pairs; a name that only has to exist is written as it is.
         labels: dict[str, Selected] = {self._selector: None}
         found = []
-        self._transport.end = time.monotonic() + LIST_SECONDS
         with _reasons():
             for each in self._client.list(ApiPod, namespace=self.namespace, chunk_size=PAGE, labels=labels):
                 found.append(_pod(each))
@@ -150,42 +137,6 @@ def _reasons() -> Iterator[None]:
         raise PodsError(reason_by_cause(error, _CAUSES) or "unreachable", str(error)) from error
     except _UNREADABLE as error:
         raise PodsError("no_kubernetes", type(error).__name__) from error
-
-
-class _BoundedTransport(httpx2.HTTPTransport):
-    """Ends an answer that takes too long or is too long as a whole: a timeout of httpx starts again with every byte."""
-
-    end = 0.0
-    """When the whole list must be there, by the monotonic clock."""
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the answer is uncompressed, so that its length is that of what is kept."""
-        request.headers["Accept-Encoding"] = "identity"
-        response = super().handle_request(request)
-        if not isinstance(response.stream, httpx2.SyncByteStream):
-            raise TypeError("the answer cannot be read here")
-        response.stream = _BoundedStream(response.stream, self.end)
-        return response
-
-
-class _BoundedStream(httpx2.SyncByteStream):
-    def __init__(self, stream: httpx2.SyncByteStream, end: float) -> None:
-        self._stream = stream
-        self._end = end
-
-    def __iter__(self) -> Iterator[bytes]:
-        size = 0
-        for piece in self._stream:
-            size += len(piece)
-            if size > MAX_BYTES:
-                raise PodsError("too_large")
-            if time.monotonic() > self._end:
-                raise PodsError("timeout")
-            yield piece
-
-    def close(self) -> None:
-        """Close the stream below."""
-        self._stream.close()
 
 
 def _pod(pod: ApiPod) -> Pod:

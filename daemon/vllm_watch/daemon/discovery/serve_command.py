@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -110,14 +110,7 @@ class ServeCommand(NamedTuple):
         )
 
 
-class Arguments(NamedTuple):
-    """The arguments after ``vllm serve`` or the module's name; `may_name_model` if the first may be the model."""
-
-    words: tuple[str, ...]
-    may_name_model: bool
-
-
-def arguments_of(words: Sequence[str]) -> Arguments | None:
+def arguments_of(words: Sequence[str]) -> tuple[str, ...] | None:
     """
     Return a server's arguments, or `None` if this is not a server's command line.
 
@@ -125,10 +118,8 @@ def arguments_of(words: Sequence[str]) -> Arguments | None:
     """
     program, rest = _program(words)
     if program == _SERVER_MODULE:
-        return Arguments(rest, may_name_model=False)
-    if program in _PROGRAMS and rest[:1] == ("serve",):
-        return Arguments(rest[1:], may_name_model=True)
-    return None
+        return rest
+    return rest[1:] if program in _PROGRAMS and rest[:1] == ("serve",) else None
 
 
 def _program(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -155,7 +146,7 @@ def _module(name: Sequence[str]) -> str:
     return "vllm" if name and name[0] in _CLI_MODULES else "".join(name)
 
 
-def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCommand:
+def parse_arguments(arguments: Iterable[str], config: str | None = None) -> ServeCommand:
     """
     Return a server's options.
 
@@ -163,8 +154,7 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
         arguments: Those of the command line. Of equal options the last counts, as in vLLM.
         config: The content of the file of ``--config``; the command line takes precedence. What is not YAML is ignored.
     """
-    given = _options(Arguments(tuple(_words_of_config(config)), may_name_model=False))
-    options = {**given, **_options(arguments)}
+    options = {**_options(_words_of_config(config)), **_options(arguments)}
     return ServeCommand(
         model=_without_secrets(options.get("model") or options.get(_MODEL)),
         served_model_name=_without_secrets(options.get("served-model-name")),
@@ -181,16 +171,16 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
     )
 
 
-def _options(arguments: Arguments) -> dict[str, str]:
+def _options(words: Iterable[str]) -> dict[str, str]:
     """
     Return the known options by name, without dashes in front.
 
     Arguments after an unknown option are taken for its values: one of them could be a key.
     """
     found: dict[str, str] = {}
-    awaited = _MODEL if arguments.may_name_model else None
+    awaited: str | None = _MODEL
     free = awaited
-    for word in arguments.words:
+    for word in words:
         if not _is_option(word):
             if awaited is not None:
                 found[awaited] = word

@@ -75,12 +75,7 @@ class Endpoints(Protocol):
         """Return all series in the format that the client accepts."""
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
-        """
-        Return everything that is known now as JSON, with the last hour of every server, or of these.
-
-        A name that is not watched is skipped and is no error: the status page asks for a server that has just been
-        removed, and learns that from the response.
-        """
+        """Return all as JSON, with the last hour of every server, or of these; what is not watched is skipped."""
 
     def targets(self) -> Response:
         """Return the watched servers as targets for Prometheus' HTTP service discovery."""
