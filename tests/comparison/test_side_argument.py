@@ -42,11 +42,6 @@ def test_a_side_has_the_name_of_its_file():
     assert parsed("a.json,b.json", "rec/") == [("a", ("a.json", "b.json")), ("rec", ("rec/",))]
 
 
-def test_a_side_may_be_named():
-    """Before the equals sign is the name, after it are the sources."""
-    assert parsed("A=x/1.json,x/2.json", "B=y.json") == [("A", ("x/1.json", "x/2.json")), ("B", ("y.json",))]
-
-
 @pytest.mark.parametrize(
     ("texts", "names"),
     [

@@ -39,7 +39,7 @@ WARNING = alert("VllmQueueStanding", "warning", 0, None, began_before=True)
 OWN = Alert("Mine", "", {"instance": "a:1"}, START + 60, START + 120)
 QUIET = (
     NotJudged("VllmProbeFailing", "critical", "no probe was made"),
-    NotJudged("Slow", "", "it waits", "they wait too long", "1h"),
+    NotJudged("Slow", "", "it waits 1h"),
 )
 FIRST = SetResult("shipped", (WARNING, OWN, PAGE), (alert("A", "", 0, 15), alert("A", "", 30, 60)), QUIET)
 
@@ -51,7 +51,7 @@ def words(text):
 
 def result(*sets, **more):
     """Return a source's result."""
-    found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, 15, (), (), sets)
+    found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, (), (), sets)
     return found._replace(**more)
 
 
@@ -90,7 +90,7 @@ def test_what_was_not_judged_is_counted():
     assert "unknown  Not judged: 16 alerts, because no GPUs were read; 2 more, for" in text
     assert "Gpu7" not in text
     assert "Not judged, because no GPUs were read: Gpu0, Gpu1, " in verbose
-    assert "unknown  Not judged, because they wait too long: Slow (1h).\n" in verbose
+    assert "unknown  Not judged, because it waits 1h: Slow.\n" in verbose
     rows = json.loads(backtest_json(found))["not_judged"]
     assert [each["alertname"] for each in rows if each.get("unknown") == ["max-num-seqs"]] == ["Full"]
     assert len(rows) == 19
@@ -110,28 +110,25 @@ def test_two_sets_are_columns():
         backtest_document([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], is_verbose=True), 100
     )
     assert half.count("VllmProbeFailing") == 1
-    assert "unknown  shipped: Not judged, because they wait too long: Slow (1h).\n" in half
+    assert "unknown  shipped: Not judged, because it waits 1h: Slow.\n" in half
     other = shown([result(FIRST, SetResult("mine.yml", ()))], 100, is_verbose=True)
     assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
 
 
 def test_what_makes_it_unsure_is_said():
-    """Gaps, warnings, slow groups and what is too short are said; times of several days have their date."""
+    """Gaps and warnings are said; times of several days have their date."""
     later = START + 90_000
     found = result(
-        SetResult("shipped", (), looks_further=(("A", 86_400.0), ("B", 600.0))),
+        SetResult("shipped", ()),
         end=later,
         gaps=(TimeRange(START + 60, START + 600),),
         warnings=("the recording breaks off",),
-        slowest=30,
     )
     text = " ".join(shown([found]).split())
 
     assert "ok No alert fired." in text
     assert "warning Nothing was scraped from 11-20 15:01:00 to 11-20 15:10:00." in text
     assert "warning the recording breaks off." in text
-    assert "2 alerts look back further than the values reach, up to 1 d, and found only what is there." in text
-    assert "an evaluation every 30 s: their alerts may come that much later." in text
 
 
 def test_json():

@@ -112,23 +112,6 @@ class TestAggregatedLines:
 class TestRustFrontEnd:
     """Its one line names no engine, for it sums over all."""
 
-    def pages(self, second, engines=4):
-        """Return the page of several engines, each with 12 running and 1000 tokens a second."""
-        return b"".join(page(running=12, waiting=6, generated=1000 * second, engine=str(n)) for n in range(engines))
-
-    @pytest.mark.parametrize(("running", "generation", "differs"), [(48, 4000.0, False), (12, 1000.0, True)])
-    def test_it_is_held_against_all_engines_together(self, running, generation, differs):
-        """A line that says what all engines do together agrees with their pages; one that says less does not."""
-        server = Server()
-        for second in range(0, 400, 5):
-            server.scrape(self.pages(second), after=5)
-            if second % 10 == 0:
-                server.log(rust(running=running, waiting=24 * running // 48, generation=generation))
-        found = [engine.disagreements for engine in server.state.snapshot(server.now).engines]
-
-        assert [differs] * 4 == [each["requests_running"] for each in found]
-        assert [differs] * 4 == [each["generation_tokens_per_second"] for each in found]
-
     def test_it_is_of_no_single_engine(self):
         """Where nothing says how many engines there are, the line is called what it is."""
         server = Server(has_metrics=False).log(rust(running=48))

@@ -14,7 +14,7 @@ from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.sleep_reports import MAX_SECONDS
+from vllm_watch.daemon.state.sleep_reports import MAX_OPERATION_SECONDS
 from vllm_watch_parsers.events import AchievedWork, AdapterChange, DiffusionDecoding, EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import LORA_ACTIVE, LORA_MOST
 
@@ -188,10 +188,10 @@ def test_an_operation_that_hangs_excuses_nothing():
     """After ten minutes in flight the engine counts as stalled; after an update, its time counts from then on."""
     still, scrapes = page(running=2, generated=50), math.ceil(STALL_SECONDS / 5) + 4
     begun = [page(running=2, generated=40), still]
-    hanging = stalls(*begun, *[still + UPDATE.format(1)] * (math.ceil(MAX_SECONDS / 5) + scrapes))
+    hanging = stalls(*begun, *[still + UPDATE.format(1)] * (math.ceil(MAX_OPERATION_SECONDS / 5) + scrapes))
     ended = stalls(*begun, *[still + UPDATE.format(1)] * scrapes, *[still + UPDATE.format(0)] * scrapes)
 
-    assert hanging.index("stalled") * 5 >= MAX_SECONDS
+    assert hanging.index("stalled") * 5 >= MAX_OPERATION_SECONDS
     assert ended[: 2 + scrapes].count("stalled") == 0
     assert ended[-1] == "stalled"
 

@@ -177,13 +177,6 @@ STORIES = {
     "A server that was paused and resumed between two pages is not taken to be paused.": (
         METRICS, [at_rest(0), 5, at_rest(1), *again(at_rest(2, 1), 30), "= stalled"]
     ),
-    "A call to pause that waits for what runs may be answered after the call to resume: it is over then.": (
-        METRICS,
-        [
-            at_rest(1, 1), 5, at_rest(2, 1, generated=60), 5, at_rest(2, 2, generated=60), 5,
-            at_rest(2, 3, generated=60), *again(at_rest(3, 3, generated=60), 60), "= stalled",
-        ],
-    ),
     "A server that is paused, put to sleep, woken, resumed and paused again within two minutes is paused.": (
         METRICS,
         [

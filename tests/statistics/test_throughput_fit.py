@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curve of throughput by concurrency, and Little's law."""
+"""The curve of throughput by concurrency."""
 
 from __future__ import annotations
 
 import pytest
 
-from vllm_watch.daemon.statistics.throughput_fit import check_littles_law, fit_throughput
+from vllm_watch.daemon.statistics.throughput_fit import fit_throughput
 
 
 def curve(alpha, beta, concurrencies):
@@ -44,18 +44,3 @@ def test_a_plateau_is_a_curve():
 def test_no_curve_where_there_is_none(points):
     """Fewer than three concurrencies, or throughput that grows faster than concurrency, have no such curve."""
     assert fit_throughput(points) is None
-
-
-@pytest.mark.parametrize(
-    ("inside", "deviation", "grade"), [(10.2, 0.02, "good"), (9.0, -0.1, "acceptable"), (13.0, 0.3, "doubtful")]
-)
-def test_littles_law(inside, deviation, grade):
-    """Five requests a second of two seconds each are ten inside; the deviation from that has its grade."""
-    found = check_littles_law(inside, rate=5.0, seconds=2.0)
-
-    assert (found.expected, found.deviation, found.grade) == (10, pytest.approx(deviation), grade)
-
-
-def test_nothing_inside_cannot_be_checked():
-    """Without requests there is nothing to compare with."""
-    assert check_littles_law(0.0, rate=0.0, seconds=2.0) is None

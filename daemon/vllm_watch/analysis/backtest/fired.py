@@ -40,39 +40,30 @@ class NotJudged(NamedTuple):
     """
     An alert of which nothing can be said, and why.
 
-    `shared` is the reason of all alerts with one of the same kind, and `needed` what this one would need: how long the
-    values would have to be, or which series. `unknown` are the flags of the server that are all that is missing.
+    `unknown` are the flags of the server that are all that is missing.
     """
 
     alertname: str
     severity: str
     reason: str
-    shared: str = ""
-    needed: str = ""
     unknown: tuple[str, ...] = ()
 
 
 class SetResult(NamedTuple):
-    """
-    What one set of rules says: what fired, what was pending and did not fire, and what cannot be said.
-
-    `looks_further` has the alerts that look back further than the values reach, with the seconds that they do.
-    """
+    """What one set of rules says: what fired, what was pending and did not fire, and what cannot be said."""
 
     name: str
     alerts: tuple[Alert, ...]
     pending: tuple[Alert, ...] = ()
     not_judged: tuple[NotJudged, ...] = ()
-    looks_further: tuple[tuple[str, float], ...] = ()
 
 
 class SourceResult(NamedTuple):
     """
     What the sets of rules say of one source: a path or an address, from when to when.
 
-    A value stands for `step` seconds, and rules are evaluated every `interval` seconds. Alerts of the `slowest` group
-    that asks for a longer interval may come that much later. In `gaps` nothing was scraped: what the rules say then is
-    not what they would have said.
+    A value stands for `step` seconds, and rules are evaluated every `interval` seconds. In `gaps` nothing was scraped:
+    what the rules say then is not what they would have said.
     """
 
     source: str
@@ -80,7 +71,6 @@ class SourceResult(NamedTuple):
     end: float
     step: float
     interval: int
-    slowest: int
     gaps: tuple[TimeRange, ...]
     warnings: tuple[str, ...]
     sets: tuple[SetResult, ...]
@@ -143,7 +133,6 @@ def side_by_side(first: Sequence[Alert], second: Sequence[Alert]) -> list[Pair]:
 
 
 def _paired(first: Sequence[Alert], second: Sequence[Alert]) -> Iterator[Pair]:
-    """Yield alerts of one name and labels: each with the first of the other side that overlaps it."""
     left = list(second)
     for alert in first:
         other = next((candidate for candidate in left if _overlap(alert, candidate)), None)

@@ -361,7 +361,6 @@ class LatencyTurn(Struct, frozen=True, kw_only=True):
     requests_in_flight: float
     output_throughput: float
     e2el_ms: float
-    method: str
 
 
 class Report(Struct, frozen=True, kw_only=True):

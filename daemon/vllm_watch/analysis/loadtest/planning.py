@@ -121,7 +121,6 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
 
 
 def _within(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs that were within the objective, all without one; raise `NoCapacityError` if none was."""
     objective = next(filter(None, map(run_objective, runs)), None)
     if objective is None:
         return runs
@@ -162,7 +161,6 @@ def _percentiles(latency: Latency | None) -> dict[float, float]:
 
 
 def _user(runs: Sequence[Run], planned: float) -> tuple[Run, float] | None:
-    """Return the run whose output is nearest to what is planned, and a user's tokens per second in it."""
     known = [
         (abs(_output(run) - planned), at, _output(run) / in_flight)
         for at, run in enumerate(runs)

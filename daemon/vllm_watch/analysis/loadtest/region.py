@@ -51,6 +51,10 @@ class Annotation(NamedTuple):
     text: str
     tags: tuple[str, ...]
 
+    def has_same(self, other: Annotation) -> bool:
+        """Return whether it is equal to another one; Grafana keeps tags in an order of its own."""
+        return self._replace(tags=()) == other._replace(tags=()) and set(self.tags) == set(other.tags)
+
 
 def region_of(run: Run, tags: tuple[str, ...] = ()) -> Region | None:
     """Return the region of a run; `None` if it is not known when it ran."""

@@ -36,7 +36,7 @@ _TO = "–"  # noqa: RUF001 - A dash is what it is.
 
 def backtest_json(results: Sequence[SourceResult]) -> str:
     """Return results as JSON: all alerts in one list, each with its source and its set of thresholds."""
-    rows: dict[str, list[dict[str, Any]]] = {"alerts": [], "pending": [], "not_judged": [], "looks_further": []}
+    rows: dict[str, list[dict[str, Any]]] = {"alerts": [], "pending": [], "not_judged": []}
     for result in results:
         for found in result.sets:
             place = {"source": result.source, "thresholds": found.name}
@@ -51,9 +51,6 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
                     **place,
                 }
                 for each in found.not_judged
-            ]
-            rows["looks_further"] += [
-                {"alertname": name, "seconds": seconds, **place} for name, seconds in found.looks_further
             ]
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
@@ -117,9 +114,6 @@ def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Sectio
     else:
         blocks.append(_listed(result.sets[0].alerts, times))
     blocks += _rests(result.sets, times, is_verbose=is_verbose)
-    if result.slowest > result.interval:
-        what = f"Some groups of rules ask for an evaluation every {result.slowest} s"
-        blocks.append(Statement("note", f"{what}: their alerts may come that much later."))
     return Section(result.source, tuple(blocks))
 
 
@@ -181,22 +175,17 @@ def _rest(found: SetResult, times: _Times, *, is_verbose: bool) -> Iterator[Stat
         listed = "; ".join(f"{name} {_pending(alerts, times)}" for name, alerts in pending.items())
         yield Statement("note", f"Pending, but did not fire: {listed}.")
     yield from _not_judged(found.not_judged, is_verbose=is_verbose)
-    if found.looks_further:
-        count, longest = len(found.looks_further), duration(max(seconds for _, seconds in found.looks_further))
-        what = f"{count} {'alert looks' if count == 1 else 'alerts look'} back further than the values reach"
-        yield Statement("note", f"{what}, up to {longest}, and found only what is there.")
 
 
 def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[Statement]:
     """Yield of what nothing is said, and why: what a flag alone would decide by name, the rest by numbers."""
     reasons: dict[str, list[NotJudged]] = defaultdict(list)
     for each in alerts:
-        reasons[each.shared or each.reason].append(each)
+        reasons[each.reason].append(each)
     counted, others = [], 0
     for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
         if is_verbose or found[0].unknown:
-            names = (f"{each.alertname} ({each.needed})" if each.needed else each.alertname for each in found)
-            yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
+            yield Statement("unknown", f"Not judged, because {reason}: {', '.join(each.alertname for each in found)}.")
         elif len(found) > _FEW:
             counted.append(f"{len(found)} alerts, because {reason}")
         else:

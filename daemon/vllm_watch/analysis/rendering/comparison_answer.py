@@ -195,7 +195,16 @@ def _difference(row: Row | None) -> tuple[str, str]:
     return (MISSING, "") if row is None else (percent_text(row.percent), grade_text(row))
 
 
+def warnings(comparisons: Comparisons) -> tuple[str, ...]:
+    """Return what a reader must beware of, each once: of a sweep what is wrong with its loads, else with the pairs."""
+    parts = comparisons.sweeps if is_sweep(comparisons) else comparisons.pairs
+    return tuple(dict.fromkeys(text for part in parts for text in part.warnings))
+
+
 def _left_out(comparisons: Comparisons) -> str:
-    count = len({text for pair in comparisons.pairs for text in pair.warnings})
-    warnings = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
-    return f"{warnings}; --all has {'them, ' if count > 1 else 'it, ' if count else ''}all metrics and what differs."
+    count = len(warnings(comparisons))
+    said = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    them = "them, " if count > 1 else "it, " if count else ""
+    if is_sweep(comparisons):
+        return f"{said}; --all has {them}what differs, and --table wide all metrics."
+    return f"{said}; --all has {them}all metrics and what differs."

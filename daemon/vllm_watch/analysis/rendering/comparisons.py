@@ -29,6 +29,7 @@ from vllm_watch.analysis.rendering.comparison_answer import (
     next_steps,
     percent_text,
     short_tables,
+    warnings,
 )
 from vllm_watch.analysis.rendering.document import (
     Block,
@@ -178,7 +179,9 @@ def _together(comparisons: Comparisons) -> tuple[Section, ...]:
     shared, *others = [pair.common_config for pair in comparisons.pairs]
     common = {name: value for name, value in shared.items() if all(each.get(name) == value for each in others)}
     same = _settings("The same on all sides", common)
+    doubts = warnings(comparisons) if is_sweep(comparisons) else ()
     sections = (
+        Section("Take care", tuple(Statement("warning", text) for text in doubts)),
         Section("Decisions", (_decision_table(comparisons.decisions),) if comparisons.decisions else ()),
         Section("What differs", (_settings_table(comparisons.matrix), *same)),
         Section("All configurations", () if matrix.is_empty else (matrix,)),

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import sys
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import click
 
 from vllm_watch.analysis.backtest.fired import SourceResult
 from vllm_watch.analysis.backtest.judgement import backtest, selected_by
-from vllm_watch.analysis.backtest.promtool import Waiting, check_rules, promtool
+from vllm_watch.analysis.backtest.promtool import check_rules, promtool
 from vllm_watch.analysis.backtest.rule_set import (
     SHIPPED,
     RuleSet,
@@ -144,27 +143,11 @@ def _evaluated(readers: Mapping[str, _Reader], sets: Sequence[RuleSet], *, are_s
         for name, reader in readers.items():
             with progress_bar(f"read {printable(name)}") as progress:
                 subject = reader(progress)
-            with _elapsed(name) as waiting:
-                results.append(backtest(tool, subject, sets, are_shipped=are_shipped, waiting=waiting))
+            results.append(backtest(tool, subject, sets, are_shipped=are_shipped))
     return results
 
 
-@contextmanager
-def _elapsed(name: str) -> Iterator[Waiting]:
-    """Show on a terminal how long the evaluation takes so far: promtool does not say how much of it is done."""
-    is_terminal = sys.stderr.isatty()
-
-    def show(seconds: float) -> None:
-        if is_terminal:
-            click.echo(f"\rrules over {printable(name)}: {seconds:.0f} s\x1b[K", err=True, nl=False)
-
-    yield show
-    if is_terminal:
-        click.echo("\r\x1b[K", err=True, nl=False)
-
-
 def _slo(objective: Objective | None) -> dict[str, float]:
-    """Return the series of an objective."""
     if objective is None:
         return {}
     unknown = sorted(objective.limits.keys() - _SLO.keys())

@@ -264,7 +264,6 @@ def _location(error: RequestException) -> str:
 
 
 def _no_answer(error: OSError) -> str:
-    """Return why no answer came."""
     causes = list(causes_of(error))
     if isinstance(error, SSLError):
         return f"TLS failed ({causes[-1]}): check the URL's scheme, or give the certificate's authority with --ca-file"

@@ -132,7 +132,6 @@ def _why_not(present: Present, *, force: bool = False) -> str:
 
 
 def _delete_folder(grafana: Grafana, title: str) -> ReportLine:
-    """Delete the folder if nothing is in it."""
     try:
         left = grafana.folder_contents()
         if left:
@@ -144,7 +143,6 @@ def _delete_folder(grafana: Grafana, title: str) -> ReportLine:
 
 
 def _choose(sources: Sequence[DataSource], wanted: str) -> DataSource:
-    """Return the data source with this uid or name."""
     for source in sources:
         if wanted in {source.uid, source.name}:
             return source
@@ -153,7 +151,6 @@ def _choose(sources: Sequence[DataSource], wanted: str) -> DataSource:
 
 
 def _with_data_source(wanted: Model, source: DataSource) -> Model:
-    """Return the dashboard opening with this data source."""
     templating = wanted.get("templating", {})
     current = {"selected": True, "text": source.name, "value": source.uid}
     variables = [
@@ -164,7 +161,6 @@ def _with_data_source(wanted: Model, source: DataSource) -> Model:
 
 
 def _content(model: Model) -> dict[str, Any]:
-    """Return what somebody made of a dashboard, without what Grafana adds to every one."""
     return {key: value for key, value in model.items() if key not in _GRAFANAS_OWN}
 
 

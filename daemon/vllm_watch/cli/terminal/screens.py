@@ -204,7 +204,6 @@ class TopScreen(Screen[None]):
         return None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
 
     def _faded(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """Return lines, as values that are no longer current if they are not."""
         return lines if self.present.moment.lost is None else [faded(row) for row in lines]
 
     def on_resize(self, event: Resize) -> None:

@@ -9,14 +9,14 @@ different moments. If many differ, the log or /metrics is another server's, or s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.reading.log_reader import LogBatch
 from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.engine_state import is_end_contradicted
 from vllm_watch.daemon.state.server_sources import ServerSources
-from vllm_watch_parsers.events import AGGREGATED, EngineStats
+from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
 
 
@@ -60,19 +60,6 @@ class _Line(NamedTuple):
     start: float
     at: float
     values: Mapping[str, float]
-
-
-def _sum_of(engines: Iterable[EngineReading]) -> EngineReading:
-    """Return what a line that sums over several engines is compared with: sums, and the mean of the shares."""
-    every = list(engines)
-    gauges = _sums([engine.gauges for engine in every], _GAUGES)
-    if "kv_cache_usage_ratio" in gauges:
-        gauges["kv_cache_usage_ratio"] /= len(every)
-    return EngineReading(gauges, _sums([engine.counters for engine in every], ("generation_tokens",)), {}, {}, ())
-
-
-def _sums(engines: Sequence[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
-    return {name: sum(values[name] for values in engines) for name in names if all(name in each for each in engines)}
 
 
 class EngineCrossCheck:
@@ -176,20 +163,16 @@ class CrossCheck:
         log = self._sources.log
         if log is None:
             return
-        engines = dict(reading.engines)
-        if AGGREGATED in log.engines and len(engines) > 1:
-            engines = {next(iter(engines))._replace(engine=AGGREGATED): _sum_of(engines.values())}
-        self._engines = {key: self._engines.get(key) or EngineCrossCheck() for key in engines}
+        self._engines = {key: self._engines.get(key) or EngineCrossCheck() for key in reading.engines}
         for key, check in self._engines.items():
             logged = log.engines.get(self._sources.name_in_log(key))
             if logged is not None and is_log_idle:
                 check.add_silence(at, logged.interval, logged.stats)
-            check.add_scrape(at, engines[key])
+            check.add_scrape(at, reading.engines[key])
 
     def disagreements(self, key: EngineKey, now: float) -> dict[str, bool]:
         """Return for each quantity that was compared for minutes, and for the state, whether the sources disagree."""
-        # Lines about all engines together are compared with the sum of all engines' scrapes.
-        check = self._engines.get(key) or self._engines.get(key._replace(engine=AGGREGATED))
+        check = self._engines.get(key)
         found = check.disagreements(now) if check else {}
         log, scrape = self._sources.readable_log, self._sources.scrape
         if log is not None and scrape is not None:

@@ -93,7 +93,7 @@ def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey)
     """
     ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
     progress = scrape.progress.get(key) if scrape is not None else None
-    ends += [] if scrape is None else [scrape.operations.until]
+    ends += [] if scrape is None else [scrape.sleep.operated_at]
     ends += [] if progress is None else [progress.woke_at]
     return max(ends, default=-math.inf)
 
@@ -233,10 +233,9 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
         stall_after: Seconds without progress after which an engine with work is stalled.
         woke_at: When it last woke up: no progress before that proves nothing.
     """
-    newest, progress = scrape.window.newest_of(key), scrape.progress.get(key)
-    if newest is None or progress is None:
+    engine, progress, at = scrape.window.engine(key), scrape.progress.get(key), scrape.window.at
+    if engine is None or progress is None:
         return None
-    at, engine = newest
     running, waiting = engine.gauges.get("requests_running"), engine.gauges.get("requests_waiting")
     if running is None or waiting is None:
         return UNKNOWN
@@ -256,10 +255,10 @@ def is_left_over(scrape: ScrapeSource, key: EngineKey) -> bool:
     Up to 0.12 the gauges may keep them until the next step, which nobody asks for: only a witness tells that from a
     hang.
     """
-    newest, progress = scrape.window.newest_of(key), scrape.progress.get(key)
-    if newest is None or progress is None:
+    engine, progress = scrape.window.engine(key), scrape.progress.get(key)
+    if engine is None or progress is None:
         return False
-    there = sum(newest.engine.gauges.get(name, 0.0) for name in ("requests_running", "requests_waiting"))
+    there = sum(engine.gauges.get(name, 0.0) for name in ("requests_running", "requests_waiting"))
     return progress.aborted >= there
 
 

@@ -57,10 +57,9 @@ def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> M
     A quantity that they have, but that has no value at present (a hit ratio without a query), is `None`; one that they
     do not have, or that takes more scrapes than there were so far, is left out.
     """
-    newest = scrape.window.newest_of(key)
-    if newest is None:
+    at, engine = scrape.window.at + ahead, scrape.window.engine(key)
+    if engine is None:
         return {}
-    at, engine = newest.at + ahead, newest.engine
     values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
     values.update({name: engine.gauges[gauge] for name, gauge in _LIFETIME.items() if gauge in engine.gauges})
     if scrape.window.has_span(key):
@@ -124,15 +123,15 @@ def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) ->
 
 def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:
     """Return the recent share of drafts accepted at each position; `None` if /metrics does not have positions."""
-    newest = scrape.window.newest_of(key)
-    if newest is None or not newest.engine.position_accepted or not scrape.window.has_span(key):
+    engine = scrape.window.engine(key)
+    if engine is None or not engine.position_accepted or not scrape.window.has_span(key):
         return None
-    return tuple(Reading(ratio, newest.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
+    return tuple(Reading(ratio, scrape.window.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
 
 
 def kv_gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[KvKey, Reading]:
     """Return what an engine's KV connectors do by the last scrape."""
-    newest = scrape.window.newest_of(key)
-    if newest is None:
+    engine = scrape.window.engine(key)
+    if engine is None:
         return {}
-    return {series: Reading(value, newest.at + ahead, "metrics") for series, value in newest.engine.kv.gauges.items()}
+    return {key: Reading(value, scrape.window.at + ahead, "metrics") for key, value in engine.kv.gauges.items()}

@@ -62,10 +62,9 @@ def histograms_of(
     scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float
 ) -> Mapping[str, HistogramReading]:
     """Return the histograms of an engine of this version as vLLM has them."""
-    newest = scrape.window.newest_of(key)
-    if newest is None:
+    at, engine = scrape.window.at + ahead, scrape.window.engine(key)
+    if engine is None:
         return {}
-    at, engine = newest.at + ahead, newest.engine
     names = {name: _histogram_name(name, version) for name in HISTOGRAMS}
     known = {name: engine.histograms[source] for name, source in names.items() if source in engine.histograms}
     return {name: HistogramReading(histogram, at) for name, histogram in known.items()}

@@ -189,8 +189,8 @@ def excludes_cached(sources: ServerSources, key: EngineKey, rate: Reading | None
     if rate.source == "log":
         release = _RELEASE.match(sources.version or "")
         return (int(release[1]), int(release[2])) >= _FIRST_WITHOUT_CACHED if release else None
-    newest = sources.scrape.window.newest_of(key) if sources.scrape else None
-    return newest is not None and not newest.engine.counters.keys().isdisjoint(
+    engine = sources.scrape.window.engine(key) if sources.scrape else None
+    return engine is not None and not engine.counters.keys().isdisjoint(
         {"prompt_tokens_computed", "prompt_tokens_cached"}
     )
 

@@ -139,12 +139,8 @@ class EngineProgress:
     def first(cls, at: float, engine: EngineReading, given_up: float = 0.0) -> EngineProgress:
         """Return what the first scrape shows; `given_up` are the server's requests whose clients hung up."""
         known = cls(progress_of(engine), at, done_at=at, moved_at=at)
-        known._preemptions = engine.counters.get("preemptions", 0.0)
-        known._gone = (engine.requests_finished.get(_GAVE_UP, 0.0) + given_up,)
-        known._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
         known._commotion = _commotion(engine)
-        known._note_work(at, engine)
-        known._note_sleep(at, engine)
+        known._note(at, engine, given_up)
         return known
 
     def add(self, at: float, engine: EngineReading, given_up: float = 0.0) -> None:
@@ -160,19 +156,15 @@ class EngineProgress:
             self.worked_at = at
         if new != old or self._is_filling(engine):
             self.done_at, self.done_from, self.still_scrapes = at, self.at, 0
-        self._gone = (*self._gone, engine.requests_finished.get(_GAVE_UP, 0.0) + given_up)[-_COMPARED:]
+        self.progress, self.at = new, at
+        self._note(at, engine, given_up)
         if self.still_scrapes == 1:
             before, since, now = self._gone[0], self._gone[-_AROUND:][0], self._gone[-1]
             self.aborted = (now - since) - (since - before)
         commotion = _commotion(engine)
         if commotion != self._commotion:
             self.moved_at, self._commotion = at, commotion
-        self.progress, self.at = new, at
-        self._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
-        self._preemptions = engine.counters.get("preemptions", 0.0)
         self.still_scrapes += 1
-        self._note_work(at, engine)
-        self._note_sleep(at, engine)
 
     def _is_filling(self, engine: EngineReading) -> bool:
         """
@@ -206,6 +198,13 @@ class EngineProgress:
     def slept_until(self) -> float:
         """When a scrape last reported that the engine is not awake, if the newest one reports that it is."""
         return self._asleep_at if self.asleep_since is None else -math.inf
+
+    def _note(self, at: float, engine: EngineReading, given_up: float) -> None:
+        self._gone = (*self._gone, engine.requests_finished.get(_GAVE_UP, 0.0) + given_up)[-_COMPARED:]
+        self._kv_cache_usage = engine.gauges.get("kv_cache_usage_ratio", math.inf)
+        self._preemptions = engine.counters.get("preemptions", 0.0)
+        self._note_work(at, engine)
+        self._note_sleep(at, engine)
 
     def _note_sleep(self, at: float, engine: EngineReading) -> None:
         if engine.gauges.get("awake", 1.0) > 0:

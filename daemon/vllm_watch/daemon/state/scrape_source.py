@@ -14,7 +14,7 @@ from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.catalog.reasons import MetricsReason
 from vllm_watch.daemon.state.http_source import GivenUp
 from vllm_watch.daemon.state.progress import EngineProgress
-from vllm_watch.daemon.state.sleep_reports import Operations, ScrapedSleep
+from vllm_watch.daemon.state.sleep_reports import ScrapedSleep
 from vllm_watch.daemon.state.step_times import StepTimes, scraped_step
 from vllm_watch.daemon.state.window import Window
 from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, REQUIRED
@@ -163,7 +163,6 @@ class ScrapeSource:
         """The size of each engine's KV cache in tokens, as far as the log has it."""
         self.given_up = GivenUp()
         self.sleep = ScrapedSleep()
-        self.operations = Operations()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
         self.refused_at = -math.inf
@@ -191,7 +190,6 @@ class ScrapeSource:
         self._note_restart(reading, is_other=bool(before) and self.process.name != before)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
         self.sleep.apply_scrape(result.at, self.reading, reading)
-        self.operations.apply_scrape(result.at, reading)
         self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self.given_up.note(reading)
@@ -200,14 +198,12 @@ class ScrapeSource:
     @property
     def reading(self) -> MetricsReading | None:
         """The last reading."""
-        newest = self.window.newest
-        return newest.reading if newest else None
+        return self.window.newest
 
     @property
     def read_at(self) -> float | None:
         """When the last reading was taken."""
-        newest = self.window.newest
-        return newest.at if newest else None
+        return None if self.window.newest is None else self.window.at
 
     @property
     def is_before_first_request(self) -> bool:
@@ -265,7 +261,6 @@ class ScrapeSource:
         self.capacity.clear()
         self.step_times.clear()
         self.sleep.forget()
-        self.operations.forget()
 
     def _count(self, reading: MetricsReading) -> None:
         self.out_of_range.update(reading.out_of_range)
@@ -304,10 +299,10 @@ class ScrapeSource:
         for key in [key for key in self.step_times if key not in reading.engines]:
             del self.step_times[key]
         for key, engine in reading.engines.items():
-            before = last.reading.engines.get(key)
+            before = last.engines.get(key)
             if before is not None:
                 kv_cache_tokens = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
-                measured = scraped_step(at - last.at, before, engine, kv_cache_tokens)
+                measured = scraped_step(at - self.window.at, before, engine, kv_cache_tokens)
                 self.step_times.setdefault(key, StepTimes()).add(at, measured)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:

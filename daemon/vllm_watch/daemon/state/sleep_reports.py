@@ -2,8 +2,6 @@
 """
 What each source reports about sleep: an operator puts a server to sleep (``/sleep``) or pauses it (``/pause``).
 
-`Operations` are other work that stops an engine's tokens: weights that a trainer updates, a sleep, a waking up.
-
 The server then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the
 line that ends the sleep may be lost, and some releases do not reset ``engine_sleep_state``. So new tokens end a
 reported sleep: a sleeping engine computes no tokens, except for requests that it started before the sleep.
@@ -34,7 +32,6 @@ WAKE_UP = "/wake_up"
 """The handler by which an operator wakes an engine up; that also ends a pause."""
 
 _OK = 200
-_PAUSE, _RESUME = PAUSING
 _HANDLERS = frozenset({*PAUSING, WAKE_UP})
 
 
@@ -47,8 +44,6 @@ class SleepReports:
         self.since: float | None = None
         """When the present sleep or pause started; `None` if there is none."""
         self.woke_at = -math.inf
-        self._is_call_open = False
-        self._resumed_early_at = -math.inf
 
     def apply(self, at: float, event: SleepOrPause) -> None:
         """Take in what the engine reports."""
@@ -69,24 +64,10 @@ class SleepReports:
         """
         Take in which calls to pause and to resume were answered since the last time, in whatever order.
 
-        Their order is lost: if there were both, the server is taken to be awake. A call to pause that waits for
-        running requests may be answered after the call to resume that ended its pause.
+        Their order is lost: if there were both, the server is taken to be awake.
         """
-        if "resumed" in called:
-            is_early = not self._is_call_open and "paused" not in called
-            self._resumed_early_at = at if is_early else -math.inf
-            self._is_call_open = False
-            self.apply(at, SleepOrPause("resumed"))
-        elif "paused" in called:
-            is_late = at - self._resumed_early_at <= DRAIN_SECONDS
-            self._resumed_early_at = -math.inf
-            if not is_late:
-                self._is_call_open = True
-                self.apply(at, SleepOrPause("paused"))
-
-    def start_paused(self) -> None:
-        """Take in that the server may have been paused before the daemon started: the next resume may end that."""
-        self._is_call_open = True
+        if called:
+            self.apply(at, SleepOrPause("resumed" if "resumed" in called else "paused"))
 
     @property
     def is_asleep(self) -> bool:
@@ -97,7 +78,6 @@ class SleepReports:
         """Take in that the server was started again, or that reports were missed."""
         self._is_paused, self._asleep = False, frozenset()
         self.since, self.woke_at = None, -math.inf
-        self._is_call_open, self._resumed_early_at = False, -math.inf
 
 
 class LoggedSleep(SleepReports):
@@ -129,8 +109,18 @@ class LoggedSleep(SleepReports):
         self.prints_pauses = False
 
 
+MAX_OPERATION_SECONDS = 600.0
+"""An operation that is in flight for longer hangs, and excuses nothing."""
+
+
 class ScrapedSleep(SleepReports):
-    """What the server's own counts of calls in /metrics report."""
+    """What /metrics reports: the server's counts of calls, and operations in flight that stop its tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._operates_since: float | None = None
+        self.operated_at = -math.inf
+        """When such an operation was last in flight: weights that a trainer updates, a sleep, a waking up."""
 
     def apply_scrape(self, at: float, before: MetricsReading | None, reading: MetricsReading) -> None:
         """
@@ -138,14 +128,23 @@ class ScrapedSleep(SleepReports):
 
         Totals prove nothing: a server that is paused twice is paused, and one that is resumed twice is not.
         """
+        if any(value for series, value in reading.server_values.items() if series.name in IN_FLIGHT):
+            self._operates_since = at if self._operates_since is None else self._operates_since
+            if at - self._operates_since <= MAX_OPERATION_SECONDS:
+                self.operated_at = at
+        else:
+            self._operates_since = None
         if before is None:
-            if _calls(reading, _PAUSE) > _calls(reading, _RESUME):
-                self.start_paused()
             return
         moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
         self.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
         if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
             self.apply(at, SleepOrPause("resumed"))
+
+    def forget(self) -> None:
+        """Take in that the server was started again, or that reports were missed."""
+        super().forget()
+        self._operates_since, self.operated_at = None, -math.inf
 
 
 class TokenSpan(NamedTuple):
@@ -186,29 +185,3 @@ def sleep_calls(requests: Iterable[AccessRequest]) -> set[str]:
 def _calls(reading: MetricsReading, handler: str) -> float:
     done = ("POST", handler, "2xx")
     return sum(count for request, count in reading.http_requests.items() if request == done)
-
-
-MAX_SECONDS = 600.0
-"""An operation that is in flight for longer hangs, and excuses nothing."""
-
-
-class Operations:
-    """Takes in which operations are in flight, scrape by scrape."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self.until = -math.inf
-        """When one was last in flight that does not hang: no progress before that proves nothing."""
-
-    def apply_scrape(self, at: float, reading: MetricsReading) -> None:
-        """Take in a scrape."""
-        if not any(value for series, value in reading.server_values.items() if series.name in IN_FLIGHT):
-            self._since = None
-            return
-        self._since = at if self._since is None else self._since
-        if at - self._since <= MAX_SECONDS:
-            self.until = at
-
-    def forget(self) -> None:
-        """Take in that the server was started again."""
-        self._since, self.until = None, -math.inf

@@ -16,10 +16,9 @@ from vllm_watch.daemon.state.latencies import histograms_of
 from vllm_watch.daemon.state.precedence import counted_scrape, shown_scrape
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
-from vllm_watch.daemon.state.window import TimedEngine
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED, ServerSeries
-from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
 _COUNTERS = {
@@ -52,10 +51,10 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
     totals = EngineTotals(key, {}, {}, {}, {})
     scrape, log = counted_scrape(sources), sources.log
-    newest = scrape.window.newest_of(key) if scrape else None
-    if scrape is not None and newest is not None:
+    engine = scrape.window.engine(key) if scrape else None
+    if scrape is not None and engine is not None:
         histograms = histograms_of(scrape, key, sources.version, ahead=sources.ahead)
-        totals = _scraped(totals, newest, histograms, newest.at + sources.ahead)
+        totals = _scraped(totals, engine, histograms, scrape.window.at + sources.ahead)
     elif sources.scrape is None and log is not None and log.last_line_at is not None:
         at, name = log.last_line_at + sources.ahead, sources.name_in_log(key)
         totals = totals._replace(counters=log.totals.counters(name, at), kv=log.totals.kv_counters(name, at))
@@ -65,10 +64,9 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
 
 
 def _scraped(
-    totals: EngineTotals, newest: TimedEngine, histograms: Mapping[str, HistogramReading], at: float
+    totals: EngineTotals, engine: EngineReading, histograms: Mapping[str, HistogramReading], at: float
 ) -> EngineTotals:
     """Return an engine's counts as vLLM has them; the sources of prompt tokens are not known before 0.16."""
-    engine = newest.engine
     counters = {name: Reading(count, at, "metrics") for name, count in engine.counters.items()}
     return totals._replace(
         counters={series: counters[name] for name, series in _COUNTERS.items() if name in counters},
@@ -95,11 +93,10 @@ def former_totals(sources: ServerSources, present: Iterable[EngineKey]) -> tuple
 def admission_rejections(sources: ServerSources) -> dict[tuple[str, str], Reading]:
     """Return the requests that the server has rejected at its door, by model and reason."""
     scrape = counted_scrape(sources)
-    newest = scrape.window.newest if scrape else None
-    if newest is None:
+    if scrape is None or scrape.reading is None:
         return {}
-    rejections = newest.reading.admission_rejections
-    return {key: Reading(value, newest.at + sources.ahead, "metrics") for key, value in rejections.items()}
+    rejections, at = scrape.reading.admission_rejections, scrape.window.at + sources.ahead
+    return {key: Reading(value, at, "metrics") for key, value in rejections.items()}
 
 
 def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], int]:
@@ -124,11 +121,10 @@ def label_values_dropped(sources: ServerSources) -> dict[SourceName, int]:
 
 def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, Reading | HistogramReading]:
     """Return them: gauges only while they are recent and the server is there, all others like those of its engines."""
-    counted = counted_scrape(sources)
-    newest = counted.window.newest if counted else None
-    if newest is None:
+    scrape = counted_scrape(sources)
+    if scrape is None or scrape.reading is None:
         return {}
-    at, reading = newest.at + sources.ahead, newest.reading
+    at, reading = scrape.window.at + sources.ahead, scrape.reading
     has_gauges = _has_gauges(sources, now)
     values = {
         series: Reading(value, at, "metrics")
@@ -136,7 +132,7 @@ def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, R
         if has_gauges or SERIES[series.name].type == "counter"
     }
     histograms = {series: HistogramReading(histogram, at) for series, histogram in reading.server_histograms.items()}
-    given_up = counted.given_up.count if counted else None
+    given_up = scrape.given_up.count
     if given_up is not None:
         values[GIVEN_UP] = Reading(given_up, at, "metrics")
     return {**values, **histograms}

@@ -8,6 +8,8 @@ server's start. The increase of a counter over a short window means the same as 
 
 from __future__ import annotations
 
+import math
+
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,27 +89,6 @@ class LastingQueue:
             self.lasts, self._otherwise_since = is_queued, None
 
 
-class TimedReading(NamedTuple):
-    """One reading and when it was taken."""
-
-    at: float
-    reading: MetricsReading
-
-
-class TimedEngine(NamedTuple):
-    """One engine in one reading."""
-
-    at: float
-    engine: EngineReading
-
-
-class EarlierReading(NamedTuple):
-    """What is kept of a reading once there is a newer one: what changes since then are taken from."""
-
-    at: float
-    engines: Mapping[EngineKey, EngineReading]
-
-
 class Span(NamedTuple):
     """
     An engine at the two ends of a period.
@@ -134,10 +115,12 @@ class Window:
     """
 
     def __init__(self, interval: float = 0.0) -> None:
-        self.newest: TimedReading | None = None
+        self.newest: MetricsReading | None = None
         """The last reading."""
-        self._earlier: deque[EarlierReading] = deque(maxlen=MAX_READINGS - 1)
-        """Those before it."""
+        self.at = -math.inf
+        """When it was taken."""
+        self._earlier: deque[tuple[float, Mapping[EngineKey, EngineReading]]] = deque(maxlen=MAX_READINGS - 1)
+        """When those before it were taken, and what changes since then are taken from."""
         self._spans: dict[EngineKey, tuple[Span, ...]] = {}
         """The periods up to the newest reading, of the engines that were asked for."""
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
@@ -145,19 +128,17 @@ class Window:
     def __len__(self) -> int:
         return len(self._earlier) + (self.newest is not None)
 
-    def newest_of(self, key: EngineKey) -> TimedEngine | None:
+    def engine(self, key: EngineKey) -> EngineReading | None:
         """Return an engine in the last reading, or `None` if it is not there."""
-        newest = self.newest
-        engine = newest.reading.engines.get(key) if newest is not None else None
-        return None if newest is None or engine is None else TimedEngine(newest.at, engine)
+        return None if self.newest is None else self.newest.engines.get(key)
 
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
         self._spans.clear()
         if self.newest is not None:
-            self._earlier.append(_earlier(self.newest))
-        self.newest = TimedReading(at, reading)
-        while len(self._earlier) > 1 and at - self._earlier[1].at >= MAX_SECONDS * _JITTER:
+            self._earlier.append((self.at, _earlier(self.newest)))
+        self.newest, self.at = reading, at
+        while len(self._earlier) > 1 and at - self._earlier[1][0] >= MAX_SECONDS * _JITTER:
             self._earlier.popleft()
 
     def clear(self) -> None:
@@ -178,18 +159,17 @@ class Window:
         return known
 
     def _find_spans(self, key: EngineKey) -> Iterator[Span]:
-        end = self.newest
-        new = None if end is None else end.reading.engines.get(key)
-        if end is None or new is None:
+        new = self.engine(key)
+        if new is None:
             return
-        for start in reversed(self._earlier):
-            old, seconds = start.engines.get(key), end.at - start.at
+        for at, engines in reversed(self._earlier):
+            old, seconds = engines.get(key), self.at - at
             if old is not None and self.is_span(seconds) and seconds <= self._longest:
                 yield Span(seconds, old, new)
 
     def is_span(self, seconds: float) -> bool:
         """Return whether a period is long enough for changes: 10 s, through Ray 30 s."""
-        is_of_ray = self.newest is not None and self.newest.reading.kind == "ray_vllm"
+        is_of_ray = self.newest is not None and self.newest.kind == "ray_vllm"
         return lasts(seconds, RAY_MIN_SECONDS if is_of_ray else MIN_SECONDS)
 
     def has_span(self, key: EngineKey) -> bool:
@@ -239,8 +219,8 @@ class Window:
         return Histogram(new.bounds, counts, new.sum - old.sum, new.is_estimate)
 
 
-def _earlier(timed: TimedReading) -> EarlierReading:
-    engines = {
+def _earlier(reading: MetricsReading) -> Mapping[EngineKey, EngineReading]:
+    return {
         key: EngineReading(
             gauges={},
             counters=engine.counters,
@@ -248,6 +228,5 @@ def _earlier(timed: TimedReading) -> EarlierReading:
             requests_finished={},
             position_accepted=engine.position_accepted,
         )
-        for key, engine in timed.reading.engines.items()
+        for key, engine in reading.engines.items()
     }
-    return EarlierReading(timed.at, engines)

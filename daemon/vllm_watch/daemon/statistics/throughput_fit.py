@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Throughput by concurrency, X(N) = N / (alpha + beta N), and Little's law.
+Throughput by concurrency, X(N) = N / (alpha + beta N).
 
 A step of the engine takes alpha, plus beta for each running request.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 
 class ThroughputFit(NamedTuple):
@@ -44,37 +44,3 @@ def fit_throughput(points: Sequence[tuple[float, float]]) -> ThroughputFit | Non
     beta = product / square
     alpha = mean_y - beta * mean_n
     return ThroughputFit(alpha, beta) if alpha > 0 and beta >= 0 else None
-
-
-GOOD = 0.05
-ACCEPTABLE = 0.15
-
-
-class LittleCheck(NamedTuple):
-    """`deviation` is how much the measured number is above that of the law, relative to it."""
-
-    expected: float
-    deviation: float
-    grade: Literal["good", "acceptable", "doubtful"]
-
-
-def check_littles_law(inside: float, rate: float, seconds: float) -> LittleCheck | None:
-    """
-    Compare the mean number of requests inside with Little's law; `None` if nothing was inside.
-
-    In a steady state it is their rate times their mean time inside. Both sides are measured apart: a large difference
-    means that one measurement is wrong, or that the state was not steady.
-
-    Args:
-        inside: Mean number of requests, running and waiting.
-        rate: Requests that leave in a second.
-        seconds: Mean time that a request was inside.
-    """
-    expected = rate * seconds
-    if expected <= 0:
-        return None
-    deviation = inside / expected - 1
-    grade: Literal["good", "acceptable", "doubtful"] = "doubtful"
-    if abs(deviation) <= ACCEPTABLE:
-        grade = "good" if abs(deviation) <= GOOD else "acceptable"
-    return LittleCheck(expected, deviation, grade)
