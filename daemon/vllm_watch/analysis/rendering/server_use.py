@@ -203,8 +203,8 @@ def _carried(plan: Plan, low: float, high: float) -> str:
     queue = f", {significant(plan.waiting)} requests waiting on average" if plan.waiting else ""
     return (
         f"{text}: {spread(plan.users_low, plan.users_high)} users at once who have "
-        f"{significant(plan.user_tokens_per_second)} tokens/s each, with the queue, as in {load}{queue}. How long users "
-        "think between two requests is not known: with pauses there may be more."
+        f"{significant(plan.user_tokens_per_second)} tokens/s each, with the queue, as in {load}{queue}. "
+        "How long users think between two requests is not known: with pauses there may be more."
     )
 
 
