@@ -122,13 +122,6 @@ def test_a_recorded_overload_shows_its_capacity():
     assert run.capacity.low < run.use.generation_tokens_per_second * 1.5
 
 
-def test_a_long_prompt_is_no_overload():
-    """While one prompt takes the whole budget requests wait: the server does far more before and after it."""
-    (run,) = server_runs(recorded("longshort"))
-
-    assert run.capacity is None
-
-
 def test_a_load_above_the_capacity_refutes_it():
     """Where a whole load had more output than the estimate allows, the estimate is not told, but why."""
     known = Estimate(Capacity(tokens_per_second=1360.0, low=1290.0, high=1430.0, basis="saturated", explanation="x"))

@@ -125,7 +125,6 @@ def _slowest(requests: Requests) -> tuple[SlowRequest, ...]:
 
 
 def _slope(pairs: Sequence[tuple[int, float]]) -> PromptSlope | None:
-    """Return by how much TTFT grows with the prompt, by least squares; `None` of too few, or too equal prompts."""
     lengths = [tokens for tokens, _ in pairs]
     if len(pairs) < LEAST_REQUESTS or max(lengths) < _LEAST_SPREAD * max(min(lengths), 1):
         return None

@@ -83,8 +83,6 @@ _HIT_COUNTERS = (
 
 
 class _Life(NamedTuple):
-    """One life of the server: since when, and the last that is known of its flags."""
-
     start: float
     revision: int
     config: Mapping[str, str]

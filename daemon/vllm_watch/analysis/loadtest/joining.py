@@ -217,7 +217,6 @@ def _is_twin(one: Run, other: Run) -> bool:
 
 
 def _filled(run: Run, twin: Run) -> Run:
-    """Return a run with what only its twin knows of the load."""
     values = msgspec.structs.asdict(run.load)
     missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if values[name] in (None, {})}
     load = msgspec.structs.replace(run.load, **missing)
@@ -298,7 +297,6 @@ def _lasts(result: Result, span: LoadSpan) -> bool:
 
 
 def _agrees(result: Result, span: LoadSpan, history: ServerHistory) -> bool | None:
-    """Return whether a server counted the tokens that a client did; `None` if either did not count them."""
     generated, expected = Growth(span.points).counter(GENERATED), result.total_output_tokens
     if generated is None or not expected:
         return None

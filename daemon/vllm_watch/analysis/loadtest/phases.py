@@ -172,7 +172,6 @@ def find_phases(
 
 
 def _parts(points: Sequence[Point]) -> list[_Part]:
-    """Return what the server did in each interval; after a silence the last state held until shortly before a line."""
     step = _step(points)
     parts = []
     for old, new in pairwise(points):
@@ -201,7 +200,6 @@ def _step(points: Sequence[Point]) -> float:
 
 
 def _phase_of(old: Point, new: Point) -> PhaseName:
-    """Return what a server did in an interval: gauges are exact, states come late, and an idle one may have worked."""
     phase = _BY_STATE[new.state]
     if new.state in _OF_GAUGES and "requests_waiting" in new.gauges:
         is_queued = new.gauges["requests_waiting"] > new.gauges.get("requests_deferred", 0.0)

@@ -115,7 +115,7 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
         run, rate = user
         plan = msgspec.structs.replace(
             plan,
-            run=run.name,
+            run=run.name if len(runs) > 1 else None,
             user_tokens_per_second=rate,
             users_low=floor(low / rate),
             users_high=floor(high / rate),
@@ -125,7 +125,6 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
 
 
 def _within(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs that were within the objective, all without one; raise `NoCapacityError` if none was."""
     objective = next(filter(None, map(run_objective, runs)), None)
     if objective is None:
         return runs
@@ -166,7 +165,6 @@ def _percentiles(latency: Latency | None) -> dict[float, float]:
 
 
 def _user(runs: Sequence[Run], planned: float) -> tuple[Run, float] | None:
-    """Return the run whose output is nearest to what is planned, and a user's tokens per second in it."""
     known = [
         (abs(_output(run) - planned), at, _output(run) / in_flight)
         for at, run in enumerate(runs)

@@ -159,7 +159,6 @@ class PrometheusHistory:
         return chosen
 
     def _add_point(self, at: float, sample: float, row: _Row, gpus: _Gpus) -> None:
-        """Add a point, unless all in it was there a moment before."""
         self._counts.take(row)
         points = self._builder.points
         last = points[-1].at if points else 0.0

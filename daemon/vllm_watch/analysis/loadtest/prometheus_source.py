@@ -171,7 +171,6 @@ def _read(
 
 
 def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
-    """Yield parts of the time, each of at most `_PART` moments, none of which is in two parts."""
     moments = math.floor((last - first) / step) + 1
     for done in range(0, moments, _PART):
         count = min(_PART, moments - done)

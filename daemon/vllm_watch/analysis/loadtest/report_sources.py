@@ -209,7 +209,6 @@ def read_report(
 
 
 def _with_objective(run: Run, objective: Objective | None) -> Run:
-    """Return a run whose results have the objective, and that says of which it is not known whether they kept it."""
     if objective is None:
         return run
 
@@ -226,7 +225,6 @@ def _with_objective(run: Run, objective: Objective | None) -> Run:
 
 
 def _within(sources: Sources, times: TimeRange | None) -> Sources:
-    """Return what is of a time: points of histories, and runs of clients that have any of it or no date."""
     if times is None:
         return sources
     clients = [

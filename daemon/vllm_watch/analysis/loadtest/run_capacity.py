@@ -47,11 +47,6 @@ _MORE = 1.2
 UNKNOWN = N_("The maximum is not known")
 """How the reason begins why there is no capacity."""
 
-POWER = N_(
-    "Kleinrock's power: the run with the most output tokens per second for its mean end-to-end latency; with more "
-    "requests at once latency grows more than throughput"
-)
-
 
 class Estimate(NamedTuple):
     """The capacity, or why it is not known, as a sentence."""
@@ -247,7 +242,6 @@ def _too_few_loads(numbers: Mapping[str, float]) -> str:
 
 
 def _left(what: str) -> Callable[[Mapping[str, float]], str]:
-    """Return the text on windows that cannot be compared with the others."""
     return lambda numbers: _(
         "{what}: {time} of the test can be compared",
         what=_(what),
@@ -289,7 +283,6 @@ def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
                 requests_in_flight=in_flight,
                 output_throughput=result.output_throughput,
                 e2el_ms=result.e2el_ms.mean,
-                method=POWER,
             )
             for run in runs
             if (result := run.result) is not None

@@ -66,7 +66,6 @@ def server_runs(
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
-    """Return the loads that are runs: the largest, without the warm-up of the one that follows shortly."""
     tokens = [_tokens(load) for load in loads]
     order = sorted(range(len(loads)), key=lambda place: -tokens[place])[:MAX_RUNS]
     return [
