@@ -111,7 +111,7 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
         run, rate = user
         plan = msgspec.structs.replace(
             plan,
-            run=run.name,
+            run=run.name if len(runs) > 1 else None,
             user_tokens_per_second=rate,
             users_low=floor(low / rate),
             users_high=floor(high / rate),
