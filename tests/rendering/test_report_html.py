@@ -15,7 +15,7 @@ from tests.rendering import pages, reports
 
 from vllm_watch.analysis.loadtest.load_test import Report, Timeline
 from vllm_watch.analysis.rendering.html import style_sheet
-from vllm_watch.analysis.rendering.report_document import MAX_SECTIONS, report_html
+from vllm_watch.analysis.rendering.report_document import report_html
 from vllm_watch.analysis.rendering.svg import STYLES
 
 
@@ -119,15 +119,6 @@ def test_a_page_loads_nothing(page):
     )
 
 
-def test_the_sections_are_in_order():
-    """The answer is the first section, then come the run over time and the result, and the contents name them all."""
-    root = pages.read(page_of("one run"))
-    titles = [node.text for node in root.find("h2")]
-
-    assert ["In short", "The run over time", "Result"] == titles[:3]
-    assert titles == [node.text for node in root.find("nav")[0].find("a")]
-
-
 @every_page
 def test_a_screen_reader_finds_its_way(page):
     """A page has a language, a title, its landmarks and one first heading; no level of headings is left out."""
@@ -181,14 +172,6 @@ def test_everything_can_be_read(ground):
     assert not [name for name in texts if contrast(colours[name], colours["ground"]) < 4.5]
     assert not [name for name in phases if contrast(colours["phase-text"], colours[name]) < 4.5]
     assert not [line for line in lines if contrast(line, colours["ground"]) < 3]
-
-
-def test_a_page_has_sections_of_the_first_runs():
-    """Each run has its row; the last ones of many have no section, which is said."""
-    page = report_html(Report(runs=tuple(reports.bare().runs[0] for _ in range(MAX_SECTIONS + 5))))
-
-    assert page.count("<summary><h2>Run ") == MAX_SECTIONS
-    assert "the last 5 have only their row in this table." in page
 
 
 def test_a_peak_of_one_scrape_is_seen():
