@@ -6,9 +6,8 @@ ARGS ?=
 DIST ?= dist
 # Tests start Python hundreds of times: what it compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
-# A file's tests stay together: they share what is costly to begin with. Those that take long come first, as
-# tests/support/order.py says.
-PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
+# A file's tests stay together: they share what is costly to begin with.
+PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --numprocesses
 # Much of the tests' time is waiting, which is for others to use: there are more processes than cores. The quick tests
 # wait less: with as many as the others have they take a quarter longer.
 WORKERS = $(shell expr $$(nproc) '*' 5 / 2)

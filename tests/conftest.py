@@ -13,7 +13,6 @@ from hypothesis import settings
 pytest_plugins = (
     "tests.support.leftovers",
     "tests.support.needs",
-    "tests.support.order",
     "tests.support.patience",
     "tests.support.samples",
     "tests.support.shared",

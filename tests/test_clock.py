@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.daemon.support.clock import ScaledClock, SystemClock, steady_seconds
+from vllm_watch.daemon.support.clock import SystemClock, steady_seconds
 
 
 class Machine:
@@ -75,13 +75,3 @@ def test_what_a_remote_server_did_meanwhile_is_no_rate_of_now(machine):
         rate = engine.gauges.get("generation_tokens_per_second")
 
         assert rate is None or rate.value == pytest.approx(100, rel=0.2)
-
-
-def test_times_of_other_programs_are_by_the_clock_too(machine):
-    """What another program calls now is now, however fast the clock runs; 6 s before it are a minute of a replay."""
-    real, replay = SystemClock(), ScaledClock(10)
-    machine.run(30)
-
-    assert real.of_machine(machine.wall) == pytest.approx(real.now())
-    assert replay.of_machine(machine.wall) == pytest.approx(replay.now())
-    assert replay.of_machine(machine.wall - 6) == pytest.approx(replay.now() - 60)

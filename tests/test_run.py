@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import order
 from tests.support.leftovers import VARIABLE, marked
 from tests.support.waiting import SECONDS, until
 
@@ -102,9 +101,3 @@ def test_a_run_says_what_it_skipped(tmp_path, monkeypatch, options):
     assert "    3 tests: needs no-such-tool: apt-get install some-package\n" in printed
     assert "    1 test: there is no moon\n" in printed
     assert "1 passed, 4 skipped" in printed
-
-
-def test_what_begins_first_is_there():
-    """Each file of tests that is to begin first is there, and named once."""
-    assert [] == [name for name in order.FIRST if not (order.TESTS / name).is_file()]
-    assert len(order.FIRST) == len(set(order.FIRST))

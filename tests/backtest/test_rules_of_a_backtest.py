@@ -12,7 +12,6 @@ from tests.alerts.shapes import selectors
 from vllm_watch.analysis.backtest.expressions import (
     ANY_NAME,
     duration_seconds,
-    look_back,
     offset_back,
     reads_calendar,
     selected_names,
@@ -81,7 +80,7 @@ class TestExpressions:
 
     def test_the_names_are_those_that_a_parser_finds(self):
         """Of each shipped expression the series are found that a parser of PromQL finds."""
-        expressions = [rule["expr"] for rule in shipped_rules("", SHIPPED).rules]
+        expressions = [rule["expr"] for rule in shipped_rules(SHIPPED).rules]
 
         assert len(expressions) > 50
         for each in expressions:
@@ -102,13 +101,9 @@ class TestExpressions:
         assert selected_names(expression) == names
 
     def test_how_far_an_expression_looks_back(self):
-        """The longest range and offset count, also those of what is recorded."""
+        """The longest offset counts, also that of what is recorded."""
         recorded = {"r": "avg_over_time(x[1h])", "s": "r + max_over_time(r[1d:1m] offset 30m)", "t": "t"}
 
-        assert look_back("x", recorded) == 0
-        assert look_back("rate(x[5m]) > rate(x[1m] offset 10m)", recorded) == 900
-        assert look_back("s > 1", recorded) == 86_400 + 1800 + 3600
-        assert look_back("t", recorded) == 0
         assert offset_back("s > 1 unless x offset 2m", recorded) == 1800 + 120
         assert offset_back("rate(x[5m])", recorded) == 0
         assert duration_seconds("1d2h3m4s500ms") == 93_784.5
@@ -134,11 +129,11 @@ class TestUsersRules:
         """Rules of the package record what a user's rules select, and no other ones are there."""
         file = tmp_path / "mine.yml"
         file.write_text(RULE.format("{alert: A, expr: 'engine:vllm_watch_demand_ratio > 0.5', for: '%{stalled_for}'}"))
-        rules = users_rules("", [str(file)], SHIPPED)
+        rules = users_rules([str(file)], SHIPPED)
 
         assert [rule["alert"] for rule in rules.alerts] == ["A"]
         assert rules.alerts[0]["for"] == "15s"
-        parsed = needed(shipped_rules("", SHIPPED).groups, [rules.alerts[0]["expr"]])
+        parsed = needed(shipped_rules(SHIPPED).groups, [rules.alerts[0]["expr"]])
         assert set(rules.recorded) == {rule["record"] for group in parsed for rule in group["rules"]}
         assert len(rules.recorded) > 3
 
@@ -148,34 +143,29 @@ class TestUsersRules:
         record = "{record: 'engine:vllm_watch_requests_queued', expr: vllm_watch_requests_waiting}"
         file.write_text(RULE.format(f"{record}\n  - {{alert: A, expr: 'engine:vllm_watch_requests_queued > 5'}}"))
 
-        assert users_rules("", [str(file)], SHIPPED).recorded == {
+        assert users_rules([str(file)], SHIPPED).recorded == {
             "engine:vllm_watch_requests_queued": "vllm_watch_requests_waiting"
         }
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("groups: []\n", ": no rules as Prometheus reads them: Expected `array` of length >= 1 - at `$.groups`"),
-            ("- a\n", ": no rules as Prometheus reads them: Expected `object`, got `array`"),
-            (
-                RULE.format("{alert: A}"),
-                ": no rules as Prometheus reads them: Object missing required field `expr` - at `$.groups[0].rules[0]`",
-            ),
-            ("groups:\n- [\n", ":3: not YAML: expected the node content, but found '<stream end>'"),
-            ("a: \x00", ": not YAML: unacceptable character #x0000: special characters are not allowed"),
+            ("- a\n", ": no rules as Prometheus reads them: groups of rules, each with expr"),
+            (RULE.format("{alert: A}"), ": no rules as Prometheus reads them: groups of rules, each with expr"),
+            ("groups:\n- [\n", ": not YAML: while parsing a flow node"),
         ],
     )
     def test_no_file_of_rules(self, tmp_path, text, message):
-        """What is no file of rules is rejected with its place."""
+        """What is no file of rules is rejected."""
         file = tmp_path / "mine.yml"
         file.write_text(text)
 
-        (found,) = messages(users_rules, "", [str(file)], SHIPPED)[:1]
-        assert found == f"{file}{message}"
+        (found,) = messages(users_rules, [str(file)], SHIPPED)[:1]
+        assert found.startswith(f"{file}{message}")
 
     def test_a_file_that_is_not_there(self, tmp_path):
         """A file that cannot be read is an error of the configuration."""
-        assert messages(users_rules, "", [f"{tmp_path}/none"], SHIPPED) == [
+        assert messages(users_rules, [f"{tmp_path}/none"], SHIPPED) == [
             f"{tmp_path}/none: cannot be read: no such file or directory"
         ]
 
@@ -186,10 +176,10 @@ class TestUsersRules:
             "alert: A\n    expr: sum(x[5m]\n  - {alert: B, expr: up, annotations: {description: '{{ nofunc }}'}}"
         )
         with promtool() as tool:
-            check_rules(tool, shipped_rules("", SHIPPED))
-            found = messages(check_rules, tool, rule_set("", {"mine.yml": text}, SHIPPED))
+            check_rules(tool, shipped_rules(SHIPPED))
+            found = messages(check_rules, tool, rule_set({"mine.yml": text}, SHIPPED))
             late = messages(
-                check_rules, tool, rule_set("", {"m.yml": RULE.format("{alert: A, expr: up, for: 1q}")}, SHIPPED)
+                check_rules, tool, rule_set({"m.yml": RULE.format("{alert: A, expr: up, for: 1q}")}, SHIPPED)
             )
 
         assert len(found) == 2
@@ -208,7 +198,7 @@ class TestJudgement:
         names = ['vllm_watch_source_up{source="metrics"}', "vllm_watch_engine_state"]
         names += ["vllm_watch_server_gpu_info", "vllm_watch_gpu_busy_ratio"] if has_gpus else []
         subject = Subject("day", SeriesGrid(0.0, 100, {name: ["1"] * 100 for name in names}), 15.0)
-        found = not_judged(shipped_rules("shipped", SHIPPED), subject, (), is_shipped=True)
+        found = not_judged(shipped_rules(SHIPPED), subject, (), is_shipped=True)
         reasons = {each.alertname: each.reason for each in found if each.alertname.startswith("Gpu")}
 
         if has_gpus:

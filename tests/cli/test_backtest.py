@@ -25,7 +25,7 @@ from vllm_watch.cli.commands.backfill import write_backfill
 
 
 STALL = str(RECORDINGS["stall"])
-LIVES_LONG = "#!/bin/sh\ncase $1 in --version) echo promtool, version 2.42.0;; check) ;; *) exec sleep 600;; esac\n"
+LIVES_LONG = "#!/bin/sh\ncase $1 in check) ;; *) exec sleep 600;; esac\n"
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
 
@@ -48,11 +48,9 @@ def words(text):
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory):
-    """What is said of a stalled engine with the package's thresholds and with others; only the first page."""
-    file = tmp_path_factory.mktemp("thresholds") / "slow.yml"
-    file.write_text("stalled_for: 40s\n")
-    return answered(STALL, "--thresholds", file, "--fail-if-firing", "critical")
+def answer():
+    """What is said of a stalled engine."""
+    return answered(STALL)
 
 
 class TestRecording:
@@ -70,14 +68,14 @@ class TestRecording:
         labels = {"engine": "0", "model_name": "Qwen3.6-27B", "server": "stall", "state": "stalled", "tier": "core"}
         assert page["labels"] == labels
 
-    def test_two_sets_are_side_by_side(self, answer):
-        """The other thresholds lose the page: it was pending only."""
-        alerts = {(each["alertname"], each["thresholds"]) for each in answer["alerts"]}
-        pending = [(each["alertname"], each["thresholds"]) for each in answer["pending"]]
+    def test_with_other_thresholds(self, tmp_path):
+        """A threshold that waits longer loses the page: it was pending only."""
+        file = tmp_path / "slow.yml"
+        file.write_text("stalled_for: 40s\n")
+        found = answered(STALL, "--thresholds", file, "--fail-if-firing", "critical")
 
-        assert alerts == {("VllmEngineStalled", "shipped")}
-        assert ("VllmEngineStalled", "slow.yml") in pending
-        assert ("VllmEngineStalled", "shipped") not in pending
+        assert found["alerts"] == []
+        assert "VllmEngineStalled" in {each["alertname"] for each in found["pending"]}
 
     def test_what_was_not_judged_did_not_stay_quiet(self, answer):
         """Alerts that lack series or time are named with the reason; those that fired or were judged are not."""
@@ -222,16 +220,6 @@ class TestPromtool:
         assert (found.returncode, found.stdout) == (1, "")
         assert "promtool is missing" in found.stderr
         assert "apt-get install prometheus" in found.stderr
-
-    def test_it_may_be_too_old(self, tmp_path):
-        """A release that does not know all that rules may have is rejected."""
-        program = tmp_path / "promtool"
-        program.write_text("#!/bin/sh\necho promtool, version 2.41.0\n")
-        program.chmod(0o755)
-        found = backtest(STALL, env={**os.environ, "PATH": str(tmp_path)})
-
-        assert (found.returncode, found.stdout) == (1, "")
-        assert "2.42 or newer is needed" in found.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_it_ends_with_the_command(self, tmp_path, number):

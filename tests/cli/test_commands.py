@@ -103,14 +103,6 @@ class TestOnce:
         requests = log_of("day").decode().count('"POST /v1/completions HTTP/1.1" 200')
         assert requests == value(found, "http_requests_total", handler="/v1/completions", code="200")
 
-    def test_a_log_without_its_option(self):
-        """Who gives a log alone is told of its option; who mistypes another argument is not."""
-        alone, other = vllm_watch("once", "vllm.log"), vllm_watch("once", "--lag", "vllm.log")
-
-        assert (2, 2) == (alone.returncode, other.returncode)
-        assert alone.stderr.endswith("A log is given with --log FILE, a /metrics with --metrics URL.\n")
-        assert "is given with" not in other.stderr
-
     def test_each_value_has_the_time_it_is_of(self):
         """Time is the log's own: samples carry it."""
         lines = vllm_watch("once", "--log", log_file("vl")).stdout.splitlines()
@@ -282,32 +274,6 @@ class TestCheck:
         assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
         assert any("Nothing listens at this address" in text for text in bad["problems"])
 
-    def test_values_of_two_moments_are_told_apart(self, tmp_path):
-        """Of an engine that has just become idle the page's zeros are now, and the log's tokens are of before."""
-        page = tmp_path / "page"
-        page.write_bytes(
-            b"".join(
-                b'vllm:%b{engine="0",model_name="m"} 0.0\n' % name
-                for name in (b"num_requests_running", b"num_requests_waiting", b"generation_tokens_total")
-            )
-        )
-        log = tmp_path / "vllm.log"
-        clock = time.strftime("%m-%d %H:%M:%S")
-        log.write_text(
-            f"INFO {clock} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
-            "throughput: 1298.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 25.0%, "
-            "Prefix cache hit rate: 10.0%\n"
-        )
-        with StandIn(lambda _head: [answer(page.read_bytes())]) as server:
-            out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
-        (now,) = re.findall(r"    now: (.*)", out)
-        (before,) = re.findall(r"    from the log, \d+ s ago: (.*)", out)
-
-        assert "engine 0: idle" in out
-        assert ("running 0", True) == (now.split(", ")[0], "1298" not in now)
-        assert "generation 1298.0 tokens/s" in before
-        assert "running" not in before
-
     def test_a_configured_capacity_is_told(self, tmp_path):
         """Whoever configures what a benchmark has measured sees that it is in use, with its bounds."""
         page = b'vllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
@@ -318,29 +284,6 @@ class TestCheck:
             out = vllm_watch("check", "--config", config).stdout
 
         assert "capacity: 900 (810 to 990) tokens/s, measured by a benchmark, from the configuration" in out
-
-    @pytest.mark.parametrize(
-        ("generation", "seconds", "may_be_stalled"),
-        [(50.0, 0, False), (50.0, 20, True), (0.0, 0, True), (0.0, 71, True)],
-    )
-    def test_one_look_cannot_tell_a_stall(self, tmp_path, generation, seconds, may_be_stalled):
-        """Requests that run without a token are pointed at, and access lines do not make an old line a new one."""
-        labels = '{engine="0",model_name="m"}'
-        counts = {"num_requests_running": 3, "num_requests_waiting": 0, "generation_tokens_total": 90}
-        page = "".join(f"vllm:{name}{labels} {count}\n" for name, count in counts.items())
-        clock = time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - seconds))
-        log = tmp_path / "vllm.log"
-        log.write_text(
-            f"INFO {clock} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
-            f"throughput: {generation} tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 25.0%, "
-            "Prefix cache hit rate: 10.0%\n" + 'INFO:     127.0.0.1:5 - "GET /metrics HTTP/1.1" 200 OK\n' * 9
-        )
-        with StandIn(lambda _head: [answer(page.encode())]) as server:
-            out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
-
-        assert "engine 0: serving" in out
-        assert may_be_stalled == ("Check again in 30 s" in out)
-        assert (seconds < 30) == (f"generation {generation} tokens/s" in out)
 
     def test_a_server_that_is_down(self, tmp_path):
         """A log that ends with the server's death is read well, and yet something is wrong: the exit status is 1."""

@@ -67,15 +67,12 @@ def checked(tmp_path, monkeypatch):
 
 def test_errors_since_the_boot_are_listed_with_what_to_do(checked):
     """Each error that the log has is there once, with its GPU and its age."""
-    lines, view = checked(lambda: Log("ok", message_of("row remapper"), message_of("GSP"), message_of("GSP")))
+    lines, _ = checked(lambda: Log("ok", message_of("row remapper"), message_of("GSP"), message_of("GSP")))
 
     assert lines[0].text == f"kernel's log (journal): ok. {KERNEL_LOG['ok'].text}"
     assert lines[1].text.startswith("  Xid 63 of 0000:9b:00: memory that will be replaced")
     assert lines[3].text.startswith("  Xid 119 of 0000:29:00: ")
     assert not any(line.is_wrong for line in lines)
-    assert [("63", "follow", AT), ("119", "reset", AT + 120)] == [
-        (error["xid"], error["class"], error["last"]) for error in view["kernel_log"]["errors"]
-    ]
 
 
 def test_an_error_of_the_last_hour_after_which_a_gpu_needs_somebody_is_wrong(checked, monkeypatch):
@@ -93,21 +90,19 @@ def test_a_log_that_may_not_be_read_is_explained(checked):
 
     assert line.text == f"kernel's log (journal): not read. {KERNEL_LOG['permission_denied'].text}"
     assert "systemd-journal" in line.text
-    assert (False, "permission_denied", True) == (view["kernel_log"]["up"], view["kernel_log"]["reason"], view["ok"])
+    assert view["ok"]
 
 
 def test_a_journal_that_prints_nothing_has_none_of_the_kernel_s_messages(checked, monkeypatch):
     """In a container journalctl waits for ever; `check` does not."""
     monkeypatch.setattr(check_command, "KERNEL_LOG_SECONDS", 0.1)
-    (line,), view = checked(lambda: Log("starting"))
+    (line,), _ = checked(lambda: Log("starting"))
 
     assert line.text.endswith(KERNEL_LOG["no_entries"].text)
-    assert "no_entries" == view["kernel_log"]["reason"]
 
 
 def test_a_machine_without_gpus_is_told_nothing(checked):
     """There is no line about it, and nothing is read."""
-    lines, view = checked(None)
+    lines, _ = checked(None)
 
     assert lines == []
-    assert "kernel_log" not in view

@@ -82,18 +82,6 @@ def test_a_missing_extra_is_explained(report, monkeypatch):
     )
 
 
-def test_the_view_has_the_pods(api, tmp_path):
-    """As data: each pod with its state, and why there is no list."""
-    path = tmp_path / "vllm-watch.yml"
-    path.write_text(f"kubernetes: {{selector: app=vllm, kubeconfig: {api.kubeconfig(tmp_path)}}}")
-
-    view = view_of(load_config(str(path)))["kubernetes"]
-    assert [{"pod": "a", "state": "watched"}, {"pod": "b", "state": "starting"}] == view["pods"]
-    api.fault = FORBIDDEN
-    view = view_of(load_config(str(path)))["kubernetes"]
-    assert (False, "forbidden", []) == (view["up"], view["reason"], view["pods"])
-
-
 def test_what_runs_only_a_while_takes_the_pods_that_there_are(api, tmp_path):
     """`top` and `record` read the pods of one list, and say why there is none."""
     path = tmp_path / "vllm-watch.yml"

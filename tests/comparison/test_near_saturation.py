@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, called_different, row, runs, side
 
-from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import METRICS, Side
 from vllm_watch.analysis.comparison.estimate import is_near_saturation
@@ -112,12 +111,3 @@ def test_a_queue_that_grows_is_not_left_to_chance():
     theirs = side("b", 3, speed=20.0, load=OPEN, use=QUIET)
 
     assert row(compare_pair(Side(name="a", runs=tuple(ours)), theirs), "ttft_ms.p50").grade == "shown"
-
-
-def test_a_gate_fails_nothing_by_it():
-    """A rule on TTFT says that it cannot be told, and why."""
-    found = check_rule(parse_rule("ttft_ms.p99 > +10%"), compare_pair(*compared(FULL, speed=0.5)))
-
-    assert found.exit_status == 3
-    assert found.text.startswith("cannot be told: ttft_ms.p99 > +10%")
-    assert found.text.endswith(REASON)

@@ -6,19 +6,12 @@ from __future__ import annotations
 import pytest
 
 from msgspec.structs import replace
-from tests.support.load_tests import LOAD, OPEN, changed, row, runs, side, single
+from tests.support.load_tests import LOAD, OPEN, changed, runs, side, single
 
 from vllm_watch.analysis.comparison.compare_arguments import check_rule, parse_rule
 from vllm_watch.analysis.comparison.compare_sides import compare_pair, compare_sides
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Side
-from vllm_watch.analysis.loadtest.load_test import ServerUse
 from vllm_watch.daemon.support.errors import UsageError
-
-
-def with_memory(found, weights, cache=20.0, used=0.5):
-    """Return a side whose log tells its memory."""
-    hardware = {"model_memory_gib": f"{weights}", "kv_cache_memory_gib": f"{cache}"}
-    return changed(found, hardware=hardware, use=ServerUse(max_kv_cache_usage_ratio=used))
 
 
 def with_dead_run(found, dead):
@@ -34,19 +27,6 @@ def with_dead_run(found, dead):
 def decisions(*sides):
     """Return what is decided among sides, by criterion."""
     return {each.criterion: each for each in compare_sides(sides).decisions}
-
-
-def is_better(comparison, metric):
-    """Return whether a comparison decides that its candidate is better."""
-    found = row(comparison, metric)
-    return found.grade != "not_decided" and found.is_better
-
-
-def test_two_sides_have_no_decisions():
-    """Two sides are one comparison, and nobody wins among them."""
-    found = compare_sides([side("a"), side("b")])
-
-    assert (len(found.pairs), found.decisions) == (1, ())
 
 
 def test_each_side_is_compared_with_the_baseline():
@@ -67,57 +47,35 @@ def test_the_matrix_has_what_differs():
     assert list(found[1].values) == ["ttft_ms.p50", "tpot_ms.mean", "output_throughput"]
 
 
-def test_a_winner_is_shown_to_be_better_than_all_others():
-    """The fastest of three wins by TTFT and throughput if the difference to both others is shown."""
-    found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.02))
+@pytest.mark.parametrize(
+    ("sides", "winner", "grade", "note"),
+    [
+        ((side("a"), side("b", speed=1.3), side("c", speed=1.02)), "b", "shown", None),
+        ((side("a"), side("b", speed=1.3), side("c", speed=1.3)), None, "not_decided", "the difference to "),
+        ((single("a"), single("b", speed=2.0), single("c", speed=1.01)), "b", "in_these_two_runs", None),
+        (
+            tuple(side(name, load=replace(OPEN, request_rate=20.0)) for name in "abc"),
+            None,
+            "not_decided",
+            "repeats the",
+        ),
+    ],
+    ids=["shown", "two alike", "one run of each", "a fixed rate"],
+)
+def test_a_winner_is_better_than_all_others(sides, winner, grade, note):
+    """It wins as surely as the weakest grade against the others; if one is not decided nobody wins."""
+    found = decisions(*sides)["most throughput"]
 
-    assert {"b"} == {found["lowest TTFT"].winner, found["most throughput"].winner}
-    assert (found["lowest TTFT"].note, found["lowest TTFT"].grade) == (None, "shown")
-
-
-def test_without_a_shown_difference_there_is_no_winner():
-    """If two of three are alike, nobody wins, and who they are is said."""
-    found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.3))["most throughput"]
-
-    assert found.winner is None
-    assert "is not decided." in found.note
-
-
-def test_single_runs_win_within_one_run():
-    """Where each side has one run, the winner is that of these runs, and never more."""
-    found = decisions(single("a"), single("b", speed=2.0), single("c", speed=1.01))["most throughput"]
-
-    assert (found.winner, found.grade) == ("b", "in_these_two_runs")
+    assert (found.winner, found.grade) == (winner, grade)
+    assert (note or "") in (found.note or "")
 
 
 def test_users_within_the_objective():
-    """Goodput decides; without an objective it is not known, and what to give is said."""
-
-    def varied(run, at):
-        goodput = replace(run.result.goodput, request_goodput=run.result.goodput.request_goodput * (1 + at / 100))
-        return replace(run.result, goodput=goodput)
-
-    goodputs = {"a": 1.0, "b": 2.0, "c": 1.5}
-    sides = [changed(side(name, goodput=value, load=OPEN), result=varied) for name, value in goodputs.items()]
-
-    assert decisions(*sides)["most users within the objective"].winner == "b"
+    """Without an objective, what to give is said; sides that cannot be compared, and two sides, decide nothing."""
     assert decisions(side("a"), side("b"), side("c"))["most users within the objective"].note == (
         "Not known of a, b, c. Give an objective, and results of --save-detailed."
     )
-
-
-def test_throughput_at_a_fixed_rate_has_no_winner():
-    """At a fixed rate throughput only repeats the rate."""
-    load = replace(OPEN, request_rate=20.0)
-
-    assert "only repeats the rate" in decisions(*(side(name, load=load) for name in "abc"))["most throughput"].note
-
-
-def test_sides_that_are_not_comparable_decide_nothing():
-    """If one pair is not comparable, nobody wins anything."""
-    other = side("c", load=OPEN)
-
-    assert compare_sides([side("a"), side("b"), other]).decisions == ()
+    assert decisions(side("a"), side("b"), side("c", load=OPEN)) == decisions(side("a"), side("b")) == {}
 
 
 class TestSweeps:

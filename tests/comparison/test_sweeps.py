@@ -39,6 +39,7 @@ def test_the_knee_is_the_first_load_within_a_twentieth_of_the_most():
     """Where throughput stops growing is said, or that it still grows; the most that was seen is 'at least'."""
     full = [at_load(users, speed) for users, speed in SPEEDS.items()]
     (found,), (growing,) = sweep(*full), sweep(*full[:3])
+    (short,) = sweep(*(at_load(users, duration_s=20.0) for users in SPEEDS))
 
     assert (found.stops_growing_at, found.loads[-1]) == ("16 at once", "64 at once")
     assert (
@@ -46,6 +47,7 @@ def test_the_knee_is_the_first_load_within_a_twentieth_of_the_most():
         == "Output stops growing at 16 at once with 1,940 tokens/s: at least 2,020 tokens/s, at 64 at once."
     )
     assert growing.stops_growing_at is None
+    assert short.warnings[0].startswith("A run of c1, c4, c16, c32 and c64 lasts less than 1 min")
     assert growing.sentence == "Output still grows at the highest load, 16 at once: at least 1,940 tokens/s."
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``grafana push``, ``delete`` and ``mark`` for programs: what was done, as one document."""
+"""``grafana push`` and ``delete`` for programs: what was done, as one document."""
 
 from __future__ import annotations
 
@@ -45,27 +45,15 @@ def test_a_push_that_fails_half_way(command, grafana):
 
 
 def test_a_delete(command, grafana):
-    """It says what became of each dashboard and of the folder, and why one was left."""
+    """It says what became of each dashboard, and why one was left."""
     command("push", grafana.url)
     (uid, title), *others = TITLES.items()
     grafana.edit(uid, tags=[])
     ended = command("delete", grafana.url, *JSON)
     found = json.loads(ended.out)
-    _, left, *deleted, folder = found["results"]
+    _, left, *deleted = found["results"]
 
     assert (1, False) == (ended.status, found["ok"])
     assert (title, "refused") == (left["dashboard"], left["result"])
     assert left["why"].endswith("push --force takes it for ours")
     assert results_of(grafana, "deleted", dict(others)) == deleted
-    assert {"folder": "vLLM", "result": "left", "why": "for 1 thing is in it"} == folder
-
-
-def test_a_mark(command, grafana):
-    """It has the run, where its region is seen, and what became of it."""
-    times = ("--from", "2026-11-20T14:00:00Z", "--to", "2026-11-20T14:10:00Z")
-    found = json.loads(command("mark", grafana.url, *times, "--text", "a", "--run", "one", *JSON).out)
-    (result,) = found["results"]
-
-    assert ({"ok", "results"}, True) == (set(found), found["ok"])
-    assert {"run": "one", "url": result["url"], "result": "marked"} == result
-    assert result["url"].startswith(f"{grafana.url}/d/vllm-watch-load-test?from=")

@@ -55,14 +55,15 @@ def test_the_json_of_a_report_has_what_marks_its_runs(command, grafana):
 
     assert run["annotation"] == {**{key: kept[key] for key in ("time", "timeEnd", "text")}, "tags": ANY}
     assert set(run["annotation"]["tags"]) == set(kept["tags"])
-    assert run["observed"]["start"] < run["start"] < run["end"] < run["observed"]["end"]
 
 
-def test_a_source_says_all(command, grafana):
-    """Options that say what is marked are for a mark without a source, which needs them."""
-    for arguments in ((RUNS[0], "--text", "t"), ("--text", "t"), ("--from", "-1h")):
-        assert command("mark", grafana.url, *arguments).status == 2
-    assert not grafana.annotations
+def test_a_tag_is_a_line(command, grafana):
+    """What Grafana cannot keep as a tag is wrong usage, and nothing is sent."""
+    for tag in (" ", "a\nb"):
+        ended = command("mark", grafana.url, RUNS[0], "--tag", tag)
+        assert ended.status == 2
+        assert ended.err.startswith("vllm-watch: --tag: expected 1 to 90 characters")
+    assert not grafana.requests
 
 
 def test_what_is_not_known_is_left_out_of_the_line():

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import pytest
 
-from vllm_watch.analysis.loadtest.client_runs import distribution, read_client_runs
+from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.load_test import Load, parse_objective
 from vllm_watch.daemon.support.errors import FileError
 
@@ -91,14 +91,6 @@ def test_a_real_result_is_kept_as_it_was_written():
     assert result.itl_ms.too_few == ()
 
 
-def test_a_request_has_one_time_per_output_token_at_most():
-    """Of 80 requests P99 of TPOT has too few values, though their number is not printed; ITL may have more."""
-    result = run_of("real-0.32.0.txt").result
-
-    assert (result.tpot_ms.count, result.tpot_ms.too_few) == (None, ("p99",))
-    assert (result.itl_ms.count, result.itl_ms.too_few) == (None, ())
-
-
 @pytest.mark.parametrize("field", ["mean", "median", "std", "p50", "p95", "p99"])
 @pytest.mark.parametrize("name", ["ttft", "tpot", "itl", "e2el"])
 def test_what_is_computed_is_what_the_client_would_have_written(name, field):
@@ -133,15 +125,6 @@ def test_goodput_counts_requests_within_all_limits(text, expected):
     assert 0 < good < 24
 
 
-def test_the_objective_that_the_client_printed_is_that_of_its_goodput():
-    """The arguments above a block name the limits."""
-    arguments = "Namespace(model='m', num_prompts=24, goodput=['ttft:500', 'tpot:50.5'])\n"
-    (run,) = read_client_runs(arguments + text_of("printed-0.6.6.txt"), "log")
-
-    assert run.result.goodput.objective.limits == {"ttft_ms": 500.0, "tpot_ms": 50.5}
-    assert run.result.goodput.request_goodput == 3.25
-
-
 def test_results_of_one_file_are_runs_in_order():
     """Each result of ``--append-result`` is a run with its own name and time."""
     runs = read_client_runs(text_of("serve-0.9.1-append.json"), "all.json")
@@ -161,20 +144,6 @@ def test_pooling_models_have_end_to_end_latency_only():
     assert run.result.e2el_ms.count == 23
 
 
-def test_a_distribution_holds_every_value_within_its_bounds():
-    """Counts add up to the values, each within its bounds, and bounds are the same for every run."""
-    values = [0.5, 1.0, 1.2, 40.0, 41.0, 1000.0]
-
-    spread = distribution(values)
-
-    assert sum(spread.counts) == 6
-    for place, bound in enumerate(spread.bounds):
-        assert sum(spread.counts[: place + 1]) == sum(value <= bound for value in values)
-    assert set(distribution([7.0]).bounds) <= set(spread.bounds)
-    assert distribution([7.0]).counts.count(0) == 2
-    assert distribution([0.0]) is None
-
-
 SLOW = [1.5] * 8 + json.loads(text_of("serve-0.16.0-detailed.json"))["ttfts"][8:]
 
 
@@ -187,11 +156,11 @@ SLOW = [1.5] * 8 + json.loads(text_of("serve-0.16.0-detailed.json"))["ttfts"][8:
         ("serve-0.11.0.json", {}, "chunk", False),
         ("serve-0.6.6.json", {}, "places of --max-concurrency", True),
         ("serve-0.30.0-queue.json", {"queue_times": [0.0] * 24}, "places", False),
-        ("serve-0.33.0-detailed.json", {}, "A closed loop: 8 requests at a time", True),
+        ("serve-0.33.0-detailed.json", {}, "A closed loop: at most 8 at a time", True),
         ("serve-0.7.3.json", {}, "client", False),
         ("serve-0.12.0-detailed.json", {}, "failed", False),
         ("serve-0.16.0-detailed.json", {}, "failed", False),
-        ("serve-0.11.0.json", {}, "23 of the 24 prompts that were asked for have an answer. This release", True),
+        ("serve-0.11.0.json", {}, "Of 24 prompts that were asked for, 23 have an answer. This release", True),
         ("serve-0.33.0-detailed.json", {"duration": 0.9}, "times as long as a request", True),
         ("serve-0.33.0-detailed.json", {"duration": 60.0}, "times as long as a request", False),
         ("serve-0.11.0.json", {"duration": 0.9}, "times as long as a request", True),

@@ -139,16 +139,6 @@ def test_cost_is_the_price_of_the_time_by_each_count_of_tokens():
     assert _costs(run.views[1]) == pytest.approx((5 / 9, 5.0, 0.5))
 
 
-def test_a_given_price_counts_more_than_that_of_the_source():
-    """Without either there is no cost, and the run is as it was."""
-    run = Run(source=("a",), name="a", result=_result())
-
-    assert priced(run) == run
-    known = Run(source=("a",), name="a", result=_result(), cost_per_hour=7.2)
-    assert priced(known).result.cost_per_million_output_tokens == pytest.approx(20.0)
-    assert priced(known, 3.6).result.cost_per_million_output_tokens == pytest.approx(10.0)
-
-
 @pytest.mark.parametrize(
     ("known", "costs"),
     [

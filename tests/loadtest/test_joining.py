@@ -50,14 +50,6 @@ def test_both_views_are_one_run():
     assert {phase.phase for phase in run.phases} >= {"idle", "ramp"}
 
 
-def test_the_warm_up_is_not_in_the_result():
-    """Neither what the server counts for the client's run has the warm-up before it, nor its own run without one."""
-    (run,) = join([client(26.2, 39.6, 4000)], [server().history()]).runs
-
-    assert run.views[1].total_output_tokens == 4000
-    assert [run.result.total_output_tokens for run in join([], [server().history()]).runs] == [4000]
-
-
 @pytest.mark.parametrize("hours", [8, -5, 5.75])
 def test_clocks_that_differ_by_a_zone_are_matched(hours):
     """A client in another zone is matched by what it counted, and that is said."""
@@ -83,14 +75,6 @@ def test_two_loads_of_one_shape_match_nothing():
 
     assert len(runs) == 3
     assert "Nothing in made up is at this run's time" in runs[-1].warnings[0]
-
-
-def test_sources_of_different_tests_are_runs_of_their_own():
-    """A result of another day stays alone, and so does the server's load."""
-    runs = join([client(26 + 40 * 3600 + 100, 39.6, 7777)], [server().history()]).runs
-
-    assert [run.source for run in runs] == [("made up",), ("result.json",)]
-    assert [len(run.views) for run in runs] == [1, 1]
 
 
 @pytest.mark.parametrize(("names", "expected"), [(("a", "a"), 1), (("a", "b"), 2), (("a", None), 1)])

@@ -100,28 +100,6 @@ def test_a_load_begins_and_ends_where_its_tokens_do():
     assert load.start == pytest.approx(server.points[3].at - 10 * 500 / 1500, abs=0.1)
 
 
-def test_the_rate_of_a_load_is_not_above_that_of_any_part_of_it():
-    """The last interval, of output tokens alone, is as long as these took and not as prompts and output would."""
-    server = MadeUpServer(step=10.0).idle(20).work(60, 8).idle(20)
-    prompts = {name: server.points[-4].counters[name] for name in ("prompt_tokens_total", "prompt_tokens_computed")}
-    for place in range(-3, 0):
-        point = server.points[place]
-        server.points[place] = point._replace(counters={**point.counters, **prompts})
-    load = find_loads(server.points)[0]
-
-    assert generated(load) / (load.end - load.start) == pytest.approx(100)
-
-
-@pytest.mark.parametrize("silence", [0, 120])
-def test_a_load_of_one_interval_has_a_length(silence):
-    """It lasts from where its silence ends to its line."""
-    server = MadeUpServer(step=10.0).idle(60)
-    server.at += silence
-    load = find_loads(server.work(10, 8).idle(60).points)[0]
-
-    assert load.end - load.start == pytest.approx(10)
-
-
 def test_a_client_s_window_is_cut_at_idle_points():
     """The requests of a warm-up before it and of a test after it are not in it."""
     server = MadeUpServer().idle(10).work(10, 4).idle(6).work(40, 8).idle(6).work(20, 8).idle(6)

@@ -8,15 +8,13 @@ import gzip
 import pytest
 
 from tests.loadtest.histories import log_of, recorded
-from tests.support.recording_files import as_file
 from tests.support.recordings import bodies_of, recording
 
 from vllm_watch.analysis.loadtest import history_builder
-from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
+from vllm_watch.analysis.loadtest.replayed_history import read_logs
 from vllm_watch.analysis.loadtest.report_sources import find_logs
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import DRAFTED, GENERATED
-from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -56,21 +54,6 @@ def test_tokens_are_those_that_metrics_counted(written, name):
         assert logged[of] == pytest.approx(sum(engine.counters[counted] for engine in engines), rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["busy", "queue", "deadkill"])
-def test_a_recorded_log_is_a_log(tmp_path, written, name):
-    """A recording of the log alone shows the same states, loads and events as the log as a file."""
-    played = Recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
-    recorded = read_recording(played, name, played.servers[0])
-    logged = read(written(name))
-    (found, *_), (expected, *_) = server_runs(recorded), server_runs(logged)
-
-    assert not recorded.has_metrics
-    busy, also = ([each.phase for each in run.phases if each.phase != "idle"] for run in (found, expected))
-    assert busy[: len(also)] == also[: len(busy)]
-    assert [each.text for each in recorded.events] == [each.text for each in logged.events]
-    assert found.result.total_output_tokens == pytest.approx(expected.result.total_output_tokens, rel=0.02)
-
-
 def test_rotated_parts_are_one_log(tmp_path):
     """The log's own path finds its parts, and in any order they give what the whole log gives."""
     data = log_of(recording("busy"))
@@ -103,15 +86,6 @@ def test_a_long_log_takes_no_more_points(written, monkeypatch):
     assert "The history is long" in coarse.warnings[-1]
 
 
-def test_a_log_without_statistics_counts_nothing(written):
-    """Where no line of statistics was printed tokens are unknown, and not 0."""
-    lines = log_of(recording("busy")).splitlines(keepends=True)
-    counters = read(written(*(line for line in lines if b"Avg prompt" not in line))).points[-1].counters
-
-    assert "generation_tokens_total" not in counters
-    assert counters["http_requests_total.2xx"] > 700
-
-
 def test_the_first_line_of_statistics_counts(written):
     """A test that begins right after the start has its first ten seconds, too."""
     data = log_of(recording("busy"))
@@ -131,17 +105,6 @@ def test_a_log_that_begins_with_the_test_counts_as_metrics_do(written):
     counted = [point.counters[GENERATED] for point in recorded("stall").points if point.counters]
 
     assert found.points[-1].counters[GENERATED] == pytest.approx(counted[-1] - counted[12], rel=0.001)
-
-
-def test_a_gap_is_usual_when_it_came_twice(written):
-    """Where the first line of a busy log comes ten seconds earlier, the pause after it is not counted."""
-    lines = log_of(recording("busy")).splitlines(keepends=True)
-    at = next(index for index, line in enumerate(lines) if b"Avg generation" in line)
-    whole = read(written(*lines[at:])).points
-    early = read(written(lines[at].replace(b"07:55:56", b"07:55:46"), *lines[at + 1 :])).points
-    grown = [points[-1].counters[GENERATED] - points[0].counters[GENERATED] for points in (whole, early)]
-
-    assert grown[0] == grown[1]
 
 
 def test_a_log_that_begins_during_the_load_says_so(written):

@@ -87,17 +87,6 @@ def test_a_phase_that_begins_before_the_load_keeps_its_numbers():
     assert [(each.phase, each.result.generation_tokens_per_second) for each in found] == [("ramp", 100.0)]
 
 
-def test_a_server_that_works_before_it_sleeps_is_not_idle():
-    """Tokens that came before a scrape of a sleeping server are those of a ramp."""
-    server = MadeUpServer().idle(10).work(60, 8).idle(20)
-    points = [
-        point._replace(state="sleeping") if START + 50 < point.at <= START + 70 else point for point in server.points
-    ]
-    found = find_phases(points, find_loads(points), None)
-
-    assert [(each.phase, each.end - each.start) for each in found] == [("idle", 10), ("ramp", 60), ("idle", 20)]
-
-
 def test_the_rates_of_a_phase_are_not_over_the_silence_before_it():
     """The first phase after two minutes without a line has the tokens per second of its own time."""
     server = MadeUpServer(step=10.0).idle(20)

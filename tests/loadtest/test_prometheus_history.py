@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import json
-
 from math import inf
 
 import pytest
 
 from vllm_watch.analysis.loadtest.prometheus_history import Answers, PrometheusHistory
-from vllm_watch.analysis.loadtest.prometheus_source import queries, sampled_at
 from vllm_watch.analysis.loadtest.server_history import EnergyReading
 from vllm_watch.daemon.catalog.series import PREFIX
-from vllm_watch.daemon.prometheus.answers import PromSeries, parse_matrix, parse_names, parse_rejection
+from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -71,20 +68,6 @@ def test_a_point_has_the_time_at_which_its_values_were_read():
     assert [point.counters["generation_tokens_total"] for point in found.points] == [0, 50, 150]
     assert [point.state for point in found.points] == ["serving"] * 3
     assert all(point.is_fresh for point in found.points)
-
-
-def test_a_sample_that_says_nothing_new_is_no_point_until_the_state_changes():
-    """A daemon that has not read its sources since the last sample has one point, unless the engine's state changes."""
-    reading = series("source_last_reading_timestamp_seconds", [998] * 4, {"server": "a", "source": "metrics"})
-    answers = Answers((scraped([1] * 4),), (reading, *state("serving", "serving", "serving", "down")))
-
-    points = history(answers).points
-
-    assert [(point.at, point.state, point.is_fresh) for point in points] == [
-        (998, "serving", True),
-        (1019, "serving", False),
-        (1029, "down", False),
-    ]
 
 
 def test_engines_are_together():
@@ -228,35 +211,3 @@ def test_a_log_alone_has_points():
     answers = Answers((scraped([1, 1]),), (read(2, "log"), series("requests_running", [1, 2])))
 
     assert [(point.at, point.is_fresh) for point in history(answers).points] == [(998, True), (1008, True)]
-
-
-def test_the_queries_ask_for_one_server_and_for_what_is_there():
-    """A server's name is quoted; values are those within one scrape interval, and never rates."""
-    _, every, *_ = queries('a"b\\', 15.0)
-
-    assert sampled_at('a"b') == 'max without (server, source) (timestamp(vllm_watch_source_up{server="a\\"b"}))'
-    for query in every:
-        assert query.endswith(',server="a\\"b\\\\"}[15000ms])')
-        assert query.startswith('last_over_time({__name__=~"vllm_watch_(')
-        assert "rate" not in query.partition("(")[0]
-    assert "requests_running|" in every[0]
-    assert "generation_tokens_total|" in every[1]
-    assert len(every) > 7
-
-
-def test_answers_are_read_and_what_is_none_is_rejected():
-    """Numbers come as texts, NaN is no number, and another program's answer says so."""
-    result = [{"metric": {"a": "b"}, "values": [[1, "2.5"], [2.5, "NaN"], [3, "+Inf"], [4, "1e3"]]}]
-    body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
-
-    assert parse_matrix(body) == (PromSeries({"a": "b"}, ((1, 2.5), (4, 1000.0))),)
-    assert parse_names(b'{"status":"success","data":["a","b"]}') == ("a", "b")
-    assert parse_rejection(b'{"status":"error","error":"too \x1b[31m many"}'.replace(b"\x1b", b"\\u001b")) == (
-        "too \\x1b[31m many"
-    )
-    assert parse_rejection(b"<html>") is None
-    for wrong in (b"", b"<html>", b"{}", b'{"data": {"result": [{"metric": {}, "values": [[1, "x"]]}]}}'):
-        with pytest.raises(ValueError, match="the answer is not that of a Prometheus"):
-            parse_matrix(wrong)
-    with pytest.raises(ValueError, match="not that of a Prometheus"):
-        parse_names(b'{"data": 5}')

@@ -162,24 +162,6 @@ def test_no_query_has_more_moments_than_prometheus_answers(monkeypatch):
     assert max(moments[1:]) <= 1000
 
 
-def test_a_long_time_has_fewer_points_and_says_so():
-    """If the step is longer than the scrape interval, the reader learns how much is left out."""
-    day = TimeRange(1_700_000_000.0, 1_700_086_400.0)
-
-    def pieces(head):
-        parameters = asked(head)[1]
-        if parameters["query"].startswith("max without"):
-            start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
-            # Samples every second in the first question, whatever its step.
-            return [matrix(({}, [(at, at) for at in (start, start + 1, start + 2, end)][: 4 if step else 0]))]
-        return [matrix()]
-
-    with StandIn(pieces) as server:
-        found = read_prometheus(PrometheusQuery(target_of(server), "a", day))
-
-    assert "there is a point every 8 s, and a scrape every 1 s" in found.warnings[-1]
-
-
 # The names.
 
 

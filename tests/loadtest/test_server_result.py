@@ -49,14 +49,6 @@ def test_a_counter_that_appears_later_counts_from_zero():
     assert Growth([first, last]).counter("new") == 4
 
 
-def test_labels_are_told_apart():
-    """Each value of a label is its own."""
-    first = Point(0.0, "serving", {}, {"finished.stop": 1.0, "finished.abort": 0.0, "finished_other": 1.0}, {})
-    last = first._replace(counters={"finished.stop": 5.0, "finished.abort": 1.0, "finished_other": 9.0})
-
-    assert Growth([first, last]).labelled("finished") == {"stop": 4, "abort": 1}
-
-
 def test_a_histogram_is_what_was_observed_between():
     """Counts and sums are differences, and after a reset what was counted since."""
     bounds = (1.0, math.inf)

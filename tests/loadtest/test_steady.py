@@ -9,9 +9,8 @@ from tests.loadtest.histories import MadeUpServer
 
 from vllm_watch.analysis.loadtest.loads import find_loads
 from vllm_watch.analysis.loadtest.phases import find_steady
-from vllm_watch.analysis.loadtest.server_result import latency, server_result
+from vllm_watch.analysis.loadtest.server_result import server_result
 from vllm_watch.daemon.statistics.steady_window import METHOD
-from vllm_watch_parsers.scrape import Histogram
 
 
 def steady(server):
@@ -63,21 +62,6 @@ def test_what_drifts_has_no_numbers():
 
     assert found.problem.startswith("no steady state")
     assert found.result is None
-
-
-HISTOGRAM = Histogram((0.01, 0.1, 1.0, float("inf")), (50.0, 90.0, 99.0, 100.0), 12.0)
-
-
-def test_a_percentile_from_buckets_has_their_bounds():
-    """The mean is exact, and a percentile is between the bounds of its bucket."""
-    found = latency(HISTOGRAM)
-
-    assert found.mean == 120
-    assert [(bound.low, bound.high) for bound in found.bounds.values()] == [
-        (0, 10), (10, 100), (100, 1000), (100, 1000),
-    ]  # fmt: skip
-    assert (found.p50, found.p90, found.p99) == pytest.approx((10, 100, 1000))
-    assert found.too_few == ("p99",)
 
 
 def test_what_failed_is_counted_once():

@@ -2,7 +2,7 @@
 """
 What vLLM's KV connectors show, in one shape, on pages and in lines that vLLM's own classes have made.
 
-`tests/corpus/kv_connectors/make.py` says what each of them was fed with.
+`expected.json` beside them has what each of them was fed with.
 """
 
 from __future__ import annotations

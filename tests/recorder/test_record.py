@@ -367,12 +367,12 @@ class TestServers:
             f"servers: [{{name: a, metrics: 'http://127.0.0.1:{recorded.server.port}/metrics', gpus: [{used}], "
             f"cost_per_hour: 2.4}}]\n"
         )
-        options = ["--config", str(config), "-o", str(recorded.output), "--format", "json"]
+        options = ["--config", str(config), "-o", str(recorded.output)]
         recorded.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         # Over several seconds: each reading may be a little late.
         until(lambda: sum(call.startswith("nvmlDeviceGetTemperature") for call in fake_nvml.calls()) >= 6 * 2)
         recorded.process.send_signal(signal.SIGINT)
-        printed, errors = recorded.process.communicate(timeout=SECONDS)
+        _, errors = recorded.process.communicate(timeout=SECONDS)
         read = recorded.read()
         uses = [event.use for event in read.events() if isinstance(event, GpusRead) and event.use.reason == "ok"]
         joules = [gpu.reading.values["gpu_energy_joules_total",] for use in uses for gpu in use.gpus]
@@ -380,7 +380,8 @@ class TestServers:
         assert recorded.process.returncode == 0, errors
         assert (1.0, 2.4) == (read.sources["a"].gpu_interval, read.sources["a"].cost_per_hour)
         assert {used} == {gpu.gpu for use in uses for gpu in use.gpus}
-        assert len(uses) == json.loads(printed)["servers"][0]["gpu_readings"] >= 2
+        assert len(uses) >= 2
+        assert f"GPU readings: {len(uses)}" in errors.decode()
         assert (joules[-1] - joules[0]) / (uses[-1].at - uses[0].at) == pytest.approx(640, rel=0.2)
 
     def test_servers_that_run_here_are_found(self, tmp_path):
@@ -456,25 +457,13 @@ class TestCommands:
         assert min(times) <= read.command.started + 0.001
         assert read.command.ended <= max(times) + 0.001
 
-    def test_the_summary_as_json(self, recorded):
-        """It is alone on standard output, also if the command fails, which is our failure; the rest is elsewhere."""
-        result = recorded.run("--format", "json", *self.script(recorded, "print('from the client')\nsys.exit(3)"))
-        found = json.loads(result.stdout)
-        (server,) = found["servers"]
+    def test_its_failure_is_ours(self, recorded):
+        """If the command fails the exit status is 1, and the recording has what was recorded until then."""
+        result = recorded.run(*self.script(recorded, "sys.exit(3)"))
 
-        assert (1, True) == (result.returncode, "from the client\n" in result.stderr)
         failed = f"{sys.executable} ended with exit status 3; {recorded.output} has what was recorded until then"
-        assert failed in result.stderr.splitlines()[-1]
+        assert (1, True) == (result.returncode, failed in result.stderr.splitlines()[-1])
         assert (3, None) == (recorded.read().command.exit_status, recorded.read().broken_off)
-        assert {"ok", "file", "seconds", "bytes", "servers", "benchmarks", "removed", "command_exit_status"} == set(
-            found
-        )
-        assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
-        assert recorded.output.stat().st_size == found["bytes"]
-        keys = "name log_lines scrapes failed_scrapes gpu_readings problems"
-        assert set(keys.split()) == set(server)
-        assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
-        assert {"lines", "addresses", "queries", "arguments", "results"} == set(found["removed"])
 
     def test_it_is_ended_with_the_recording(self, recorded):
         """Ctrl-C reaches it first, with all that it started; then the recording is completed."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.support.load_tests import run
 
 from vllm_watch.analysis.loadtest.load_test import Capacity
-from vllm_watch.analysis.rendering.server_use import capacity_blocks, capacity_text
+from vllm_watch.analysis.rendering.server_use import capacity_blocks
 
 
 CAPACITY = Capacity(
@@ -41,11 +41,3 @@ def test_of_several_gpus_the_share_of_each_is_told():
     found = rows({"tensor-parallel-size": "4"})
 
     assert found["the same for each of 4 GPUs (output tokens/s)"] == "158 to 191"
-
-
-def test_a_result_alone_shows_what_is_carried_at_least():
-    """One result of a client shows no maximum, but what it measured was carried."""
-    text = capacity_text(run())
-
-    assert text.startswith("The maximum is not known: one result of a benchmark does not show it. At least ")
-    assert "output tokens/s were carried. Add the server's log" in text

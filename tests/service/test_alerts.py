@@ -31,11 +31,10 @@ from vllm_watch.daemon.service.alerts import (
     AlertsThread,
     alerts_view,
     ask,
-    dated,
     our_alerts,
 )
 from vllm_watch.daemon.service.supervisor import Supervisor
-from vllm_watch.daemon.support.clock import ScaledClock, SystemClock
+from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
 
@@ -158,19 +157,6 @@ class TestSelection:
             ("VllmWatchUnwell", None),
         }
         assert view["prometheus"] == {"up": True, "last_reading": 105.0, "alerts_left_out": 0}
-
-    def test_a_replay_has_its_own_time(self):
-        """Beside a clock that is ahead of the Prometheus' an alert has lasted for as long as it has there."""
-        clock, unknown = ScaledClock(10), Alerts(0.0, None, problem="gone")
-        never = alert("VllmQueueStanding", since="0001-01-01T00:00:00Z")
-        found = dated(Alerts(0.0, listed(alert(), never)), clock)
-        since = {each.alertname: each.active_since for each in found.listed}
-
-        assert since == {
-            "VllmQueueStanding": None,
-            "VllmEngineStalled": pytest.approx(clock.of_machine(SINCE_SECONDS)),
-        }
-        assert dated(unknown, clock) == unknown
 
 
 class TestFailures:

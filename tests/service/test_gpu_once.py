@@ -106,19 +106,13 @@ def test_a_gpu_that_is_configured_and_not_shown_is_wrong():
 
 
 def test_check_names_what_is_known_of_a_gpu():
-    """Its number, model, why it is the server's, and its main values; what is not known is left out."""
+    """Its number, model, driver and why it is the server's, and whether another one uses it."""
     whole = ServerGpu(uuid(0), "pid", is_shared=True, memory=70 * GIB, reading=gpu(), other_memory=GIB)
     bare = ServerGpu(uuid(1), "config", is_shared=False, memory=None, reading=gpu(1, values={}))
     unread = ServerGpu(uuid(2), "config", is_shared=False, memory=None, reading=None)
 
     assert lines(whole, bare, unread) == [
-        (
-            (
-                "GPU 0, NVIDIA H100 80GB HBM3, by its processes: 70.0 of 80.0 GiB are its, 1.00 GiB of processes that "
-                "are not watched, busy 97.0 %, 512 of 700 W, 61 °C, driver 580.95.05, used by another server, too"
-            ),
-            False,
-        ),
+        ("GPU 0, NVIDIA H100 80GB HBM3, by its processes: driver 580.95.05, used by another server, too", False),
         ("GPU 1, NVIDIA H100 80GB HBM3, by the configuration: driver 580.95.05", False),
         (f"{uuid(2)}, by the configuration: not read", False),
     ]

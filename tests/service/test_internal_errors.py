@@ -154,7 +154,7 @@ def _break_gpus(daemon, patch):
 
 def _break_kernel_log(_, patch):
     log = types.SimpleNamespace(poll=fail, close=lambda: None, has_more=False, cursor=None, reason="ok")
-    patch.setattr("vllm_watch.daemon.service.kernel_log_thread.kernel_log", lambda *_: log)
+    patch.setattr("vllm_watch.daemon.service.kernel_log_thread.KernelJournal", lambda **_: log)
     patch.setattr("vllm_watch.daemon.service.kernel_log_thread.place_of", lambda _: "journal")
 
 
@@ -169,7 +169,7 @@ def _break_otlp(daemon, patch):
 
 
 BREAK = {
-    "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
+    "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offer", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
     "tail": lambda _, patch: patch.setattr(LogTailer, "poll", fail),
     "scrape": lambda _, patch: patch.setattr(Scraper, "scrape", fail),

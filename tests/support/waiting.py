@@ -82,10 +82,6 @@ class HandClock:
         """Return the same moment."""
         return moment
 
-    def of_machine(self, at: float) -> float:
-        """Return the same moment."""
-        return at
-
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Let the seconds pass at once."""
         self.time += max(seconds, 0)

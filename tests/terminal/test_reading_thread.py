@@ -13,7 +13,6 @@ from tests.terminal.documents import body, fleet
 
 from vllm_watch.cli.terminal.frames import Frame, Lost
 from vllm_watch.cli.terminal.reading_thread import RECENT_POINTS, ReadingThread
-from vllm_watch.daemon.catalog.codes import SERVERS_WITH_HOUR
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DaemonError, WrongDaemonError
 
@@ -138,27 +137,15 @@ def test_recent_readings_are_kept(reading):
     assert server.hour
 
 
-def test_many_servers_have_no_hour_but_those_that_are_shown(reading):
-    """The last hour of many servers is not read, that of one that is opened is, and at once."""
-    states = ["idle", "serving"] * SERVERS_WITH_HOUR
-    document = fleet(*states)
-    for number, server in enumerate(document["servers"]):
-        server["name"] = str(number)
+def test_only_the_servers_that_are_shown_have_their_hour(reading):
+    """The last hour of a server is read once it is shown, and at once."""
+    document = fleet("idle", "serving")
     reader, thread = reading(json.dumps(document).encode(), delay=3600)
     until(thread.latest)
-    thread.show_hours({"7"})
+    thread.show_hours({"idle"})
     until(lambda: len(reader.asked) > 1)
 
-    assert reader.asked[:2] == [frozenset(), frozenset({"7"})]
-
-
-def test_few_servers_have_their_hours_from_the_first_frame_on(reading):
-    """Of few servers the first frame has the last hour already, which needs a second reading."""
-    reader, thread = reading(body("serving"), delay=3600)
-    frame = until(thread.latest)
-
-    assert reader.asked == [frozenset(), None]
-    assert frame.servers[0].hour
+    assert reader.asked[:2] == [frozenset(), frozenset({"idle"})]
 
 
 def test_the_delay_can_be_skipped(reading):

@@ -14,7 +14,7 @@ from rich.style import Style
 from tests.terminal.made_up import HandSource, every_state
 from tests.terminal.screens import running, strips
 
-from vllm_watch.cli.terminal.cells import STATE_SYMBOLS, theme_of_terminal
+from vllm_watch.cli.terminal.cells import STATE_SYMBOLS
 from vllm_watch.cli.terminal.screens import ROLES, ServerTable
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
 
@@ -94,23 +94,6 @@ def test_states_differ_without_their_colour():
         assert {"saturated", "stalled", "down"} == filled
         assert all(styles[state].bold for state in filled)
         assert len({(str(styles[state]), STATE_SYMBOLS[state]) for state in ENGINE_STATES}) == len(ENGINE_STATES)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("0;15", "light"),
-        ("0;default;15", "light"),
-        ("0;7", "light"),
-        ("15;0", "dark"),
-        ("15;default", "dark"),
-        ("", "dark"),
-    ],
-)
-def test_the_theme_is_that_of_the_terminal(value, expected):
-    """COLORFGBG says whether the ground is white; otherwise the dark theme, which draws its ground, is taken."""
-    assert expected == theme_of_terminal({"COLORFGBG": value})
-    assert theme_of_terminal({}) == "dark"
 
 
 @pytest.mark.slow

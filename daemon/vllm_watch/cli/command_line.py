@@ -88,7 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> int | None:
-    """Run the command line; return the status that click ends it with, such as after --help."""
     status: int | None = cli.main(args=arguments, prog_name="vllm-watch", standalone_mode=False)
     return status
 
@@ -111,15 +110,7 @@ def _status_of(action: Callable[[], int | None]) -> int:
         return 1
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.UsageError) and _is_bare_source(error):
-            click.echo("A log is given with --log FILE, a /metrics with --metrics URL.", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted!", err=True)
         return 1
-
-
-def _is_bare_source(error: click.UsageError) -> bool:
-    """Return whether something stands alone that one may take for a source; click has no class of its own for that."""
-    options = error.ctx.command.params if error.ctx is not None else []
-    return "unexpected extra argument" in error.message and any("--log" in option.opts for option in options)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an expression of PromQL shows without being parsed: which series it selects, and how far it looks back."""
+"""What an expression of PromQL shows without being parsed: which series it selects, and how far back."""
 
 from __future__ import annotations
 
 import functools
 import re
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 
 DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+", re.ASCII)
@@ -25,7 +25,6 @@ _AT = re.compile(r"@\s*\d")
 _COMMENT = re.compile(r"#[^\n]*")
 _NAME = re.compile(r"(?<![\w:.])[a-zA-Z_:][\w:]*(?![\w:]*\s*\()", re.ASCII)
 _CALL = re.compile(r"(?<![\w:.])([a-z_]+)\s*\(", re.ASCII)
-_RANGE = re.compile(r"\[\s*([\w]+)")
 _OFFSET = re.compile(r"\boffset\s+(\w+)")
 _KEYWORDS = frozenset({"and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "Inf", "NaN"})
 _OF_CALENDAR = frozenset(
@@ -54,23 +53,10 @@ def reads_calendar(expression: str) -> bool:
 
 def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
     """Return how many seconds before its evaluation all parts of an expression have values, at most."""
-    return _most_seconds(_OFFSET, expression) + _deepest(offset_back, expression, recorded)
-
-
-def look_back(expression: str, recorded: Mapping[str, str]) -> float:
-    """Return how many seconds before its evaluation an expression looks, at most; so does what is recorded for it."""
-    seconds = _most_seconds(_RANGE, expression) + _most_seconds(_OFFSET, expression)
-    return seconds + _deepest(look_back, expression, recorded)
-
-
-def _most_seconds(pattern: re.Pattern[str], expression: str) -> float:
-    return max(map(duration_seconds, pattern.findall(_bare(expression))), default=0.0)
-
-
-def _deepest(back: Callable[[str, Mapping[str, str]], float], expression: str, recorded: Mapping[str, str]) -> float:
-    """Return the most seconds of what an expression selects that is recorded; what selects itself counts once."""
     others = {name: text for name, text in recorded.items() if text != expression}
-    return max((back(others[name], others) for name in selected_names(expression) & others.keys()), default=0.0)
+    deepest = (offset_back(others[name], others) for name in selected_names(expression) & others.keys())
+    own = map(duration_seconds, _OFFSET.findall(_bare(expression)))
+    return max(own, default=0.0) + max(deepest, default=0.0)
 
 
 def _bare(expression: str) -> str:

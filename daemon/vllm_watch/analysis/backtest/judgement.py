@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Which alerts of some sets of rules would have fired over a source, from when to when, and which cannot be judged.
+Which alerts would have fired over a source, from when to when, and which cannot be judged.
 
 That an alert did not fire is no finding if the source lacks what it watches.
 """
@@ -13,7 +13,6 @@ from typing import Any
 from vllm_watch.analysis.backtest.expressions import (
     ANY_NAME,
     duration_seconds,
-    look_back,
     offset_back,
     reads_calendar,
     selected_names,
@@ -22,11 +21,10 @@ from vllm_watch.analysis.backtest.fired import (
     ALWAYS_FIRING,
     Alert,
     NotJudged,
-    SetResult,
     SourceResult,
     intervals,
 )
-from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, Waiting, evaluate
+from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Evaluation, Promtool, evaluate
 from vllm_watch.analysis.backtest.rule_set import RuleSet, needed
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.daemon.catalog.alert_needs import AlertNeeds, Need, alert_needs
@@ -46,64 +44,44 @@ _GPUS = f"{PREFIX}server_gpu_info"
 
 _OF_DAEMON = frozenset(series.name for series in DAEMON.series)
 _NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
-_WAITS = "they wait longer than the values last"
-_COMPARES = "they compare with what was before the values begin"
-_NO_SERIES = "the server does not report what they watch"
 _CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
 
 
-def selected_by(sets: Collection[RuleSet]) -> frozenset[str]:
-    """Return the names of the series that are needed to evaluate some sets of rules and to judge them."""
-    selected = {name for rules in sets for rule in rules.rules for name in selected_names(rule["expr"])}
-    recorded = {name for rules in sets for name in rules.recorded}
-    return frozenset(selected - recorded - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"} | {PRESENCE})
+def selected_by(rules: RuleSet) -> frozenset[str]:
+    """Return the names of the series that are needed to evaluate rules and to judge them."""
+    selected = {name for rule in rules.rules for name in selected_names(rule["expr"])}
+    return frozenset(selected - rules.recorded.keys() - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"} | {PRESENCE})
 
 
-def backtest(
-    tool: Promtool, subject: Subject, sets: Sequence[RuleSet], *, are_shipped: bool, waiting: Waiting = lambda _: None
-) -> SourceResult:
+def backtest(tool: Promtool, subject: Subject, rules: RuleSet, *, are_shipped: bool) -> SourceResult:
     """
-    Evaluate sets of rules over a source, all at once; `are_shipped` is whether they are the package's.
+    Evaluate rules over a source; `are_shipped` is whether they are the package's.
 
     Raises:
         ToolError: A rule cannot be evaluated.
     """
-    intervals_of = [_intervals(rules) for rules in sets]
-    fastest, slowest = min(map(min, intervals_of)), max(map(max, intervals_of))
-    series = subject.in_virtual_time
-    evaluations = [
-        Evaluation(series, subject.grid.steps, subject.step, fastest, without_calendar(rules).groups, (FIRING, PENDING))
-        for rules in sets
-    ]
-    results = tuple(
-        _result(subject, rules, answers, are_shipped=are_shipped)
-        for rules, answers in zip(sets, evaluate(tool, evaluations, waiting), strict=True)
-    )
-    where = (subject.name, subject.start, subject.end, subject.step)
-    return SourceResult(*where, fastest, slowest, subject.gaps, subject.warnings, results)
-
-
-def _intervals(rules: RuleSet) -> list[int]:
-    """Return how many seconds are between two evaluations of each group with alerts."""
-    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
-    return [max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups] or [INTERVAL]
-
-
-def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, are_shipped: bool) -> SetResult:
+    interval, groups = _interval(rules), without_calendar(rules).groups
+    asked = Evaluation(subject.in_virtual_time, subject.grid.steps, subject.step, interval, groups, (FIRING, PENDING))
+    (answers,) = evaluate(tool, [asked])
     firing, pending = list(intervals(answers[FIRING])), list(intervals(answers[PENDING]))
     waits = {_key(wait, wait.end): wait for wait in pending if wait.end is not None}
     alerts: list[Alert] = []
     for fired in firing:
         alerts += _alert(subject, fired, waits.pop(_key(fired, fired.start), None))
     only_pending = [wait for wait in pending if wait.end is None or _key(wait, wait.end) in waits]
-    names = {alert.alertname for alert in alerts}
-    return SetResult(
-        rules.name,
+    return SourceResult(
+        *(subject.name, subject.start, subject.end, subject.step, interval, subject.gaps, subject.warnings),
         tuple(alerts),
         tuple(alert for wait in only_pending for alert in _alert(subject, wait, None)),
-        tuple(not_judged(rules, subject, names, is_shipped=are_shipped)),
-        tuple(looking_further(rules, subject)),
+        tuple(not_judged(rules, subject, {alert.alertname for alert in alerts}, is_shipped=are_shipped)),
     )
+
+
+def _interval(rules: RuleSet) -> int:
+    """Return the fewest seconds between two evaluations of a group with alerts: all are evaluated that often."""
+    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
+    intervals = (max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups)
+    return min(intervals, default=INTERVAL)
 
 
 def _key(alert: Alert, moment: float) -> tuple[object, ...]:
@@ -156,35 +134,20 @@ def _too_short(
 ) -> NotJudged | None:
     waits, past = str(rule.get("for", "0s")), offset_back(rule["expr"], recorded)
     if duration_seconds(waits) >= subject.seconds:
-        reason = f"it waits {waits} before it fires, longer than the values last"
-        return unknown._replace(reason=reason, shared=_WAITS, needed=waits)
-    if past >= _reach(subject):
-        reason = f"it compares with what was {duration(past)} before, when there are no values"
-        return unknown._replace(reason=reason, shared=_COMPARES, needed=duration(past))
+        return unknown._replace(reason=f"it waits {waits} before it fires, longer than the values last")
+    if past >= subject.seconds + subject.lead * subject.step:
+        return unknown._replace(reason=f"it compares with what was {duration(past)} before, when there are no values")
     return None
-
-
-def looking_further(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float]]:
-    """Yield the alerts that look back further than the values reach at their end, with the seconds that they do."""
-    for rule in rules.alerts:
-        seconds = look_back(rule["expr"], rules.recorded)
-        if seconds > _reach(subject):
-            yield rule["alert"], seconds
-
-
-def _reach(subject: Subject) -> float:
-    return subject.seconds + subject.lead * subject.step
 
 
 def _of_calendar(rules: RuleSet) -> Iterator[str]:
     for rule in rules.alerts:
-        below = RuleSet("", (), tuple(needed(rules.groups, {rule["alert"]})))
+        below = RuleSet((), tuple(needed(rules.groups, {rule["alert"]})))
         if any(reads_calendar(each["expr"]) for each in below.rules):
             yield rule["alert"]
 
 
 def _needs_met(subject: Subject) -> Iterator[Need]:
-    """Yield the series that are there, as alerts need them."""
     names = subject.names
     for series in SERIES.values():
         full = f"{series.full_name}_count" if series.type == "histogram" else series.full_name
@@ -214,12 +177,10 @@ def _lacking(unknown: NotJudged, needs: AlertNeeds, subject: Subject, there: Col
 
 
 def _without_series(unknown: NotJudged, names: Sequence[str]) -> NotJudged:
-    reason = " and ".join(f"there is no series {name}" for name in names)
-    return unknown._replace(reason=reason, shared=_NO_SERIES, needed=", ".join(names))
+    return unknown._replace(reason=" and ".join(f"there is no series {name}" for name in names))
 
 
 def _reason(need: Need, subject: Subject) -> str | None:
-    """Return why a series is not there, as far as that is known."""
     series = SERIES[need.series]
     read = {source for name, source in subject.names if name == PRESENCE and source}
     if series.origins == ("probe",):

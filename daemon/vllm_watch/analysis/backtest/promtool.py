@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -33,13 +33,9 @@ from vllm_watch.daemon.support.whole_file import cleaned_up, held_back
 
 
 NAME = "promtool"
-OLDEST = (2, 42)
-"""The first release that knows `keep_firing_for`."""
-
 HOW_TO_INSTALL = "apt-get install prometheus, or https://prometheus.io/download/"
-_CHECK_SECONDS = 0.2
+_CHECK_SECONDS = 0.1
 _END_SECONDS = 5
-_VERSION = re.compile(r"version (\d+)\.(\d+)")
 
 STALE = "stale"
 NOTHING = "_"
@@ -59,9 +55,6 @@ Labels = tuple[tuple[str, str], ...]
 
 Answers = dict[int, dict[Labels, float]]
 """What a query gives after each evaluation of the rules, by second."""
-
-Waiting = Callable[[float], None]
-"""Called now and then with the seconds that the runs have taken so far."""
 
 
 class Ended(NamedTuple):
@@ -83,19 +76,14 @@ class Promtool:
         """Run it once."""
         return self.run_all([arguments])[0]
 
-    def run_all(
-        self, commands: Sequence[Sequence[str | Path]], waiting: Waiting = lambda _seconds: None
-    ) -> list[Ended]:
+    def run_all(self, commands: Sequence[Sequence[str | Path]]) -> list[Ended]:
         """Run it several times at once; return how each run ended, in this order."""
         outputs = [self.folder / f"output{number}" for number, _ in enumerate(commands)]
         for arguments, output in zip(commands, outputs, strict=True):
             self._start(arguments, output)
-        started = time.monotonic()
         for running in self._running:
             while running.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    running.wait(_CHECK_SECONDS)
-                waiting(time.monotonic() - started)
+                time.sleep(_CHECK_SECONDS)  # `wait` would hold the lock that `end` needs when a signal comes.
         ended = [
             Ended(running.returncode == 0, output.read_text(encoding="utf-8", errors="replace"))
             for running, output in zip(self._running, outputs, strict=True)
@@ -139,7 +127,7 @@ def promtool() -> Iterator[Promtool]:
     Yield what runs promtool; its runs and files end with the block, and with the process.
 
     Raises:
-        ToolError: It is not installed, or too old.
+        ToolError: It is not installed.
     """
     folder = Path(tempfile.mkdtemp(prefix="vllm-watch-"))
     tool: Promtool | None = None
@@ -151,7 +139,6 @@ def promtool() -> Iterator[Promtool]:
 
     with cleaned_up(clean_up):
         tool = Promtool(folder)
-        _check(tool)
         yield tool
 
 
@@ -160,13 +147,6 @@ def _found() -> str:
     if path is None:
         raise ToolError(f"{NAME} is missing, which evaluates the rules as Prometheus does: {HOW_TO_INSTALL}")
     return path
-
-
-def _check(tool: Promtool) -> None:
-    printed = tool.run("--version").printed
-    version = _VERSION.search(printed)
-    if version is not None and (int(version[1]), int(version[2])) < OLDEST:
-        raise ToolError(f"{NAME} is of Prometheus {version[1]}.{version[2]}, and 2.42 or newer is needed")
 
 
 def check_rules(tool: Promtool, rules: RuleSet) -> None:
@@ -208,9 +188,7 @@ class Evaluation(NamedTuple):
         return range(0, max(int((self.steps - 1) * self.step) + 1, 1), self.interval)
 
 
-def evaluate(
-    tool: Promtool, evaluations: Sequence[Evaluation], waiting: Waiting = lambda _seconds: None
-) -> list[dict[str, Answers]]:
+def evaluate(tool: Promtool, evaluations: Sequence[Evaluation]) -> list[dict[str, Answers]]:
     """
     Return what the queries of each evaluation give, by the query; all are evaluated at once, each in its own process.
 
@@ -218,7 +196,7 @@ def evaluate(
         ToolError: A rule cannot be evaluated over these series, or promtool prints what is not understood.
     """
     paths = [_write(tool.folder / f"evaluation{number}", each) for number, each in enumerate(evaluations)]
-    ended = tool.run_all([("test", "rules", path) for path in paths], waiting)
+    ended = tool.run_all([("test", "rules", path) for path in paths])
     return [_answers(each, run.printed) for each, run in zip(evaluations, ended, strict=True)]
 
 

@@ -174,7 +174,6 @@ def _points(answer: Sequence[PromSeries]) -> Iterator[tuple[str, float, float]]:
 
 
 def _gaps(api: PrometheusApi, asked: PrometheusQuery, grid: SeriesGrid, step: float) -> Iterator[TimeRange]:
-    """Yield when nothing was scraped."""
     seconds = grid.steps * step
     coarse = max(math.ceil(seconds / (MAX_POINTS - 1)), step)
     sampled = api.range(sampled_at(asked.server), TimeRange(grid.started, grid.started + seconds), coarse)
@@ -224,7 +223,6 @@ def _subject(name: str, grid: SeriesGrid, step: float) -> Subject:
 
 
 def _engines(grid: SeriesGrid) -> int:
-    """Return how many engines the server with most of them has."""
     engines: dict[str, set[str]] = defaultdict(set)
     for series in grid.series:
         if series.startswith(_ENGINE_STATE):

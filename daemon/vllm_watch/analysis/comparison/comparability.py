@@ -18,6 +18,7 @@ from vllm_watch.analysis.comparison.sound_runs import (
     Finding,
     check_overlap,
     check_repetition,
+    check_sides,
     of_sides,
 )
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS
@@ -45,7 +46,7 @@ def findings(pair: Pair) -> tuple[Finding, ...]:
         check_temperature,
         *RUN_CHECKS,
     )
-    said = [finding for check in checks for finding in check(pair)]
+    said = [*(finding for check in checks for finding in check(pair)), *check_sides(pair.sides)]
     return tuple(sorted(said, key=lambda finding: not finding.prevents))
 
 

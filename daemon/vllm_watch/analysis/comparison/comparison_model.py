@@ -225,6 +225,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
     output_throughput: tuple[float, ...]
     sentence: str
     stops_growing_at: str | None = None
+    warnings: tuple[str, ...] = ()
     last_within_objective: str | None = None
     first_beyond_objective: str | None = None
 

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import math
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
@@ -49,7 +47,14 @@ def of_sides(sides: Iterable[_S], check: Callable[[_S], Finding | None]) -> Iter
         if finding is not None:
             names.setdefault(finding, []).append(side.name)
     for finding, of in names.items():
-        yield finding._replace(text=finding.text.replace("{side}", " and ".join(of)))
+        *first, last = of
+        yield finding._replace(text=finding.text.replace("{side}", " and ".join([", ".join(first), last][not first :])))
+
+
+def check_sides(sides: Sequence[Measured]) -> Iterator[Finding]:
+    """Nearly all requests succeeded; runs are long enough to tell of a server that has settled, and none drifts."""
+    for check in (_failures, _short, _few_rounds, _drift):
+        yield from of_sides(sides, check)
 
 
 def check_repetition(pair: Pair) -> Iterator[Finding]:
@@ -71,17 +76,6 @@ def check_overlap(pair: Pair) -> Iterator[Finding]:
             return
 
 
-def check_errors(pair: Pair) -> Iterator[Finding]:
-    """Nearly all requests succeeded: failed ones make all the others faster."""
-    yield from of_sides(pair.sides, _failures)
-
-
-def check_duration(pair: Pair) -> Iterator[Finding]:
-    """Each run is long enough, and each user sends enough requests, to tell of a server that has settled."""
-    yield from of_sides(pair.sides, _short)
-    yield from of_sides(pair.sides, _few_rounds)
-
-
 def check_burst(pair: Pair) -> Iterator[Finding]:
     """Latencies of a burst are those of its queue."""
     if pair.is_burst:
@@ -97,11 +91,6 @@ def check_saturation(pair: Pair) -> Iterator[Finding]:
             f"The server of {side.name} was saturated and the other was not: its latencies tell how long its queue "
             "grew."
         )
-
-
-def check_steadiness(pair: Pair) -> Iterator[Finding]:
-    """No run drifts."""
-    yield from of_sides(pair.sides, _drift)
 
 
 def check_variation(pair: Pair) -> Iterator[Finding]:
@@ -140,11 +129,8 @@ def are_in_turns(pair: Pair) -> bool:
 
 
 RUN_CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
-    check_errors,
-    check_duration,
     check_burst,
     check_saturation,
-    check_steadiness,
     check_variation,
     check_acceptance,
     check_order,
@@ -179,13 +165,11 @@ def _failures(side: Measured) -> Finding | None:
 
 
 def _short(side: Measured) -> Finding | None:
-    lasted = [result.duration_s for result in side.results if result.duration_s is not None]
-    if not lasted or min(lasted) >= MIN_SECONDS:
+    if all(result.duration_s is None or result.duration_s >= MIN_SECONDS for result in side.results):
         return None
-    runs = "The run of {side} lasts" if len(side.runs) == 1 else "The runs of {side} last"
     return Finding(
-        f"{runs} only {duration(math.floor(10 * min(lasted)) / 10)}: the start and the end of the load are a part of "
-        f"the values. Runs of {duration(MIN_SECONDS)} or longer are advised."
+        f"A run of {{side}} lasts less than {duration(MIN_SECONDS)}, so the start and the end of the load are a part "
+        "of the values."
     )
 
 
@@ -193,10 +177,9 @@ def _few_rounds(side: Measured) -> Finding | None:
     for run, result in side.measured_runs:
         users, answered = run.load.max_concurrency, result.successful
         if load_kind(run.load) == "closed" and users and answered is not None and answered < ROUNDS * users:
-            requests = f"{answered} request{'s' * (answered != 1)} of {users} user{'s' * (users != 1)}"
             return Finding(
-                f"A run of {{side}} has few requests of each user ({run.name}: {requests}), so the start and the end "
-                "of the load are a large part of it."
+                f"A run of {{side}} has fewer than {ROUNDS} requests of each user, so the start and the end of the "
+                "load are a large part of it."
             )
     return None
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from vllm_watch.analysis.comparison.comparability import side_settings
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
 from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
+from vllm_watch.analysis.comparison.sound_runs import check_sides
 from vllm_watch.analysis.loadtest.load_test import Load, Objective
 from vllm_watch.analysis.loadtest.planning import is_within
 from vllm_watch.daemon.catalog.number_texts import significant
@@ -91,6 +92,7 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
         last_within_objective=held.get("last"),
         first_beyond_objective=held.get("first"),
         sentence=f"{name}: {said}" if name else said,
+        warnings=tuple(finding.text for finding in check_sides(seen)),
     )
 
 

@@ -146,7 +146,6 @@ def _latency(result: ServeResult, name: LatencyName, values: Sequence[float]) ->
 
 
 def _filled(stats: LatencyStats, values: Sequence[float], count: int | None, most: int | None) -> Latency:
-    """Return what the client wrote, else what its sorted values show; there were `count` values, at most `most`."""
     shares: dict[Quantile, float] = {}
     for name, quantile in QUANTILES.items():
         written = stats.percentiles.get(100 * quantile, stats.median if quantile == 0.5 else None)
@@ -248,7 +247,6 @@ def _load(result: ServeResult) -> Load:
 
 
 def _temperature(result: ServeResult) -> float | None:
-    """Return the temperature if the client printed it, or the user wrote it down with ``--metadata``."""
     if result.settings.temperature is not None:
         return result.settings.temperature
     try:

@@ -32,6 +32,7 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
 )
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.config.moments import TimeRange
@@ -164,12 +165,12 @@ def _read(
         progress(number / len(parts))
     warnings = []
     if step > 1.5 * interval:
-        warnings.append(f"The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
+        long = N_("The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
+        warnings.append(_(long, step=step, interval=interval))
     return history.build(query.source, server, warnings)._replace(server=server)
 
 
 def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:
-    """Yield parts of the time, each of at most `_PART` moments, none of which is in two parts."""
     moments = math.floor((last - first) / step) + 1
     for done in range(0, moments, _PART):
         count = min(_PART, moments - done)

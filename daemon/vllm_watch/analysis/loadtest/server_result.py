@@ -134,7 +134,6 @@ def _tokens_per_second(points: Sequence[Point], growth: Growth, counter: str, se
 
 
 def _hits(points: Sequence[Point], growth: Growth, cache: str) -> float | None:
-    """Return the share of hits; a gauge of it only where /metrics does not count them."""
     if growth.counter(f"{cache}_queries") is not None:
         return growth.ratio(f"{cache}_hits", f"{cache}_queries")
     return _mean(points, f"{cache}_hit_ratio")
@@ -214,7 +213,6 @@ def _in_order(first: Latency, whole: Latency) -> tuple[Latency, Latency]:
 
 
 def _placed(latency: Latency, name: Quantile, bounds: Bounds, value: float | None) -> Latency:
-    """Return a latency one of whose percentiles is between such bounds, with its best figure."""
     median = value if name == "p50" else latency.median
     return msgspec.structs.replace(latency, **{name: value}, median=median, bounds={**latency.bounds, name: bounds})
 

@@ -57,7 +57,6 @@ def parse_source(text: str, now: float, environment: Mapping[str, str]) -> Sourc
 
 
 def _parts(url: str) -> tuple[str, str | None]:
-    """Return where a Prometheus is, and the server after the last slash of its path, if one is there."""
     base, _, server = url.rpartition("/")
     return base, unquote(server) or None
 

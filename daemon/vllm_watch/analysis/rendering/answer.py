@@ -63,7 +63,6 @@ def _went(run: Run, result: Result) -> Iterator[str]:
 
 
 def _is_bound(run: Run) -> bool:
-    """Return whether a run's duration and rates are bounds: nobody but the server measured it, too rarely."""
     return run.may_be_shorter and run.result is not None and run.result.view == "server"
 
 

@@ -117,11 +117,11 @@ def grade_text(row: Row) -> str:
     return GRADES[row.grade]
 
 
-def percent_text(value: float | None) -> str:
+def percent_text(value: float | None, sign: str = "+") -> str:
     """Return per cent with its sign, to a tenth, from 100 on without: ``+11.0``, ``-25.0``, ``+313``."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:+,.1f}" if abs(value) < 99.95 else f"{value:+,.0f}"
+    return f"{value:{sign},.{1 if abs(value) < 99.95 else 0}f}"
 
 
 def _headline(pair: Comparison) -> Row | None:
@@ -195,7 +195,16 @@ def _difference(row: Row | None) -> tuple[str, str]:
     return (MISSING, "") if row is None else (percent_text(row.percent), grade_text(row))
 
 
+def warnings(comparisons: Comparisons) -> tuple[str, ...]:
+    """Return what a reader must beware of, each once: of a sweep what is wrong with its loads, else with the pairs."""
+    parts = comparisons.sweeps if is_sweep(comparisons) else comparisons.pairs
+    return tuple(dict.fromkeys(text for part in parts for text in part.warnings))
+
+
 def _left_out(comparisons: Comparisons) -> str:
-    count = len({text for pair in comparisons.pairs for text in pair.warnings})
-    warnings = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
-    return f"{warnings}; --all has {'them, ' if count > 1 else 'it, ' if count else ''}all metrics and what differs."
+    count = len(warnings(comparisons))
+    said = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    them = "them, " if count > 1 else "it, " if count else ""
+    if is_sweep(comparisons):
+        return f"{said}; --all has {them}what differs, and --table wide all metrics."
+    return f"{said}; --all has {them}all metrics and what differs."

@@ -7,7 +7,10 @@ All texts in it are plain and untrusted: each format escapes them itself. Only a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
+
+from vllm_watch.daemon.catalog.number_texts import MISSING
 
 
 Tone = Literal["good", "warning", "note", "undecided", "unknown"]
@@ -118,3 +121,10 @@ class Document(NamedTuple):
 def plain_table(caption: str, columns: tuple[Column, ...], rows: tuple[Cells, ...]) -> Table:
     """Return a table whose rows are one group without a title."""
     return Table(caption, columns, (Group("", rows),))
+
+
+def known_table(caption: str, columns: tuple[Column, ...], rows: Sequence[Cells], kept: int = 0) -> Table:
+    """Return a plain table without the columns in which nothing is known, but for the first ones that are `kept`."""
+    shown = [at for at in range(len(columns)) if at < kept or {row[at] for row in rows} - {MISSING}]
+    cells = tuple(tuple(row[at] for at in shown) for row in rows)
+    return plain_table(caption, tuple(columns[at] for at in shown), cells)

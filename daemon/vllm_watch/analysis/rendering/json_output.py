@@ -2,8 +2,8 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with an ``annotation`` to mark it in a
-Grafana; with a ``plan``, and, of several loads, ``latency_turn`` and a sentence on loads that are no run, ``left_out``.
+A report is ``{"runs": […]}``, each run a `load_test.Run` without its timeline, with a ``plan``, and, of several loads,
+``latency_turn`` and a sentence on loads that are no run, ``left_out``.
 A comparison of two sides is a `comparison_model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […],
 "matrix": […], "decisions": […], "sweeps": […]}``: each other side compared with the baseline, then all side by side.
 Advice is an `advice_model.Advised`: ``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
@@ -22,7 +22,6 @@ import msgspec
 from vllm_watch.analysis.advice.advice_model import Advised
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons
 from vllm_watch.analysis.loadtest.load_test import Report, Run
-from vllm_watch.analysis.loadtest.region import Annotation, annotation, region_of
 
 
 def report_json(report: Report) -> str:
@@ -37,12 +36,7 @@ def report_json(report: Report) -> str:
 def _run(run: Run) -> dict[str, Any]:
     plain = _plain(run)
     plain.pop("timeline", None)
-    region = region_of(run)
-    return plain if region is None else {**plain, "annotation": _annotation(annotation(region))}
-
-
-def _annotation(marked: Annotation) -> dict[str, Any]:
-    return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
+    return plain
 
 
 def advice_json(advised: Advised) -> str:

@@ -61,7 +61,6 @@ def report_markdown(report: Report) -> str:
 
 
 def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
-    """Return a run whole if it is the only one, else in a sentence: `--run` shows one of several whole."""
     if len(report.runs) == 1:
         return Section("", sections=run_sections(run, max_phases))
     return Section("", _in_short(run) or (Paragraph(_NOTHING),))
@@ -122,7 +121,7 @@ def latency_turn(report: Report) -> tuple[Paragraph, ...]:
     short = dict(zip(names, short_names(names), strict=True)).get(turn.run, turn.run)
     reached = f"{significant(turn.output_throughput)} tokens/s and {milliseconds(turn.e2el_ms)} from end to end"
     where = f"with {significant(turn.requests_in_flight)} requests in flight, {reached}"
-    return (Paragraph(f"Latency turns at {short}: {where}. {turn.method.rstrip('.')}."),)
+    return (Paragraph(f"Latency turns at {short}, {where}: with more at once it grows more than throughput."),)
 
 
 def title(run: Run) -> str:

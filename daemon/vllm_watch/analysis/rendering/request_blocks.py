@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from vllm_watch.analysis.loadtest.load_test import PromptSlope, Run
 from vllm_watch.analysis.rendering import svg
-from vllm_watch.analysis.rendering.document import Block, Column, Figure, Paragraph, Table, plain_table
-from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, milliseconds, significant
+from vllm_watch.analysis.rendering.document import Block, Column, Figure, Paragraph, Table, known_table, plain_table
+from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds, significant
 
 
 _COLUMNS = (
@@ -44,10 +44,8 @@ def request_blocks(run: Run) -> tuple[Block, ...]:
         )
         for each in details.slowest
     )
-    kept = [at for at in range(len(_COLUMNS)) if {row[at] for row in rows} - {MISSING}]
     if rows:
-        columns = tuple(_COLUMNS[at] for at in kept)
-        blocks.append(plain_table("The slowest", columns, tuple(tuple(row[at] for at in kept) for row in rows)))
+        blocks.append(known_table("The slowest", _COLUMNS, rows))
     return tuple(blocks)
 
 

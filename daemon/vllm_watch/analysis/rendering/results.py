@@ -9,7 +9,7 @@ from functools import partial
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.loadtest.planning import run_objective
-from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, plain_table
+from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, known_table
 from vllm_watch.analysis.rendering.run_facts import objective_text, short_names
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCY_NAMES,
@@ -60,12 +60,7 @@ def overview(runs: Sequence[Run]) -> Table:
     names = short_names([run.name for run in runs])
     is_one_day = len({moment(run.start)[:10] for run in runs if run.start is not None}) < 2
     rows = [_overview_row(at, *each, is_one_day=is_one_day) for at, each in enumerate(zip(names, runs, strict=True), 1)]
-    kept = [
-        at
-        for at, column in enumerate(_OVERVIEW)
-        if {row[at] for row in rows} - ({MISSING, "0"} if column.head == "Failed" else {MISSING})
-    ]
-    return plain_table("", tuple(_OVERVIEW[at] for at in kept), tuple(tuple(row[at] for at in kept) for row in rows))
+    return known_table("", _OVERVIEW, rows)
 
 
 def _overview_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cells:
@@ -75,7 +70,7 @@ def _overview_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cell
         f"{number} {name}",
         start[11:] if is_one_day and run.start is not None else start,
         load_text(run.load) or MISSING,
-        count(result.failed),
+        count(result.failed or None),
         significant(result.output_throughput),
         best_figure("p50", result.ttft_ms),
         best_figure("p99", result.ttft_ms),
@@ -165,7 +160,6 @@ def value_of(quantile: Quantile, latency: Latency) -> float | None:
 
 
 def _number(value: float | None, scale: float = 1.0) -> str:
-    """Return what was not estimated in a client's digits."""
     return hundredths(None if value is None else value * scale)
 
 
@@ -175,7 +169,6 @@ def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Gro
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:
-    """Return the statistics of a latency; percentiles that are not known have their rows beside those that are."""
     latencies: list[Latency | None] = [getattr(result, name) for result in results]
     scale, unit = in_unit(latencies)
     rows: list[Cells] = []
@@ -232,7 +225,6 @@ def _row(label: str, results: list[Result], show: Callable[[Result], str]) -> Ce
 
 
 def _goodput_group(run: Run, results: list[Result]) -> Group:
-    """Return the share of requests within the objective, view by view; a dash where it is not known."""
     objective = run_objective(run)
     if objective is None:
         return Group("", ())

@@ -29,8 +29,6 @@ from vllm_watch.daemon.catalog.number_texts import (
 
 _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
 
-_TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")
-
 
 def what_ran(run: Run) -> Table:
     """Return what is known of a run besides its flags; a dash where something important is not known."""
@@ -117,11 +115,6 @@ def validity(run: Run) -> tuple[Statement, ...]:
     return (*_requests(run), *_steadiness(run), *_phases(run), *_energy(run), *warnings, *notes)
 
 
-def phase_seconds(run: Run, phase: PhaseName) -> float:
-    """Return how long a run was in a phase, in seconds."""
-    return sum(each.end - each.start for each in run.phases if each.phase == phase)
-
-
 def load_seconds(run: Run) -> float | None:
     """Return how long a run's load lasted, in seconds; `None` if that is not known."""
     return None if run.start is None or run.end is None or run.end <= run.start else run.end - run.start
@@ -130,7 +123,7 @@ def load_seconds(run: Run) -> float | None:
 def seconds_of_load(run: Run, phase: PhaseName) -> float:
     """Return how long a run was in a phase during its load, in seconds; all of the phase if that is not known."""
     if run.start is None or run.end is None:
-        return phase_seconds(run, phase)
+        return sum(each.end - each.start for each in run.phases if each.phase == phase)
     parts = (min(each.end, run.end) - max(each.start, run.start) for each in run.phases if each.phase == phase)
     return sum(max(part, 0.0) for part in parts)
 
@@ -142,18 +135,8 @@ def _requests(run: Run) -> Iterator[Statement]:
         yield Statement("unknown", "How many requests succeeded is not known.")
     elif failed is None:
         yield Statement("unknown", f"{count(successful)} requests succeeded. How many failed is not known.")
-    elif failed and not successful:
-        yield Statement("warning", _all_failed(failed))
-    elif failed:
-        share = significant(100 * failed / (successful + failed))
-        failures = f"{count(failed)} of {count(successful + failed)} requests failed ({share} %)"
-        yield Statement("warning", f"{failures}: tokens, rates and latencies are those of the others.")
-    elif not successful:
+    elif not failed and not successful:
         yield Statement("warning", "No request was counted.")
-
-
-def _all_failed(failed: int) -> str:
-    return "The only request failed." if failed == 1 else f"All {count(failed)} requests failed."
 
 
 def _steadiness(run: Run) -> Iterator[Statement]:
@@ -180,14 +163,9 @@ def _phases(run: Run) -> Iterator[Statement]:
     if saturated:
         part = "" if load is None else f", {percent(saturated / load)} % of the load"
         yield Statement("warning", f"The server was saturated for {duration(saturated)}{part}.")
-    for phase in _TROUBLE:
-        seconds = seconds_of_load(run, phase)
-        if seconds:
-            yield Statement("warning", f"The server was {phase} for {duration(seconds)}.")
 
 
 def _by_rate(run: Run) -> Statement:
-    """Return whether a server whose phases are not known kept up with a given rate."""
     is_full, served = is_saturated(run, run.result), served_share(run, run.result)
     if is_full is None or served is None:
         return Statement("unknown", "Whether the server was saturated is not known.")

@@ -19,6 +19,7 @@ from vllm_watch.analysis.rendering.document import (
     Statement,
     Table,
     Tone,
+    known_table,
     plain_table,
 )
 from vllm_watch.analysis.rendering.results import in_unit, percentile, percentile_notes
@@ -83,13 +84,9 @@ _COUNTERS = {
 
 def gpu_table(gpus: Iterable[ServerGpu]) -> Iterator[Block]:
     """Yield the table of what is known of any; nothing where no GPU is. Why they are not read is among the sources."""
-    every = list(map(gpu_document, gpus))
-    cells = [(column, [text(gpu) for gpu in every]) for column, text in _GPU_COLUMNS]
-    known = [(column, texts) for column, texts in cells if set(texts) - {MISSING}]
-    if every:
-        yield plain_table(
-            "", tuple(column for column, _ in known), tuple(zip(*(texts for _, texts in known), strict=True))
-        )
+    rows = [tuple(text(gpu) for _, text in _GPU_COLUMNS) for gpu in map(gpu_document, gpus)]
+    if rows:
+        yield known_table("", tuple(column for column, _ in _GPU_COLUMNS), rows)
 
 
 def summary_text(
@@ -152,7 +149,6 @@ def _peak(name: str, peak: Peak, *, several: bool) -> Cells:
 
 
 def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
-    """Yield why engines are as they are, and the last values of all of them, a few side by side."""
     for engine in engines:
         name = f"Engine {engine.key.engine}: " if len(engines) > 1 else ""
         text = meaning(engine.state, engine.cause)
@@ -208,7 +204,6 @@ def _acceptance(engine: EngineSnapshot) -> str:
 
 
 def _tokens(engine: EngineSnapshot) -> str:
-    """Return how many tokens are in the KV cache of how many; the size alone, if its use is not known."""
     usage, size = _value(engine.gauges.get("kv_cache_usage_ratio")), engine.facts.get("kv_cache_capacity_tokens")
     return count(size) if usage is None or size is None else of_most(usage * size, size, shortened)
 
@@ -326,7 +321,6 @@ def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
 
 
 def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
-    """Yield what the engines have counted together, also those that are there no more."""
     totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
     finished: Counter[str] = Counter()
     counted: Counter[str] = Counter()

@@ -16,7 +16,7 @@ from vllm_watch.analysis.loadtest.load_test import (
     ServerUse,
 )
 from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, run_gpus, shared_capacity, why_unknown
-from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, plain_table
+from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Table, known_table, plain_table
 from vllm_watch.analysis.rendering.run_facts import objective_text, run_start
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant, spread
@@ -57,11 +57,10 @@ _PHASE_COLUMNS: Mapping[str, Column] = {
     "running": Column("Running"),
     "waiting": Column("Waiting"),
     "kv_cache_usage_ratio": Column("KV", "%"),
-    "preemptions": Column("Preempted"),
     "acceptance_length": Column("Accepted", "tokens"),
 }
 _ALWAYS_SHOWN = 8
-"""The columns of a phase that are there in any case; the others if they say anything."""
+"""The columns of a phase that are there in any case; the others if they are known of any."""
 
 
 def use_block(run: Run) -> Table:
@@ -89,12 +88,10 @@ def phase_table(run: Run, most: int = MAX_PHASES) -> Table:
         for number, phase in shown
     ]
     columns = (Column("Phase", is_text=True), Column("From", "s"), Column("For", "s"), *_PHASE_COLUMNS.values())
-    kept = [at for at in range(len(columns)) if at < _ALWAYS_SHOWN or {row[at] for row in texts} - {MISSING, "0"}]
     left_out = len(run.phases) - len(shown)
     notes: tuple[str, ...] = ("From: since the load's start. Prompts and output: tokens/s.",)
     notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
-    rows = tuple(tuple(row[at] for at in kept) for row in texts)
-    return plain_table("The load of each phase", tuple(columns[at] for at in kept), rows)._replace(notes=notes)
+    return known_table("The load of each phase", columns, texts, _ALWAYS_SHOWN)._replace(notes=notes)
 
 
 def positions(use: ServerUse) -> str:
@@ -145,7 +142,6 @@ def capacity_text(run: Run) -> str:
 
 
 def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what is carried, output and prompts, and what to plan with: of a server, and of a GPU if it has several."""
     value, prompts = capacity.tokens_per_second, capacity.prompt_tokens_per_second
     planned = [capacity.low * part for part in PLANNED]
     yield "Carries at least (output tokens/s)", significant(capacity.low)
@@ -161,7 +157,6 @@ def _maximum(capacity: Capacity, gpus: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _memory(memory: Memory, *, is_cpu: bool) -> Iterator[tuple[str, str]]:
-    """Yield the memory sum: what is on each GPU, and the requests for which the KV cache of all engines has room."""
     part = "worker" if is_cpu else "GPU"
     yield f"Weights on each {part} (GiB)", significant(memory.weights_gib)
     yield f"KV cache on each {part} (GiB)", significant(memory.kv_cache_gib)
@@ -200,15 +195,16 @@ def _needed(plan: Plan) -> str:
 
 def _carried(plan: Plan, low: float, high: float) -> str:
     gpus = "" if plan.gpus is None else f" ({plan.gpus} GPU{'s' * (plan.gpus != 1)})"
-    within = "" if plan.objective is None else f" within {objective_text(plan.objective)}"
+    within = "" if plan.objective is None else f" within the objective ({objective_text(plan.objective)})"
     text = f"Plan a server{gpus} with {spread(low, high)} output tokens/s{within}"
     if plan.users_low is None:
         return f"{text}."
+    load = plan.run or "this load"
     queue = f", {significant(plan.waiting)} requests waiting on average" if plan.waiting else ""
     return (
         f"{text}: {spread(plan.users_low, plan.users_high)} users at once who have "
-        f"{significant(plan.user_tokens_per_second)} tokens/s each, queue included, as in {plan.run}{queue}. How long "
-        "users think between two requests is not known: with pauses there may be more."
+        f"{significant(plan.user_tokens_per_second)} tokens/s each, with the queue, as in {load}{queue}. "
+        "How long users think between two requests is not known: with pauses there may be more."
     )
 
 

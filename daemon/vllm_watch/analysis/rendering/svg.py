@@ -97,16 +97,7 @@ def layer(top: float, height: float, *children: str) -> str:
 
 
 def label(text: str, share: float, top: float, style: str = "label", anchor: str = "middle") -> str:
-    """
-    Return a text at a place across, its base line at `top` pixels.
-
-    Args:
-        text: What is written.
-        share: The place across, from 0 to 1.
-        top: The base line, in pixels from the top.
-        style: The classes of the text.
-        anchor: Which part of the text is at the place: its ``middle``, or, some pixels beside it, its start or end.
-    """
+    """Return a text whose middle, or some pixels beside it start or end, is at a place across, its base at `top`."""
     attributes = {"class": style, "x": across(share), "y": number(top), "text-anchor": anchor}
     return element("text", attributes | _BESIDE.get(anchor, {}), escaped(text))
 
@@ -321,14 +312,7 @@ def joined(points: Sequence[tuple[float, float]], plot: Plot) -> str:
 
 
 def series_path(xs: Sequence[float], ys: Sequence[float | None], plot: Plot) -> str:
-    """
-    Return the path of a series in the layer of a plot, empty if nothing of it is known.
-
-    Args:
-        xs: Ascending places along the level axis. Where they are far apart is a gap.
-        ys: The value at each; `None` is a gap.
-        plot: Where it is drawn.
-    """
+    """Return the path of a series in a plot's layer; gaps are where a value is `None`, or places are far apart."""
     spots = [Spot(*plot.place(spot.x, spot.y), spot.is_start) for spot in _spots(xs, ys)]
     parts: list[str] = []
     for spot in _thinned(spots):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from vllm_watch.cli.commands.options import plain_format_option
-from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines, pods_view
+from vllm_watch.cli.commands.pods_check import ListedPods, list_pods, pod_lines
 from vllm_watch.cli.commands.server_check import CheckedServer, check_servers, server_lines, unopened_gpus, unread_gpus
 from vllm_watch.cli.commands.watched import Selection, configured, discovered, selection_options
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
@@ -120,7 +120,6 @@ def check(config: Config, *, is_verbose: bool = False) -> Iterator[ReportLine]:
 
 
 def _name(server: CheckedServer) -> str:
-    """Return the name of a server, with the file that it is from."""
     return server.config.name if server.file is None else f"{server.config.name} ({server.file})"
 
 
@@ -130,8 +129,7 @@ def view_of(config: Config) -> dict[str, Any]:
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
     is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``limited_alerts``, those that may not
-    whenever they should; ``alert_count``, how many there are; and its ``file``, if it has one. ``kernel_log`` is there
-    on a machine with GPUs, ``kubernetes`` if pods are selected.
+    whenever they should; ``alert_count``, how many there are; and its ``file``, if it has one.
     """
     found = _gather(config)
     servers = [_view_of_server(server) for server in found.servers]
@@ -142,14 +140,11 @@ def view_of(config: Config) -> dict[str, Any]:
         "problems": problems,
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
-        **({} if found.kernel_log is None else {"kernel_log": _view_of_kernel_log(found.kernel_log)}),
-        **({} if found.pods is None else {"kubernetes": pods_view(found.pods)}),
         **({} if found.alerts is None else alerts_view(found.alerts, names, ahead=0.0)),
     }
 
 
 def _gather(config: Config) -> Gathered:
-    """Ask each source once."""
     pods = list_pods(config)
     config = config if pods is None else with_pods(config, pods.plan.servers)
     kernel_log = _read_kernel_log(config)
@@ -277,23 +272,3 @@ def _kernel_log_lines(status: KernelLogStatus, at: float) -> Iterator[ReportLine
         is_wrong = group in GRAVE_XIDS and age < EVENT_SECONDS
         yield ReportLine(f"  {xid_text(total.code, total.gpu or total.pci)}, {age / 60:,.0f} min ago", is_wrong)
         yield ReportLine(f"    {XID_ACTIONS[group]}")
-
-
-def _view_of_kernel_log(status: KernelLogStatus) -> dict[str, Any]:
-    errors = [
-        {
-            "gpu": total.gpu,
-            "pci_bus_id": total.pci,
-            "xid": total.code,
-            "class": BY_CODE[total.code].group,
-            "last": total.last_at,
-        }
-        for total in status.totals
-    ]
-    return {
-        "place": status.place,
-        "up": status.is_up,
-        "reason": status.reason,
-        "explanation": KERNEL_LOG[status.reason].text,
-        "errors": errors,
-    }

@@ -210,7 +210,6 @@ def run_demo(
 
 
 def _host_of_url(host: str) -> str:
-    """Return the host of an address to listen on as one to connect to."""
     if not host:  # All interfaces.
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

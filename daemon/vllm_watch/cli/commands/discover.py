@@ -18,8 +18,7 @@ from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.config_writer import configuration_of, is_writable, write_configuration
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.serve_command import ServeCommand
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
 from vllm_watch.daemon.exposition.json_view import gpu_document
 from vllm_watch.daemon.service.gpus import read_once
@@ -29,21 +28,6 @@ from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
-
-
-_MOST = 10**12
-"""A larger size on a command line is a mistake."""
-
-_STARTED_WITH = {
-    "max_num_seqs": ("max-num-seqs", "at most {:d} running requests"),
-    "max_num_active_seqs": ("max-num-active-seqs", "at most {:d} of them active"),
-    "max_model_len": ("max-model-len", "at most {:,d} tokens a request"),
-    "num_speculative_tokens": ("speculative-config.num_speculative_tokens", "{:d} tokens a draft"),
-    "tensor_parallel_size": ("tensor-parallel-size", "tensor parallel over {:d}"),
-    "data_parallel_size": ("data-parallel-size", "data parallel over {:d}"),
-    "api_server_count": ("api-server-count", "{:d} API servers"),
-}
-"""By the key in JSON, the flag and what is said of it."""
 
 
 @click.command("discover")
@@ -107,10 +91,9 @@ def _lines_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> Iterator[
     yield ReportLine(f"  log: {_log(server)}")
     if gpus is not None and gpus.reason is not None:
         yield ReportLine(f"  GPUs: {_gpus(gpus, gpus.reason)}")
-    options = _started_with(server.command)
-    if options:
-        texts = (_STARTED_WITH[name][1].format(value) for name, value in options.items())
-        yield ReportLine(f"  started with: {', '.join(texts)}")
+    flags = [f"{flag} {value}" for flag, value in server.command.flags or ()]
+    if flags:
+        yield ReportLine(f"  flags: {', '.join(flags)}")
     for finding in server.findings:
         mark = "TO CHANGE" if finding.is_wrong else "note"
         yield ReportLine(f"  {mark}: {finding.text}", finding.is_wrong)
@@ -129,12 +112,6 @@ def _gpus(use: GpuUse, reason: GpuReason) -> str:
     return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
 
 
-def _started_with(command: ServeCommand) -> dict[str, int]:
-    flags = {**dict(command.flags or ()), "api-server-count": str(command.api_server_count or "")}
-    values = ((name, flags.get(flag, "")) for name, (flag, _) in _STARTED_WITH.items())
-    return {name: int(value) for name, value in values if value.isdecimal() and 0 < int(value) <= _MOST}
-
-
 def view_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:
     """Return the report as plain data; what is not known is absent. `gpus` are what servers use, by their names."""
     return {
@@ -149,7 +126,6 @@ def _views_of(findings: Iterable[ReportLine]) -> list[dict[str, Any]]:
 
 
 def _view_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, Any]:
-    """Return a server as plain data, without what is not known."""
     view = {
         "name": server.name,
         "pid": server.pid,
@@ -158,7 +134,7 @@ def _view_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, 
         "metrics": server.url,
         "log": server.log,
         "journal": server.journal,
-        "started_with": _started_with(server.command),
+        "flags": dict(server.command.flags or ()),
         "gpus": msgspec.to_builtins(list(map(gpu_document, gpus.gpus))) if gpus is not None and gpus.gpus else None,
         "findings": _views_of(server.findings),
     }

@@ -4,28 +4,38 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
-from vllm_watch.analysis.loadtest.region import Region, path, region_of
+from vllm_watch.analysis.loadtest.region import MAX_RUN, Region, annotation, path, region_of, run_tag
 from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.cli.commands.options import as_one, file_option, plain_format_option, progress_bar
 from vllm_watch.cli.commands.source_options import given_sources, sources_argument
 from vllm_watch.cli.grafana import push as dashboards
-from vllm_watch.cli.grafana.connection import DEFAULT_URL, Connection, connect
-from vllm_watch.cli.grafana.regions import check_tags, mark_region, region_of_options
-from vllm_watch.daemon.config.moments import EXAMPLES, parse_time_range
+from vllm_watch.daemon.catalog.codes import TAG
+from vllm_watch.daemon.config.texts import parse_url, quote
 from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import PlainFormat, ReportLine, print_report
+from vllm_watch.daemon.support.secret_files import MAX_TOKEN, parse_token
 
 
 if TYPE_CHECKING:
     from vllm_watch.cli.grafana.client import Grafana
+
+
+class Connection(NamedTuple):
+    """The values of the options that say which Grafana; `timeout` is the seconds to wait for each part of an answer."""
+
+    url: str
+    token_file: str
+    ca_file: str | None = None
+    timeout: float = 10.0
 
 
 connection = as_one(
@@ -33,7 +43,7 @@ connection = as_one(
     Connection,
     click.option(
         "--url",
-        default=DEFAULT_URL,
+        default="http://localhost:3000",
         show_default=True,
         envvar="GRAFANA_URL",
         show_envvar=True,
@@ -93,7 +103,7 @@ def push(
 @plain_format_option
 def delete(target: Connection, form: PlainFormat) -> None:
     """
-    Delete the dashboards that push created, and their folder if nothing else is in it.
+    Delete the dashboards that push created; their folder stays.
 
     Only what has our uid and our tag is deleted.
     """
@@ -105,45 +115,20 @@ def delete(target: Connection, form: PlainFormat) -> None:
 @connection
 @plain_format_option
 @sources_argument
-@click.option("--from", "start", metavar="TIME", help=f"When the test began: {EXAMPLES}.")
-@click.option("--to", "end", metavar="TIME", help="When it ended [default: now].")
-@click.option("--text", help="What was tested, or what came out of it; one line.")
-@click.option("--server", metavar="NAME", help="The server's name in vllm-watch.")
-@click.option(
-    "--run", metavar="ID", help="Id of the run: a second mark replaces the first [default: server and start]."
-)
 @click.option("--tag", "tags", multiple=True, help="A further tag; may be given several times.")
-def mark(
-    target: Connection,
-    form: PlainFormat,
-    sources: tuple[str, ...],
-    start: str | None,
-    end: str | None,
-    text: str | None,
-    server: str | None,
-    run: str | None,
-    tags: tuple[str, ...],
-) -> None:
+def mark(target: Connection, form: PlainFormat, sources: tuple[str, ...], tags: tuple[str, ...]) -> None:
     """
     Show the time of load tests on all dashboards, as regions with a link to what came out of them.
 
-    A SOURCE is as in report: each of its runs is marked, with its result as the text. Without one, --from and --text
-    say what is marked.
+    A SOURCE is as in report: each of its runs is marked, with its result as the text.
     """
-    if sources:
-        check_tags(tags)
-        if any(value is not None for value in (start, end, text, server, run)):
-            raise UsageError("--from, --to, --text, --server and --run are for a mark without a SOURCE")
-        with progress_bar("mark") as progress:
-            runs = read_report(given_sources(sources), progress=progress).runs
-        marked = [(each.name, region_of(each, tags)) for each in runs]
-    else:
-        if start is None or text is None:
-            raise UsageError("give a SOURCE, or --from and --text")
-        times = parse_time_range(start, end or "now", time.time())
-        marked = [("", region_of_options(times, text, server, run, tags))]
-    with closing(connect(target)) as at:
-        _report(_marked(at, marked), form)
+    for tag in tags:
+        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_RUN:
+            raise UsageError(f"--tag: expected 1 to {MAX_RUN} characters without line breaks, got {quote(tag)}")
+    with progress_bar("mark") as progress:
+        runs = read_report(given_sources(sources), progress=progress).runs
+    with closing(connect(target)) as server:
+        _report(_marked(server, [(run.name, region_of(run, tags)) for run in runs]), form)
 
 
 def _marked(grafana: Grafana, regions: Sequence[tuple[str, Region | None]]) -> Iterator[ReportLine]:
@@ -157,6 +142,58 @@ def _marked(grafana: Grafana, regions: Sequence[tuple[str, Region | None]]) -> I
         yield ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)
 
 
+def mark_region(grafana: Grafana, region: Region) -> Literal["marked", "replaced", "unchanged"]:
+    """
+    Write a region into Grafana, in place of those of the same run.
+
+    The new one is written before the old ones are deleted: whatever fails in between, one is there, and the next time
+    sets it right.
+    """
+    wanted = annotation(region, urlsplit(grafana.url).path)
+    present = grafana.annotations((TAG, run_tag(region.run)))
+    equal = [number for number, found in present.items() if found.has_same(wanted)]
+    if not equal:
+        grafana.annotate(wanted)
+    left = [number for number in present if number not in equal[:1]]
+    for number in left:
+        grafana.delete_annotation(number)
+    return "replaced" if left else "unchanged" if equal else "marked"
+
+
 def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:
-    """Print a report; leave with 1 if something was not done."""
     sys.exit(1 if print_report(lines, form) else 0)
+
+
+def connect(target: Connection) -> Grafana:
+    """Return the Grafana of a connection; it is asked nothing yet."""
+    url = _checked(target.url)
+    token = _token(target.token_file)
+    if target.ca_file is not None and not Path(target.ca_file).is_file():
+        raise UsageError(f"--ca-file: {target.ca_file}: no such file")
+    try:
+        from vllm_watch.cli.grafana.client import Grafana  # noqa: PLC0415 - An extra, which may be missing.
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed: in the sources, pip install '.[grafana]'") from error
+    return Grafana(url, token, target.ca_file, target.timeout)
+
+
+def _checked(url: str) -> str:
+    try:
+        parsed = parse_url(url, path="", instead="--token-file")
+    except ValueError as error:
+        raise UsageError(f"--url: {error}") from error
+    parts = urlsplit(parsed)
+    if parts.query or parts.fragment:
+        raise UsageError("--url: expected Grafana's own address, with nothing after its path")
+    return parsed.rstrip("/")
+
+
+def _token(path: str) -> str:
+    try:
+        with click.open_file(path, "rb") as file:
+            token = parse_token(file.read(MAX_TOKEN))
+    except OSError as error:
+        raise UsageError(f"--token-file: {path}: cannot be read: {error.strerror}") from error
+    if token is None or " " in token:
+        raise UsageError(f"--token-file: {path}: expected one token and nothing else")
+    return token

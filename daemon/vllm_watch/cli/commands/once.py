@@ -18,14 +18,12 @@ from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, Progress, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
-from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
+from vllm_watch.daemon.config.server_config import MetricsConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.text_format import TextWriter
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -113,7 +111,7 @@ def read_once(
     now: float | None = None,
 ) -> OnceResult:
     """
-    Read logs to their ends, and /metrics once, from a URL or a file; with a URL of this machine the server's GPUs.
+    Read logs to their ends, and /metrics once, from a URL or a file.
 
     Args:
         paths: The logs' paths.
@@ -145,11 +143,8 @@ def read_once(
 
 
 def _read_metrics(metrics: str, url: str | None, end: float, state: ServerState) -> ScrapeResult:
-    """Read /metrics, and where it is asked for also the server's GPUs, into a state."""
     result = _scrape(url) if url else _read_saved(metrics, end)
     state.apply_scrape(result)
-    if url:
-        state.gpu.apply(_read_gpus(url), _SCRAPE_INTERVAL)
     return result
 
 
@@ -242,17 +237,6 @@ def _scrape(url: str) -> ScrapeResult:
         return scraper.scrape()
     finally:
         scraper.close()
-
-
-def _read_gpus(url: str) -> GpuUse:
-    """Read the GPUs of a server of this machine once."""
-    # Loads what finds processes: not for files.
-    from vllm_watch.daemon.service import gpus  # noqa: PLC0415
-    from vllm_watch.daemon.support.logging_setup import configure_log  # noqa: PLC0415
-
-    configure_log("error")
-    server = ServerConfig(name=DEFAULT_NAME, metrics=MetricsConfig(url=url))
-    return gpus.read_once(Config(servers=(server,)), SystemClock()).uses[DEFAULT_NAME]
 
 
 def _read_saved(file: str, end: float) -> ScrapeResult:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.codes import POD_STATES
 from vllm_watch.daemon.catalog.reasons import KUBERNETES, KubernetesReason
@@ -95,16 +95,3 @@ def pod_lines(listed: ListedPods) -> Iterator[ReportLine]:
         yield ReportLine(f"  {each.pod.name}: {each.state}. {POD_STATES[each.state]}", each.state == "no_port")
     if len(unwatched) > MAX_SHOWN:
         yield ReportLine(f"  … and {len(unwatched) - MAX_SHOWN} more that are not watched")
-
-
-def pods_view(listed: ListedPods) -> dict[str, Any]:
-    """Return the same as plain data."""
-    view: dict[str, Any] = {
-        "selector": listed.config.selector,
-        "namespace": listed.namespace,
-        "up": listed.reason == "ok",
-        "reason": listed.reason,
-        "explanation": KUBERNETES[listed.reason].text,
-        "pods": [{"pod": each.pod.name, "state": each.state} for each in listed.plan.pods],
-    }
-    return {**view, "said": listed.said} if listed.said else view

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
 import threading
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -35,7 +33,6 @@ from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,
     file_option,
-    plain_format_option,
     say,
 )
 from vllm_watch.cli.commands.watched import (
@@ -53,7 +50,6 @@ from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.daemon.support.logging_setup import configure_log
 from vllm_watch.daemon.support.own_health import InternalErrors
-from vllm_watch.daemon.support.printable import PlainFormat
 from vllm_watch_parsers.benchmark import is_result
 
 
@@ -79,7 +75,6 @@ class RecordOptions(NamedTuple):
         every: Seconds between scrapes, if not what is configured.
         seconds: How long, if not until a signal.
         keeps_all: Whether nothing is removed.
-        form: Of the summary: text is for standard error, JSON for standard output.
         argv: The command to run meanwhile, if any.
     """
 
@@ -89,7 +84,6 @@ class RecordOptions(NamedTuple):
     every: float | None
     seconds: float | None
     keeps_all: bool
-    form: PlainFormat
     argv: Sequence[str]
 
 
@@ -111,7 +105,6 @@ class RecordOptions(NamedTuple):
         help="How long to record [default: until Ctrl-C].",
     ),
     click.option("--keep-all", "keeps_all", is_flag=True, help="Keep log lines, results and the COMMAND as they are."),
-    plain_format_option,
     click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.Path(readable=False)),
 )
 def command(selection: Selection, options: RecordOptions) -> None:
@@ -121,8 +114,7 @@ def command(selection: Selection, options: RecordOptions) -> None:
     It goes on from now until Ctrl-C.
     With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Of each log line its
     head stays, and what vllm-watch reads; prompts, addresses, queries, keys and all other text are removed. Without
-    --config, --log and --metrics: of the vLLM servers that run on this machine. With --format json the summary is on
-    standard output, and what the COMMAND prints on standard error.
+    --config, --log and --metrics: of the vLLM servers that run on this machine.
     """
     configure_log("error")
     record(selection, options)
@@ -157,10 +149,7 @@ def record(selection: Selection, options: RecordOptions) -> None:
             end_together(threads)
             gpus.join()
             session.end(_reason(options, status, stop))
-    if options.form == "json":
-        click.echo(json.dumps(view_of(session, status), indent=2))
-    else:
-        _summarize(session)
+    _summarize(session)
     _check(session, options, status)
 
 
@@ -234,7 +223,7 @@ def _run_command(
     """Run the command to its end, record what it leaves, and return its exit status."""
     files = ResultFiles(options.argv, Path.cwd())
     started = session.seconds
-    command = RunningCommand(options.argv, partial(_pass_on, sys.stderr if options.form == "json" else sys.stdout))
+    command = RunningCommand(options.argv, _pass_on)
     while (status := command.exit_status) is None:
         if stop.wait(CHECK_SECONDS) or (options.seconds is not None and session.seconds >= options.seconds):
             status = command.end(hurry)
@@ -251,11 +240,11 @@ def _run_command(
     return status
 
 
-def _pass_on(stream: TextIO, data: bytes) -> None:
+def _pass_on(data: bytes) -> None:
     """Print what a command prints; nobody may be reading any more."""
     with contextlib.suppress(OSError, ValueError):
-        stream.buffer.write(data)
-        stream.buffer.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def _reason(options: RecordOptions, status: int | None, stop: threading.Event) -> str:
@@ -306,37 +295,6 @@ def _summarize(session: RecordingSession) -> None:
     say(f"  removed: {', '.join(removed) or 'nothing'}. What vllm-watch reads stays, and /metrics as it is.")
     if _has_something(session):
         say(f"Next: vllm-watch report {session.path}")
-
-
-def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
-    """
-    Return what was recorded as plain data.
-
-    Args:
-        session: The recording, ended.
-        status: The exit status of the command, if there was one; minus a signal's number, if that ended it.
-    """
-    counts = session.counts
-    return {
-        "ok": session.problem is None and not status and _has_something(session),
-        "file": str(session.path),
-        "seconds": session.seconds,
-        "bytes": counts.size,
-        "servers": [
-            {
-                "name": name,
-                "log_lines": server.lines,
-                "scrapes": server.scrapes,
-                "failed_scrapes": server.failed_scrapes,
-                "gpu_readings": server.gpu_readings,
-                "problems": list(_problems(server)),
-            }
-            for name, server in counts.servers.items()
-        ],
-        "benchmarks": counts.benchmarks,
-        "removed": {kind: counts.removed[kind] for kind in KINDS},
-        **({} if status is None else {"command_exit_status": status}),
-    }
 
 
 def _has_something(session: RecordingSession) -> bool:

@@ -11,19 +11,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.daemon.catalog.codes import CAPACITY_BASES
 from vllm_watch.daemon.catalog.gpu_texts import NOT_SHOWN, STATE_PROBLEMS, GpuState
-from vllm_watch.daemon.catalog.number_texts import MISSING
 from vllm_watch.daemon.catalog.reasons import SOURCE_NAMES, SourceName, explain, standing
-from vllm_watch.daemon.catalog.states import STATES, EngineState, meaning
+from vllm_watch.daemon.catalog.states import STATES, meaning
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.discovery.watched_processes import Running, WatchedProcesses
-from vllm_watch.daemon.exposition.document import GpuDocument
 from vllm_watch.daemon.exposition.findings import Finding, findings
-from vllm_watch.daemon.exposition.json_view import as_document, gpu_document
+from vllm_watch.daemon.exposition.json_view import as_document
 from vllm_watch.daemon.gpu.reader import has_module
 from vllm_watch.daemon.service.gpus import read_once
 from vllm_watch.daemon.service.monitor import ServerMonitor
@@ -34,7 +31,6 @@ from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.snapshot import (
     Configuration,
     EngineSnapshot,
-    Reading,
     ServerSnapshot,
     SourceSnapshot,
 )
@@ -51,16 +47,6 @@ ANSWER_SECONDS = 2.0
 
 _PAUSE_SECONDS = 0.02
 
-_GAUGES = {
-    "requests_running": "running {:.0f}",
-    "requests_waiting": "waiting {:.0f}",
-    "kv_cache_usage_ratio": "KV cache {:.1%}",
-    "prompt_tokens_per_second": "prompt {:.1f} tokens/s",
-    "generation_tokens_per_second": "generation {:.1f} tokens/s",
-    "prefix_cache_hit_ratio": "prefix hits {:.1%}",
-    "mm_cache_hit_ratio": "multimodal hits {:.1%}",
-    "spec_decode_mean_acceptance_length": "mean acceptance length {:.2f}",
-}
 _FACTS = {
     "kv_cache_capacity_tokens": "KV cache of {:,.0f} tokens",
     "max_concurrency": "room for {:.2f} requests of full length",
@@ -69,16 +55,7 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
     "num_speculative_tokens_least": "only {:.0f} in a large batch",
 }
-_MOVING_SECONDS = 15.0
-"""A log has a line every 10 s while tokens come: an older rate does not show that they still do."""
-
-_COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
 _THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
-_CHECK_AGAIN = (
-    "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
-    "stalled. Check again in 30 s."
-)
-
 _HOW = {"pid": "by its processes", "config": "by the configuration"}
 _MIG = "It is divided into instances (MIG): how busy the whole is, is not reported."
 _HIDDEN = "the driver does not open it for this user or in this container, so it is not read."
@@ -162,7 +139,7 @@ def server_lines(checked: CheckedServer) -> Iterator[ReportLine]:
     read = {source.source for source in snapshot.sources}
     yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
-        yield from _check_engine(engine, snapshot)
+        yield from _check_engine(engine)
 
 
 def _read_log(server: ServerMonitor) -> None:
@@ -217,8 +194,7 @@ def _flags(configuration: Configuration, no_process: str | None) -> Iterator[Rep
         yield ReportLine(text + no_process)
 
 
-def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
-    """Yield the state, the gauges and the facts of an engine."""
+def _check_engine(engine: EngineSnapshot) -> Iterator[ReportLine]:
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
@@ -227,39 +203,10 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         is_wrong = engine.state in {"stalled", "down"}
         yield ReportLine(f"    {meaning(engine.state, engine.cause)}", is_wrong=is_wrong)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
-    yield from _check_gauges(engine.gauges, snapshot.at)
-    if _may_be_stalled(engine, snapshot.at):
-        yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
     for basis, known in engine.capacity.ranges.items():
         most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
-
-
-def _may_be_stalled(engine: EngineSnapshot, at: float) -> bool:
-    """
-    Whether requests run and no token of the last seconds is known.
-
-    One scrape has no rates, and a log may report 0, or be silent for longer than from one line to the next.
-    """
-    rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
-    running = engine.gauges.get("requests_running")
-    is_moving = any(rate is not None and rate.value > 0 and at - rate.at <= _MOVING_SECONDS for rate in rates)
-    return engine.state in _COMPUTING and running is not None and running.value > 0 and not is_moving
-
-
-def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLine]:
-    """Yield the gauges of each source with their age: one scrape has no rates, and a log's are of its last line."""
-    known = {name: form.format(gauges[name].value) for name, form in _GAUGES.items() if name in gauges}
-    if not known:
-        yield ReportLine("    now: nothing known")
-        return
-    first = gauges[next(iter(known))].source
-    for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
-        values = [text for name, text in known.items() if gauges[name].source == source]
-        seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
-        when = "now" if source == first else f"from the {source}, {seconds:.0f} s ago"
-        yield ReportLine(f"    {when}: {', '.join(values)}")
 
 
 def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterator[ReportLine]:
@@ -270,19 +217,15 @@ def gpu_lines(gpus: Sequence[ServerGpu], named: Collection[str] = ()) -> Iterato
         gpus: Those that are known.
         named: How its configuration calls them.
     """
-    for used, shown in zip(gpus, map(gpu_document, gpus), strict=True):
+    for used in gpus:
         reading = used.reading
         if reading is None:
             yield ReportLine(f"    {used.gpu}, {_HOW[used.how]}: not read", is_wrong=False)
             continue
-        facts = [
-            *_facts(shown),
-            f"driver {reading.driver_version}",
-            *(["used by another server, too"] * used.is_shared),
-        ]
+        shared = ", used by another server, too" if used.is_shared else ""
         # Instances of one GPU have its number.
         name = f"{used.gpu} of GPU {reading.number}" if is_instance(used.gpu) else f"GPU {reading.number}"
-        yield ReportLine(f"    {name}, {reading.name}, {_HOW[used.how]}: {', '.join(facts)}")
+        yield ReportLine(f"    {name}, {reading.name}, {_HOW[used.how]}: driver {reading.driver_version}{shared}")
         if reading.mig == "1" and not is_instance(used.gpu):
             yield ReportLine(f"      {_MIG}")
 
@@ -305,18 +248,5 @@ def unread_gpus() -> Iterator[ReportLine]:
 
 
 def _is_called(used: ServerGpu, name: str) -> bool:
-    """Tell whether a configuration means a GPU by its name: a UUID, or the number or the place of a whole GPU."""
     reading = used.reading
     return used.gpu == name or (reading is not None and name in {str(reading.number), reading.pci_bus_id})
-
-
-def _facts(gpu: GpuDocument) -> Iterator[str]:
-    """Yield the main values; what is not known is left out."""
-    texts = (
-        ("{} GiB are its", gpu_cells.server_memory(gpu)),
-        ("{} GiB of processes that are not watched", gpu_cells.other_memory(gpu) if gpu.other_memory else MISSING),
-        ("busy {} %", gpu_cells.busy(gpu)),
-        ("{} W", gpu_cells.power(gpu)),
-        ("{} °C", gpu_cells.temperature(gpu)),
-    )
-    yield from (form.format(text) for form, text in texts if text != MISSING)

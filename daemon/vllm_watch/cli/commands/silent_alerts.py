@@ -72,7 +72,6 @@ def silent_alerts(
 
 
 def _shown(config: ServerConfig, later: ServerSnapshot, *, has_kernel_log: bool) -> Iterator[Need]:
-    """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
         labels = SERIES[sample.name].labels
@@ -98,7 +97,6 @@ def _is_compared(series: Series) -> bool:
 
 
 def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:
-    """Return why a server does not have a series."""
     series = SERIES[need.series]
     if series.feature == "gpu" or need.source == "gpu":
         return [_reason_of_gpu(series, now)]

@@ -60,7 +60,6 @@ def source_times(start: str | None, end: str | None) -> TimeRange | None:
 
 
 def _objective_of(option: str, text: str) -> Objective:
-    """Return what requests have to be answered within."""
     try:
         return parse_objective(text)
     except ValueError as error:

@@ -24,7 +24,7 @@ from vllm_watch.cli.commands.options import (
     metrics_option,
     opened,
 )
-from vllm_watch.cli.terminal.cells import THEME_NAMES, ThemeName, theme_of_terminal
+from vllm_watch.cli.terminal.cells import THEME_NAMES, ThemeName
 from vllm_watch.cli.terminal.frames import Frame
 from vllm_watch.cli.terminal.heading import Moment, once_screen
 from vllm_watch.cli.terminal.reading_thread import (
@@ -107,13 +107,13 @@ source_options = as_one(
     help=f"Time between two readings [default: {DELAY:g}; of a recording {RECORDING_DELAY:g}].",
 )
 @click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment.")
-@click.option("--theme", type=click.Choice(THEME_NAMES), help="Of the terminal [default: by COLORFGBG].")
+@click.option("--theme", type=click.Choice(THEME_NAMES), default="dark", show_default=True, help="Of the screen.")
 @click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
 @click.option("--format", "form", type=click.Choice(PLAIN_FORMATS), help="Of what --once prints [default: text].")
 def command(
     delay: float | None,
     no_color: bool,
-    theme: ThemeName | None,
+    theme: ThemeName,
     once: bool,
     form: PlainFormat | None,
     source: SourceOptions,
@@ -132,7 +132,6 @@ def command(
     if once:
         sys.exit(int(print_once(source, form or "text")))
     has_color = not no_color and not os.environ.get("NO_COLOR")
-    theme = theme or theme_of_terminal(os.environ)
     delay = delay or (DELAY if source.recording is None else RECORDING_DELAY)
     sys.exit(show(source, delay, theme, has_color=has_color))
 
@@ -204,7 +203,6 @@ def reader_of(options: SourceOptions, *, is_once: bool) -> DocumentReader:
 
 
 def _check_companions(options: SourceOptions) -> None:
-    """Raise `UsageError` for an option without the one that it belongs to."""
     of_daemon = ("username", "password_file", "bearer_token_file", "ca_file")
     alone = [name for name in of_daemon if getattr(options, name) is not None] if options.url is None else []
     if alone:
@@ -244,7 +242,6 @@ def _running_daemon(options: SourceOptions) -> DocumentReader | None:
 
 
 def _authorization(options: SourceOptions) -> str | None:
-    """Return the header that says who asks."""
     if options.bearer_token_file is not None:
         token = read_token(options.bearer_token_file)
         if token is None:
@@ -259,7 +256,6 @@ def _authorization(options: SourceOptions) -> str | None:
 
 
 def _password(path: str) -> str:
-    """Return the first line of a file."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(MAX_TOKEN).decode()

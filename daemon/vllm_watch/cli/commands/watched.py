@@ -71,7 +71,6 @@ def discovered(selection: Selection) -> ServerWatcher:
 
 
 def _with_keys(config: Config, selection: Selection) -> Config:
-    """Return a configuration with the options that stand in for its keys."""
     if selection.listen:
         config = with_listen(config, selection.listen)
     return with_prometheus(config, selection.prometheus) if selection.prometheus else config

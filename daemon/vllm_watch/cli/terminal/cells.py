@@ -22,9 +22,6 @@ from vllm_watch.daemon.support.printable import printable
 ThemeName = Literal["dark", "light"]
 THEME_NAMES: tuple[ThemeName, ...] = get_args(ThemeName)
 
-_LIGHT_GROUNDS = frozenset({"7", "15"})
-"""Of `COLORFGBG`: white, and bright white."""
-
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 CUT = "…"
 """The end of a text that was cut."""
@@ -134,8 +131,3 @@ def _cut(text: str, width: int) -> str:
             break
         kept.append(char)
     return "".join(kept)
-
-
-def theme_of_terminal(environment: Mapping[str, str]) -> ThemeName:
-    """Return the theme that suits the ground of a terminal, if that says so in ``COLORFGBG``: ``0;15`` is light."""
-    return "light" if environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT_GROUNDS else "dark"

@@ -289,7 +289,6 @@ def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | Non
 
 
 def _worst_latencies(engines: Sequence[Sequence[Latency]]) -> tuple[Latency, ...]:
-    """Return the highest of each number of each stage."""
     return tuple(_worst_latency(stage, [latency_of(engine, stage) for engine in engines]) for stage in STAGE_NAMES)
 
 

@@ -116,7 +116,6 @@ def banner(moment: Moment, width: int) -> list[Line]:
 
 
 def _lost(moment: Moment, lost: Lost) -> str:
-    """Return since when nothing can be read, or that nothing was ever read; and why."""
     if lost.last is None:
         again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
         return f"NOT REACHED YET{again}: {lost.reason}"

@@ -85,7 +85,7 @@ class LocalReader(DocumentReader):
         fleet = self._fleet
         if fleet is None or self._reloader is None:
             raise DiscoveryError(_NO_SERVER)
-        self._reloader.apply_offers()
+        self._reloader.apply_offer()
         fleet.record_history()
         if not fleet.servers:
             raise DiscoveryError(_NO_SERVER)

@@ -175,7 +175,6 @@ def _used(engine: EngineDocument) -> float | None:
 
 
 def _origin(reading: ReadingDocument | None, at: float) -> list[Span]:
-    """Return where a number comes from, and how old it is there."""
     if reading is None:
         return []
     source = SOURCE_NAMES[cast("SourceName", reading.source)]

@@ -140,8 +140,6 @@ class ReadingThread:
         self._view: View = None
         self._recent: dict[str, deque[Point]] = {}
         self._shown: frozenset[str] = frozenset()
-        self._is_small = False
-        """Whether there are so few servers that each has its last hour in every document."""
         self._changed: Callable[[], None] = lambda: None
         self._wake = threading.Event()
         self._is_stopping = False
@@ -180,9 +178,9 @@ class ReadingThread:
         self._wake.set()
 
     def show_hours(self, names: Collection[str]) -> None:
-        """Ask for the last hour of these servers from now on; of few servers it is always there."""
+        """Ask for the last hour of these servers from now on."""
         shown = frozenset(names)
-        if not self._is_small and not shown <= self._shown:
+        if not shown <= self._shown:
             self._wake.set()
         self._shown = shown
 
@@ -209,17 +207,7 @@ class ReadingThread:
         return self._view.last if isinstance(self._view, Lost) else self._view
 
     def _read(self) -> Frame:
-        """Return the present frame; of few servers with their last hours, also the first one."""
-        every = None if self._only is None else frozenset({self._only})
-        frame = self._read_hours(every if self._is_small else self._shown)
-        is_small = len(frame.servers) <= SERVERS_WITH_HOUR
-        if is_small and not self._is_small:
-            frame = self._read_hours(every)
-        self._is_small = is_small
-        return frame
-
-    def _read_hours(self, hours: Collection[str] | None) -> Frame:
-        return frame_of(decode(self._reader.read(hours)), self._clock.now(), self._only)
+        return frame_of(decode(self._reader.read(self._shown)), self._clock.now(), self._only)
 
     def _show(self, frame: Frame) -> None:
         recent = {server.name: self._recent.get(server.name, deque(maxlen=RECENT_POINTS)) for server in frame.servers}

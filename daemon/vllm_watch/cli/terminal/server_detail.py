@@ -96,7 +96,6 @@ def _titled(title: str, rows: list[Line], width: int) -> list[Line]:
 
 
 def _head(server: Server, pane: Pane) -> Line:
-    """Return the state and how long it has lasted, the name, and what is served."""
     document = server.document
     is_up = document.start_time is not None and server.state != "down"
     up = f"up {duration(float(round(pane.at - (document.start_time or 0))))}" if is_up else ""
@@ -137,7 +136,6 @@ def step_lines(server: Server, width: int) -> list[Line]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the marks of code."""
     return text.replace("`", "")
 
 
@@ -202,7 +200,6 @@ def _capacity(server: Server, width: int) -> list[Line]:
 
 
 def _events(server: Server, pane: Pane) -> list[Line]:
-    """Return the events of a server with their ages, the latest first."""
     return [
         row
         for event in reversed(server.document.events or ())
@@ -211,7 +208,6 @@ def _events(server: Server, pane: Pane) -> list[Line]:
 
 
 def _of_several(engine: str | None, server: Server) -> str:
-    """Return which of several engines something is about."""
     return f"engine {engine}: " if engine is not None and len(server.engines) > 1 else ""
 
 

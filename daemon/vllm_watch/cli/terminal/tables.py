@@ -205,7 +205,6 @@ SORTED_BY = tuple(column.name for column in COLUMNS if column.key is not None)
 
 
 def _engine_columns(slo: Mapping[str, float | None]) -> Sequence[Column[EngineDocument]]:
-    """Return the columns of the engines of a server, whose latencies have these objectives."""
 
     def gauge_column(
         name: str, head: tuple[str, str], width: int, rank: int, write: Callable[[float | None], str]

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from msgspec.structs import replace
-
 from vllm_watch.daemon.catalog.alert_needs import alert_needs
 from vllm_watch.daemon.catalog.codes import severity_rank
 from vllm_watch.daemon.config.model import PrometheusConfig
@@ -86,15 +84,6 @@ def ask(config: PrometheusConfig, at: float) -> Alerts:
             return our_alerts(api.alerts(), at) or Alerts(at, None, problem=f"{api.url}: {_NO_RULES}")
     except PrometheusError as error:
         return Alerts(at, None, problem=str(error))
-
-
-def dated(alerts: Alerts, clock: Clock) -> Alerts:
-    """Return alerts with their times by a clock's wall clock: that of a replay is ahead of the Prometheus'."""
-    if alerts.listed is None:
-        return alerts
-    times = [None if each.active_since is None else clock.of_machine(each.active_since) for each in alerts.listed]
-    pairs = zip(alerts.listed, times, strict=True)
-    return alerts._replace(listed=tuple(replace(alert, active_since=at) for alert, at in pairs))
 
 
 def our_alerts(alerts: Iterable[PromAlert], at: float) -> Alerts | None:
@@ -212,7 +201,7 @@ class AlertsThread(ServiceThread):
 
     def _ask(self, config: PrometheusConfig) -> Alerts:
         try:
-            return dated(ask(config, self._clock.now()), self._clock)
+            return ask(config, self._clock.now())
         except Exception:  # Whatever it answers, the next request is sent.
             log.exception("alerts.failed")
             self._errors.count("alerts")

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 import structlog
 
@@ -49,7 +47,7 @@ class Reloader:
         self._errors = errors
         self._load = load
         self._apply = apply
-        self._offered: SimpleQueue[Config] = SimpleQueue()
+        self._offered: Config | None = None
         self.is_good = True
         """Whether the configuration of the last reload was taken."""
         self.succeeded_at = clock.now()
@@ -81,16 +79,14 @@ class Reloader:
             log.exception("config.rejected", effect="the old configuration stays")
 
     def offer(self, config: Config) -> None:
-        """Keep a configuration for `apply_offers`; any thread may call it."""
-        self._offered.put(config)
+        """Keep a configuration for `apply_offer`, the last one only; any thread may call it."""
+        self._offered = config
 
-    def apply_offers(self) -> None:
-        """Apply the configurations that were offered, where they bring something new."""
-        with suppress(Empty):
-            while True:
-                config = self._offered.get_nowait()
-                if config != self._config:
-                    self._replace(config, "discovery.changed")
+    def apply_offer(self) -> None:
+        """Apply the configuration that was offered last, if it brings something new."""
+        config, self._offered = self._offered, None
+        if config is not None and config != self._config:
+            self._replace(config, "discovery.changed")
 
     def _replace(self, config: Config, event: str) -> None:
         _check_same_process(self._config, config)

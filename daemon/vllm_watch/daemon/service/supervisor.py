@@ -145,7 +145,7 @@ class Supervisor:
         if self._wants_reload:
             self._wants_reload = False
             self.reload()
-        self.reloader.apply_offers()
+        self.reloader.apply_offer()
         self._follow_pods()
         self.fleet.log_changes()
         self.fleet.record_history()

@@ -27,9 +27,6 @@ class Clock(Protocol):
     def wall(self, moment: float) -> float:
         """Return what the wall clock shows at a moment of `now`."""
 
-    def of_machine(self, at: float) -> float:
-        """Return what the wall clock shows when this machine's shows `at`, which other programs name."""
-
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the seconds have passed; return whether it is set."""
 
@@ -63,10 +60,6 @@ class SystemClock:
         """Return what the wall clock shows at a moment of `now`."""
         return moment + (time.time() - self.now())
 
-    def of_machine(self, at: float) -> float:
-        """Return the same: the wall clock is the machine's."""
-        return at
-
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait on the event."""
         return event.wait(max(seconds, 0))
@@ -91,10 +84,6 @@ class ScaledClock:
     def wall(self, moment: float) -> float:
         """Return the moment itself: a replay has no other wall clock."""
         return moment
-
-    def of_machine(self, at: float) -> float:
-        """Return the moment of the replay; one before its start as far before it in scaled time."""
-        return self._start + (at - self._start) * self.replay_speed
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait on the event for as long as the scaled seconds last."""
