@@ -17,7 +17,6 @@ from itertools import compress
 from math import inf
 from typing import Any, TypeVar, get_args
 
-from vllm_watch_parsers.benchmark_errors import counted
 from vllm_watch_parsers.benchmark_result import (
     MAX_MILLISECONDS,
     MAX_SECONDS,
@@ -27,6 +26,7 @@ from vllm_watch_parsers.benchmark_result import (
     Requests,
     ServeResult,
     Settings,
+    counted,
 )
 from vllm_watch_parsers.fields import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 from vllm_watch_parsers.json_fields import JsonFields

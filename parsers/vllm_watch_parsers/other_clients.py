@@ -23,7 +23,6 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from vllm_watch_parsers.benchmark_errors import reason_of
 from vllm_watch_parsers.benchmark_result import (
     MAX_MILLISECONDS,
     MAX_SECONDS,
@@ -32,6 +31,7 @@ from vllm_watch_parsers.benchmark_result import (
     MetricName,
     ServeResult,
     Settings,
+    reason_of,
 )
 from vllm_watch_parsers.fields import MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 from vllm_watch_parsers.json_fields import JsonFields, decode_objects

@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from vllm_watch_parsers.benchmark_errors import counted
-from vllm_watch_parsers.benchmark_result import MAX_SECONDS, BenchmarkError, Requests, ServeResult, Settings
+from vllm_watch_parsers.benchmark_result import MAX_SECONDS, BenchmarkError, Requests, ServeResult, Settings, counted
 from vllm_watch_parsers.fields import MAX_REQUESTS, MAX_TOKENS, number
 from vllm_watch_parsers.json_fields import decode_objects
 

@@ -80,7 +80,7 @@ class TestExpressions:
 
     def test_the_names_are_those_that_a_parser_finds(self):
         """Of each shipped expression the series are found that a parser of PromQL finds."""
-        expressions = [rule["expr"] for rule in shipped_rules("", SHIPPED).rules]
+        expressions = [rule["expr"] for rule in shipped_rules(SHIPPED).rules]
 
         assert len(expressions) > 50
         for each in expressions:
@@ -129,11 +129,11 @@ class TestUsersRules:
         """Rules of the package record what a user's rules select, and no other ones are there."""
         file = tmp_path / "mine.yml"
         file.write_text(RULE.format("{alert: A, expr: 'engine:vllm_watch_demand_ratio > 0.5', for: '%{stalled_for}'}"))
-        rules = users_rules("", [str(file)], SHIPPED)
+        rules = users_rules([str(file)], SHIPPED)
 
         assert [rule["alert"] for rule in rules.alerts] == ["A"]
         assert rules.alerts[0]["for"] == "15s"
-        parsed = needed(shipped_rules("", SHIPPED).groups, [rules.alerts[0]["expr"]])
+        parsed = needed(shipped_rules(SHIPPED).groups, [rules.alerts[0]["expr"]])
         assert set(rules.recorded) == {rule["record"] for group in parsed for rule in group["rules"]}
         assert len(rules.recorded) > 3
 
@@ -143,7 +143,7 @@ class TestUsersRules:
         record = "{record: 'engine:vllm_watch_requests_queued', expr: vllm_watch_requests_waiting}"
         file.write_text(RULE.format(f"{record}\n  - {{alert: A, expr: 'engine:vllm_watch_requests_queued > 5'}}"))
 
-        assert users_rules("", [str(file)], SHIPPED).recorded == {
+        assert users_rules([str(file)], SHIPPED).recorded == {
             "engine:vllm_watch_requests_queued": "vllm_watch_requests_waiting"
         }
 
@@ -160,12 +160,12 @@ class TestUsersRules:
         file = tmp_path / "mine.yml"
         file.write_text(text)
 
-        (found,) = messages(users_rules, "", [str(file)], SHIPPED)[:1]
+        (found,) = messages(users_rules, [str(file)], SHIPPED)[:1]
         assert found.startswith(f"{file}{message}")
 
     def test_a_file_that_is_not_there(self, tmp_path):
         """A file that cannot be read is an error of the configuration."""
-        assert messages(users_rules, "", [f"{tmp_path}/none"], SHIPPED) == [
+        assert messages(users_rules, [f"{tmp_path}/none"], SHIPPED) == [
             f"{tmp_path}/none: cannot be read: no such file or directory"
         ]
 
@@ -176,10 +176,10 @@ class TestUsersRules:
             "alert: A\n    expr: sum(x[5m]\n  - {alert: B, expr: up, annotations: {description: '{{ nofunc }}'}}"
         )
         with promtool() as tool:
-            check_rules(tool, shipped_rules("", SHIPPED))
-            found = messages(check_rules, tool, rule_set("", {"mine.yml": text}, SHIPPED))
+            check_rules(tool, shipped_rules(SHIPPED))
+            found = messages(check_rules, tool, rule_set({"mine.yml": text}, SHIPPED))
             late = messages(
-                check_rules, tool, rule_set("", {"m.yml": RULE.format("{alert: A, expr: up, for: 1q}")}, SHIPPED)
+                check_rules, tool, rule_set({"m.yml": RULE.format("{alert: A, expr: up, for: 1q}")}, SHIPPED)
             )
 
         assert len(found) == 2
@@ -198,7 +198,7 @@ class TestJudgement:
         names = ['vllm_watch_source_up{source="metrics"}', "vllm_watch_engine_state"]
         names += ["vllm_watch_server_gpu_info", "vllm_watch_gpu_busy_ratio"] if has_gpus else []
         subject = Subject("day", SeriesGrid(0.0, 100, {name: ["1"] * 100 for name in names}), 15.0)
-        found = not_judged(shipped_rules("shipped", SHIPPED), subject, (), is_shipped=True)
+        found = not_judged(shipped_rules(SHIPPED), subject, (), is_shipped=True)
         reasons = {each.alertname: each.reason for each in found if each.alertname.startswith("Gpu")}
 
         if has_gpus:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.analysis.backtest.fired import Alert, Pair, intervals, side_by_side
+from vllm_watch.analysis.backtest.fired import Alert, intervals
 from vllm_watch.analysis.backtest.promtool import NOTHING, STALE, values_text
 from vllm_watch.analysis.backtest.series_grid import SeriesGrid, Subject, from_points, padded, together
 from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source
@@ -22,11 +22,6 @@ LINE = (
     "hit rate: 0.0%\n"
 )
 RATE = 'vllm_watch_generation_tokens_per_second{server="vllm",model_name="",engine="0"}'
-
-
-def alert(start, end, name="A", **labels):
-    """Return an alert."""
-    return Alert(name, "warning", labels, start, end)
 
 
 def test_a_series_that_ends_is_stale_at_once():
@@ -76,39 +71,6 @@ def test_intervals():
         Alert("B", "", {}, 30, None),
         Alert("A", "info", {"x": "1"}, 60, None),
     ]
-
-
-class TestSideBySide:
-    """Alerts of two sets of rules."""
-
-    def test_what_overlaps_is_one_incident(self):
-        """Alerts of the same name and labels are paired where they overlap, each once."""
-        first = [alert(0, 60, x="1"), alert(100, 130, x="1"), alert(0, 60, x="2")]
-        second = [alert(30, 90, x="1"), alert(300, None, x="1"), alert(70, 80, x="2")]
-
-        assert side_by_side(first, second) == [
-            Pair(first[0], second[0]),
-            Pair(first[2], None),
-            Pair(None, second[2]),
-            Pair(first[1], None),
-            Pair(None, second[1]),
-        ]
-
-    @pytest.mark.parametrize(
-        ("first", "second", "words"),
-        [
-            (alert(0, 60), alert(0, 60), ""),
-            (alert(0, None), alert(0, None), ""),
-            (alert(0, 60), None, "only old"),
-            (None, alert(0, 60), "only new"),
-            (alert(0, 60), alert(30, 45), "starts 30 s later, ends 15 s sooner"),
-            (alert(30, 60), alert(0, None), "starts 30 s sooner, does not end"),
-            (alert(0, None), alert(0, 60), "ends sooner"),
-        ],
-    )
-    def test_what_differs_is_said(self, first, second, words):
-        """A difference is in words, and no words are no difference."""
-        assert Pair(first, second).difference(("old", "new")) == words
 
 
 class TestLogs:

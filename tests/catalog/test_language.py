@@ -12,7 +12,7 @@ import pytest
 
 import vllm_watch
 
-from vllm_watch.daemon.catalog.language import _, catalogue, language_tag, listed, speaking, together
+from vllm_watch.daemon.catalog.language import _, catalogue, language_tag, listed, sentences, speaking
 
 
 MODULES = sorted(Path(vllm_watch.__file__).parent.rglob("*.py"))
@@ -47,11 +47,11 @@ def test_a_translation_has_the_same_fields(text):
 def test_a_language_is_spoken_until_its_end():
     """Texts, lists and sentences are in the language of the moment; what is not translated stays."""
     with speaking("zh"):
-        said = (_("the batch is full"), _("{flag} is not set", flag="x"), listed("ab"), together("ab"), language_tag())
+        said = (_("the batch is full"), _("{flag} is not set", flag="x"), listed("ab"), sentences("ab"), language_tag())
         assert _("no such {text}", text="key") == "no such key"
 
     assert said == ("批次已满", "没有设置 x", "a、b", "ab", "zh-CN")
-    assert (_("the batch is full"), listed("ab"), together("ab"), language_tag()) == (
+    assert (_("the batch is full"), listed("ab"), sentences("ab"), language_tag()) == (
         "the batch is full",
         "a, b",
         "a b",

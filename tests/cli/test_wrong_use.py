@@ -71,7 +71,6 @@ WRONG_USE = [
     ("backtest prom:http://127.0.0.1:9@-2h --step 5s", "--step is for a log"),
     (f"backtest {STALL} --objective e2el=5s", "alerts have objectives for ttft and tpot only"),
     (f"backtest {STALL} --step 0s", "--step: expected more than 0 s"),
-    (f"backtest {STALL} --thresholds a --thresholds b --thresholds c", "--thresholds: give one file"),
 ]
 
 UNUSABLE = [

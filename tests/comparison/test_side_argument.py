@@ -24,27 +24,17 @@ def parsed(*texts, existing=()):
     return [(side.name, side.sources) for side in sides(*texts, existing=existing)]
 
 
-def test_a_side_has_the_name_of_its_file():
-    """Without a name it is that of the file without its endings, or of the folder."""
-    assert parsed("old/before.json", "after.jsonl.xz") == [
-        ("before", ("old/before.json",)),
-        ("after", ("after.jsonl.xz",)),
-    ]
-    assert [name for name, _ in parsed("openai-0.5qps-Qwen2.5-7B.json", "openai-0.9qps-Qwen2.5-7B.json.gz")] == [
-        "openai-0.5qps-Qwen2.5-7B",
-        "openai-0.9qps-Qwen2.5-7B",
-    ]
-    assert [name for name, _ in parsed("vllm.log.1.gz", "late.log-20261121", "v0.32/.json")] == [
-        "vllm",
-        "late",
-        ".json",
-    ]
-    assert parsed("a.json,b.json", "rec/") == [("a", ("a.json", "b.json")), ("rec", ("rec/",))]
+def test_a_side_is_a_name_and_its_sources():
+    """The name is before the equals sign, or that of the file; sources are apart by commas."""
+    assert parsed("A=x/1.json,x/2.json", "a.json") == [("A", ("x/1.json", "x/2.json")), ("a", ("a.json",))]
 
 
 @pytest.mark.parametrize(
     ("texts", "names"),
     [
+        (("old/before.json", "after.jsonl.xz"), ["before", "after"]),
+        (("vllm.log.1.gz", "late.log-20261121", "v0.32/.json"), ["vllm", "late", ".json"]),
+        (("a-0.5qps-Qwen2.5-7B.json", "a-0.9qps-Qwen2.5-7B.json.gz"), ["a-0.5qps-Qwen2.5-7B", "a-0.9qps-Qwen2.5-7B"]),
         (("results/mtp-on/run1.json", "results/mtp-off/run1.json"), ["mtp-on", "mtp-off"]),
         (("mtp-on/1.json,mtp-on/2.json", "mtp-off/3.json,mtp-off/4.json"), ["mtp-on", "mtp-off"]),
         (("a/result.json", "b/result.json", "c.json"), ["a/result.json", "b/result.json", "c.json"]),

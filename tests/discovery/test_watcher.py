@@ -14,8 +14,7 @@ from tests.support.proc_tree import ProcTree
 from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.processes import ProcFiles
+from vllm_watch.daemon.discovery.processes import Proc, ProcFiles
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, with_names
 from vllm_watch.daemon.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
@@ -185,22 +184,6 @@ class TestComingAndGoing:
         renamed = log.rename(f"{log}.1")
         following.tree.output(10, renamed)
         assert str(renamed) == following.poll(FULL_POLL_SECONDS)["Qwen3-8B:8000"].log
-
-    @pytest.mark.parametrize("gone", ["vllm.log", "vllm.log (deleted)"])
-    def test_a_log_that_cannot_be_found_for_a_moment(self, following, tmp_path, gone):
-        """A process writes to one place as long as it runs: its log is kept while it cannot be found, or is deleted."""
-        log = tmp_path / "vllm.log"
-        log.write_text("")
-        following.tree.add(10, SERVE)
-        following.tree.output(10, log)
-        before = following.poll()
-        log.unlink()
-        following.tree.output(10, tmp_path / gone)
-        assert before == following.poll(fully=True)
-
-        following.end(10)
-        following.tree.add(11, SERVE)
-        assert following.poll()["Qwen3-8B:8000"].log is None
 
     def test_nobody_takes_the_place_of_another_user(self):
         """Whoever starts processes by the hundred fills the places that are left, not those of other users' servers."""

@@ -13,7 +13,7 @@ Where each answer comes from, in the repository grafana/grafana unless another i
   ``pkg/api/apierrors/dashboard.go`` (a folder that does not exist is 400) and ``pkg/services/dashboards/errors.go``
   (412 version-mismatch, empty-name, provisioned); 412 plugin-dashboard in the documentation of the dashboard API. The
   newest sources say 409 of a version that is not the present one.
-* Deleting: ``deleteDashboard`` there, ``DeleteFolder`` and ``GetFolderDescendantCounts`` in ``pkg/api/folder.go``.
+* Deleting: ``deleteDashboard`` there.
 * Annotations: ``PostAnnotation``, ``DeleteAnnotationByID`` and ``canCreateAnnotation`` in ``pkg/api/annotations.go``;
   everybody may write those of dashboards they may edit, and only who may write those of the organization gets past the
   second check (roles in ``pkg/api/accesscontrol.go``). Several tags are all of them; without a limit there are 100.
@@ -39,7 +39,6 @@ EDITOR = frozenset(
     {
         "folders:create",
         "folders:read",
-        "folders:delete",
         "dashboards:read",
         "dashboards:create",
         "dashboards:write",
@@ -124,7 +123,6 @@ class GrafanaStandIn(HandlerServer):
             {"id": 2, "uid": "loki1", "name": "Loki", "type": "loki", "isDefault": False},
             {"id": 3, "uid": "mimir1", "name": "Mimir", "type": "prometheus", "isDefault": False},
         ]
-        self.alert_rules = 0
         self.annotations: dict[int, dict] = {}
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[tuple[str, object]] = []
@@ -199,19 +197,6 @@ class GrafanaStandIn(HandlerServer):
             raise DeniedError(*self.release.folder_exists)
         self.folders[uid] = title
         return self._get_folder(who, may, None, uid)
-
-    def _counts(self, _who, _may, _body, uid):
-        inside = sum(kept.folder == uid for kept in self.dashboards.values())
-        return {"folder": 0, "dashboard": inside, "alertrule": self.alert_rules, "librarypanel": 0}
-
-    def _delete_folder(self, _who, _may, _body, uid):
-        if uid not in self.folders:
-            raise DeniedError(404, {"message": "folder not found", "status": "not-found"})
-        if self.alert_rules:
-            raise DeniedError(400, {"message": "folder contains alert rules"})
-        del self.folders[uid]
-        self.dashboards = {name: kept for name, kept in self.dashboards.items() if kept.folder != uid}
-        return {"message": "Folder deleted"}
 
     def _find(self, uid) -> Kept:
         if uid not in self.dashboards:
@@ -312,8 +297,6 @@ _ROUTES = (
     ("GET", "/datasources", "datasources:read", GrafanaStandIn._list_sources),
     ("POST", "/folders", "folders:create", GrafanaStandIn._make_folder),
     ("GET", rf"/folders/{UID}", "folders:read", GrafanaStandIn._get_folder),
-    ("GET", rf"/folders/{UID}/counts", "folders:read", GrafanaStandIn._counts),
-    ("DELETE", rf"/folders/{UID}", "folders:delete", GrafanaStandIn._delete_folder),
     ("GET", rf"/dashboards/uid/{UID}", "dashboards:read", GrafanaStandIn._get_dashboard),
     ("DELETE", rf"/dashboards/uid/{UID}", "dashboards:delete", GrafanaStandIn._delete),
     ("GET", r"/annotations\?(.*)", "annotations:read", GrafanaStandIn._find_annotations),

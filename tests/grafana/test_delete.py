@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grafana.conftest import TITLES, dashboard
+from tests.grafana.conftest import TITLES
 from tests.grafana.server import MIDDLE, NEWEST, OLD, GrafanaStandIn
 
 
@@ -19,7 +19,7 @@ def pushed(command, grafana):
 
 @pytest.mark.parametrize("release", [OLD, MIDDLE, NEWEST], ids=lambda release: release.name)
 def test_everything(command, release):
-    """All that a push made goes, with the folder; a second time there is nothing to do."""
+    """All dashboards that a push made go; a second time there is nothing to do."""
     with GrafanaStandIn(release) as grafana:
         command("push", grafana.url)
         ended = command("delete", grafana.url)
@@ -27,13 +27,12 @@ def test_everything(command, release):
 
         assert (0, 0) == (ended.status, again.status)
         assert len(TITLES) == len(ended.lines("deleted"))
-        assert ["folder vLLM: deleted"] == ended.lines("folder")
-        assert ({}, {}) == (grafana.dashboards, grafana.folders)
+        assert {} == grafana.dashboards
         assert len(TITLES) == len(again.lines("absent"))
 
 
 def test_others_stay(command, pushed):
-    """What another made and what files make stays, with the reason, and so does the folder."""
+    """What another made and what files make stays, with the reason."""
     pushed.edit("vllm-watch-server", tags=[])
     pushed.dashboards["vllm-watch-sources"].file = "sources.json"
     ended = command("delete", pushed.url)
@@ -44,20 +43,7 @@ def test_others_stay(command, pushed):
         "vllm-watch did not make it: it lacks the tag vllm-watch; push --force takes it for ours",
         "Grafana makes it from the file sources.json: change or remove it there",
     ]
-    assert ["folder vLLM: left, for 2 things are in it"] == ended.lines("folder")
     assert {"vllm-watch-server", "vllm-watch-sources"} == set(pushed.dashboards)
-
-
-def test_a_folder_with_more_in_it(command, pushed):
-    """A folder that another dashboard or an alert rule is in stays, with both."""
-    pushed.add({**dashboard(), "uid": "other"}, folder="vllm-watch")
-    pushed.alert_rules = 2
-    ended = command("delete", pushed.url)
-
-    assert 0 == ended.status
-    assert ["folder vLLM: left, for 3 things are in it"] == ended.lines("folder")
-    assert {"other"} == set(pushed.dashboards)
-    assert {"vllm-watch"} == set(pushed.folders)
 
 
 def test_a_token_that_may_not(command, pushed):

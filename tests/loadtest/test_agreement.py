@@ -75,17 +75,6 @@ def test_latencies_agree_within_five_per_cent(path):
 
 
 @EVERY_TEST
-def test_latency_agrees_but_for_the_client_s_own_share(path):
-    """E2EL is the server's and what the client adds before the first token, within 5 %."""
-    for run in runs(path):
-        client, server = views(run)
-        share = client.ttft_ms.mean - server.ttft_ms.mean
-
-        assert 0 <= share <= 0.5 * client.ttft_ms.mean
-        assert server.e2el_ms.mean + share == pytest.approx(client.e2el_ms.mean, rel=0.05)
-
-
-@EVERY_TEST
 def test_the_client_s_percentiles_are_between_the_server_s_bounds(path):
     """A percentile from buckets says between which values it is, and there it is, to 5 %."""
     for run in runs(path):

@@ -38,15 +38,6 @@ def test_ttft_grows_by_what_it_grows_for_each_thousand_tokens():
     assert details.slope.ms_per_1000_tokens == pytest.approx(100)
 
 
-def test_the_slowest_ten_come_first():
-    """They are in order, with their number in the list."""
-    details = request_details(listed())
-
-    assert details is not None
-    assert [each.prompt_tokens for each in details.slowest] == [1900] * 10
-    assert details.slowest[0].number == 20
-
-
 def test_requests_at_work_and_tokens_follow_from_starts_and_lengths():
     """One request a second of some five seconds has five at work, and the tokens of all are there."""
     result = listed()

@@ -86,15 +86,6 @@ def test_a_long_log_takes_no_more_points(written, monkeypatch):
     assert "The history is long" in coarse.warnings[-1]
 
 
-def test_a_log_without_statistics_counts_nothing(written):
-    """Where no line of statistics was printed tokens are unknown, and not 0."""
-    lines = log_of(recording("busy")).splitlines(keepends=True)
-    counters = read(written(*(line for line in lines if b"Avg prompt" not in line))).points[-1].counters
-
-    assert "generation_tokens_total" not in counters
-    assert counters["http_requests_total.2xx"] > 700
-
-
 def test_the_first_line_of_statistics_counts(written):
     """A test that begins right after the start has its first ten seconds, too."""
     data = log_of(recording("busy"))

@@ -85,7 +85,7 @@ REFUSED = {
     "few batch sizes": (
         climbing(16, 16, 16, 16),
         None,
-        "at 1 level. Record several loads in turn, such as 2, 4, 8 and 16 requests at once, each for 1",
+        "at 1 of them. Record several loads in turn, such as 2, 4, 8, 16 requests at once, each for 1",
     ),
     "far from the limit": (
         climbing(1, 2, 4, 8, 16),

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from vllm_watch_parsers.benchmark import is_client_result, is_result, read_benchmarks
-from vllm_watch_parsers.benchmark_errors import reason_of
-from vllm_watch_parsers.benchmark_result import BenchmarkError, ServeResult
+from vllm_watch_parsers.benchmark_result import BenchmarkError, ServeResult, reason_of
 
 
 FOLDER = Path(__file__).parent / "benchmark_results"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SetResult, SourceResult
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SourceResult
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.rendering.text import render_text
 from vllm_watch.daemon.config.moments import TimeRange
@@ -34,14 +34,13 @@ def alert(name, severity, start, end, **more):
 
 
 PAGE = alert("VllmEngineStalled", "critical", 600, 690, pending_since=START + 570)
-SLOWER = PAGE._replace(start=START + 630)
 WARNING = alert("VllmQueueStanding", "warning", 0, None, began_before=True)
 OWN = Alert("Mine", "", {"instance": "a:1"}, START + 60, START + 120)
 QUIET = (
     NotJudged("VllmProbeFailing", "critical", "no probe was made"),
     NotJudged("Slow", "", "it waits 1h"),
 )
-FIRST = SetResult("shipped", (WARNING, OWN, PAGE), (alert("A", "", 0, 15), alert("A", "", 30, 60)), QUIET)
+PENDING = (alert("A", "", 0, 15), alert("A", "", 30, 60))
 
 
 def words(text):
@@ -49,10 +48,10 @@ def words(text):
     return " ".join(text.split())
 
 
-def result(*sets, **more):
+def result(**changes):
     """Return a source's result."""
-    found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, (), (), sets)
-    return found._replace(**more)
+    found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, (), (), (WARNING, OWN, PAGE), PENDING, QUIET)
+    return found._replace(**changes)
 
 
 def shown(results, width=80, **how):
@@ -62,7 +61,7 @@ def shown(results, width=80, **how):
 
 def test_what_fired_is_listed_by_severity():
     """The worst come first, with times in this machine's zone, how long they lasted, and of which engine."""
-    text = shown([result(FIRST)])
+    text = shown([result()])
 
     assert "2026-11-20 15:00:00 to 2026-11-20 16:00:00 UTC+01:00 (1 h), a value every 5 s\n" in text
     heads = ("critical: qwen, engine 0", "warning: qwen, engine 0", "no severity: a:1")
@@ -72,7 +71,7 @@ def test_what_fired_is_listed_by_severity():
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
     lasting = (alert("A", "", 0, None), alert("A", "", 30, None))
-    assert "fire: A (2 times).\n" in shown([result(FIRST._replace(pending=lasting))])
+    assert "fire: A (2 times).\n" in shown([result(pending=lasting)])
     assert words(text).endswith("unknown Not judged: 2 alerts, for other reasons. With --verbose each is named.")
 
 
@@ -80,7 +79,7 @@ def test_what_was_not_judged_is_counted():
     """One line has the numbers by reason; with --verbose, and where a flag alone is missing, alerts are named."""
     gpus = tuple(NotJudged(f"Gpu{number}", "info", "no GPUs were read") for number in range(16))
     flag = NotJudged("Full", "critical", "max-num-seqs is not known", unknown=("max-num-seqs",))
-    found = [result(SetResult("shipped", (), (), (*QUIET, *gpus, flag)))]
+    found = [result(not_judged=(*QUIET, *gpus, flag))]
     text, verbose = (
         shown(found),
         shown(found, is_verbose=True),
@@ -96,30 +95,11 @@ def test_what_was_not_judged_is_counted():
     assert len(rows) == 19
 
 
-def test_two_sets_are_columns():
-    """What differs is said in the last column, and what both sets say alike is said once."""
-    sides = result(FIRST, SetResult("mine.yml", (SLOWER,), FIRST.pending, QUIET))
-    text = shown([sides], 100, is_verbose=True)
-
-    assert "thresholds: shipped and mine.yml; rules evaluated every 15 s\n" in text
-    assert "  VllmEngineStalled  15:10:00–15:11:30        15:10:30–15:11:30  starts 30 s later\n" in text  # noqa: RUF001
-    assert "only shipped" in text
-    assert "0 of 3 alerts are the same.\n" in text
-    assert text.count("VllmProbeFailing") == 1
-    half = render_text(
-        backtest_document([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], is_verbose=True), 100
-    )
-    assert half.count("VllmProbeFailing") == 1
-    assert "unknown  shipped: Not judged, because it waits 1h: Slow.\n" in half
-    other = shown([result(FIRST, SetResult("mine.yml", ()))], 100, is_verbose=True)
-    assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
-
-
 def test_what_makes_it_unsure_is_said():
     """Gaps and warnings are said; times of several days have their date."""
     later = START + 90_000
     found = result(
-        SetResult("shipped", ()),
+        alerts=(),
         end=later,
         gaps=(TimeRange(START + 60, START + 600),),
         warnings=("the recording breaks off",),
@@ -132,8 +112,8 @@ def test_what_makes_it_unsure_is_said():
 
 
 def test_json():
-    """Each alert has what the design says, what is not known is absent, and each says of which source and set."""
-    found = json.loads(backtest_json([result(FIRST)]))
+    """Each alert has what the design says, what is not known is absent, and each says of which source."""
+    found = json.loads(backtest_json([result()]))
 
     assert [each["alertname"] for each in found["alerts"]] == ["VllmQueueStanding", "Mine", "VllmEngineStalled"]
     assert found["alerts"][2] == {
@@ -145,7 +125,6 @@ def test_json():
         "pending_since": START + 570,
         "began_before": False,
         "source": "a|b.log",
-        "thresholds": "shipped",
     }
     assert "end" not in found["alerts"][0]
     assert found["not_judged"][0]["reason"] == "no probe was made"

@@ -9,10 +9,13 @@ import re
 import msgspec
 import pytest
 
+from msgspec.structs import replace
 from tests.rendering import pages, reports
 from tests.rendering.pages import comparisons_markdown, comparisons_table
 from tests.rendering.test_report import rows
+from tests.support.load_tests import LOAD, latency, single
 
+from vllm_watch.analysis.comparison.compare_sides import compare_sides
 from vllm_watch.analysis.comparison.comparison_model import Comparisons, Side, Sweep
 from vllm_watch.analysis.loadtest.load_test import Distribution
 from vllm_watch.analysis.rendering import svg
@@ -51,6 +54,18 @@ def test_an_answer_is_a_sentence_and_about_ten_lines():
     assert lines[-1] == "1 warning; --all has it, all metrics and what differs."
     assert 8 <= len(lines) <= 12
     assert max(map(len, lines)) <= 80
+
+
+def test_one_run_of_each_is_answered_in_twelve_lines():
+    """At most: of a burst of few requests, with long names, the answer is on the first line."""
+    load = replace(LOAD, max_concurrency=None, num_prompts=100)
+    few = {"load": load, "successful": 100, "ttft_ms": latency(3000.0, count=100)}
+    names = [f"result-with-drafts-of-{number}-tokens" for number in ("four", "eight")]
+    sides = [single(name, speed, **few) for name, speed in zip(names, (1.0, 0.75), strict=True)]
+    lines = short(compare_sides(sides))
+
+    assert lines[0].startswith(f"{names[1]} is slower in these two runs: output ")
+    assert len(lines) <= 12
 
 
 def test_what_must_be_known_of_a_value_is_below_the_table():

@@ -14,9 +14,7 @@ import pytest
 from tests.rendering import pages, reports
 
 from vllm_watch.analysis.loadtest.load_test import Report, Timeline
-from vllm_watch.analysis.rendering.html import style_sheet
 from vllm_watch.analysis.rendering.report_document import report_html
-from vllm_watch.analysis.rendering.svg import STYLES
 
 
 WHOLE = {
@@ -40,28 +38,6 @@ def page_of(name):
 def page(request):
     """The page of a report."""
     return page_of(request.param)
-
-
-def luminance(colour):
-    """Return the relative luminance of a colour such as #1a2028, as WCAG 2 defines it."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    """Return the contrast of two colours, from 1 to 21."""
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
-
-
-def palettes():
-    """Return the page's colours by name, for a light and for a dark ground."""
-    light, dark = style_sheet().split("@media screen and (prefers-color-scheme: dark)", 1)
-    found = [
-        dict(re.findall(r"--([a-z-]+): (#\w{6})", part)) for part in (light, dark.split("@media")[0].split("* {")[0])
-    ]
-    return {"light": found[0], "dark": found[0] | found[1]}
 
 
 def drawings(page):
@@ -159,19 +135,6 @@ def test_every_table_has_heads(page):
         assert all(node.text for node in heads)
         assert "0" == table.parent.attributes["tabindex"]
         assert table.parent.attributes["aria-label"]
-
-
-@pytest.mark.parametrize("ground", ["light", "dark"])
-def test_everything_can_be_read(ground):
-    """Texts have a contrast of 4.5 at least, lines of 3, and the names of phases can be read on their bands."""
-    colours = palettes()[ground]
-    texts = ("text", "muted", "link", "good", "warning", "unknown")
-    phases = ("starting", "idle", "ramp", "steady", "saturated", "stalled", "down")
-    lines = [getattr(style, ground) for style in STYLES]
-
-    assert not [name for name in texts if contrast(colours[name], colours["ground"]) < 4.5]
-    assert not [name for name in phases if contrast(colours["phase-text"], colours[name]) < 4.5]
-    assert not [line for line in lines if contrast(line, colours["ground"]) < 3]
 
 
 def test_a_peak_of_one_scrape_is_seen():

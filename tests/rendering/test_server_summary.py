@@ -12,7 +12,7 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.analysis.rendering.server_summary import summary_text
 from vllm_watch.analysis.replay.replay import LogPeriod
-from vllm_watch.daemon.state.snapshot import FailureTimes, SourceSnapshot
+from vllm_watch.daemon.state.snapshot import SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -62,19 +62,6 @@ def test_what_is_not_known_is_not_zero():
     assert "Log: not configured. Capacity, limits, failures and restarts come from it." in " ".join(found.split())
     assert "tokens/s" not in found
     assert "Counted" not in found
-
-
-def test_failures_of_the_log_are_warnings():
-    """What the log reports of failures is said, with its number and times, and which runbook helps."""
-    snapshot = at_second("dp1", 90)
-    times = {"engine_dead": FailureTimes(snapshot.at - 60, snapshot.at)}
-    log = snapshot.log._replace(events={"engine_dead": 2, "nccl_error": 0}, unparsed_stats_lines=3, failure_times=times)
-    found = text_of(snapshot, log=log)
-
-    assert "The log reports: the engine died, 2 times, first at 2026-11-21 " in " ".join(found.split())
-    assert "What to do: runbook VllmEngineCrashed." in " ".join(found.split())
-    assert "nccl_error" not in found
-    assert "warning  Statistics lines of an unknown form were not read: 3.\n" in found
 
 
 def test_gpus_are_as_they_were(request):

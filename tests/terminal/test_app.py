@@ -20,7 +20,7 @@ from vllm_watch.cli.terminal import app as app_module
 from vllm_watch.cli.terminal.app import TopApp, run_app
 from vllm_watch.cli.terminal.cells import columns
 from vllm_watch.cli.terminal.frames import Lost
-from vllm_watch.cli.terminal.screens import KEYS, HelpScreen, HomeScreen, Page, ServerScreen
+from vllm_watch.cli.terminal.screens import KEYS, Page
 from vllm_watch.daemon.exposition.document import SinceDocument
 from vllm_watch.daemon.exposition.findings import Finding
 
@@ -117,7 +117,7 @@ async def test_keys_that_follow_at_once_are_written_too(app, pilot):
         app.post_message(events.Key(key, key if len(key) == 1 else "/"))
     await pilot.pause()
     assert ["gpu-7"] == sorted(set(rows(app)))
-    assert isinstance(app.screen, HomeScreen)
+    assert app.screen.has_table
 
 
 @driven(every_state)
@@ -128,7 +128,7 @@ async def test_the_selected_server_stays_selected_and_is_opened(source, app, pil
     await pilot.pause()
     await pilot.press("enter")
     await pilot.pause()
-    assert isinstance(app.screen, ServerScreen)
+    assert "gpu-2" == app.screen.opened
     assert "gpu-2" in lines(app)[1]
     app.tick()
     assert ["gpu-2"] == source.hours
@@ -158,7 +158,7 @@ async def test_a_click_selects_and_opens(app, pilot):
     assert "gpu-4" == app.screen.selected.name
     await pilot.click(offset=(3, y))
     await pilot.pause()
-    assert isinstance(app.screen, ServerScreen)
+    assert "gpu-4" == app.screen.opened
 
 
 @driven(lambda: frame(server("gpu-0", "saturated")))
@@ -281,10 +281,10 @@ async def test_the_other_keys_do_what_the_help_says(source, app, pilot):
     assert {key for binding in KEYS for key in binding.key.split(",")} <= app.screen.active_bindings.keys()
     await pilot.press("question_mark")
     await pilot.pause()
-    assert isinstance(app.screen, HelpScreen)
+    assert app.screen.is_help
     await pilot.press("question_mark")
     await pilot.pause()
-    assert not isinstance(app.screen, HelpScreen)
+    assert not app.screen.is_help
     await pilot.press("r")
     assert 1 == source.asked
     await pilot.press("f10")

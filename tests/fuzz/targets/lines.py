@@ -67,14 +67,13 @@ MAX_POSITIONS = 256
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 _STATISTICS_SITE = re.compile(rb"(?<![^\s/\[])(?:metrics\.py|loggers\.py|log_stats\.rs):\d{1,7}\] ?")
 _STATISTICS_LOGGERS = {"metrics", "loggers", ""}
-_UNKNOWN_FIELD = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}|unnamed")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60}")
 _FLAG = re.compile(r"[a-z0-9-]{2,64}(?:\.[a-z_]{2,64})?")
 _FLAG_VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}")
 _GPU = re.compile(r"[A-Za-z0-9 -]{2,64}")
 _MODEL = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+-]{0,255}")
 _LABEL = re.compile(r"[A-Za-z0-9 ._/:@+()%-]{0,256}")
-_KV_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_+ ()/%-]{0,60}|unnamed")
+_UNKNOWN_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_+ ()/%-]{0,60}|unnamed")
 _NO_BLANK = re.compile(rb":\d{1,7}\][^ ]")
 _LEVEL = re.compile(r"INFO|WARNING ")
 _KV_SERIES = {name for name in SERIES if name.startswith("kv_")}
@@ -198,7 +197,7 @@ def _check_statistics(event: EngineStats | SpecDecoding) -> None:
 def _check_transfers(event: KvTransfers) -> None:
     """Series and labels are of closed lists, and each value is one that its series can have."""
     assert event.engine is None or _is_index(event.engine)
-    assert all(_KV_FIELD.fullmatch(name) for name in event.unknown_fields)
+    assert all(_UNKNOWN_FIELD.fullmatch(name) for name in event.unknown_fields)
     for key, value in (*event.counts, *event.gauges):
         assert key.series in _KV_SERIES
         assert set(key.labels) <= _KV_LABELS

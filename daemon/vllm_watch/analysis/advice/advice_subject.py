@@ -220,7 +220,7 @@ def _configuration(history: ServerHistory) -> tuple[str, ...]:
 def _subject(histories: list[ServerHistory], objective: Objective | None) -> Subject:
     histories.sort(key=lambda each: each.points[0].at if each.points else 0.0)
     first = histories[0]
-    lacks = {FAILURES[kind] for kind in _OUT_OF_MEMORY}
+    lacks = {_(FAILURES[kind]) for kind in _OUT_OF_MEMORY}
     names = list(dict.fromkeys(each.name for each in histories))
     return Subject(
         name=names[0] if len(names) == 1 else _("{name} and {count} more", name=names[0], count=len(names) - 1),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Which alerts of some sets of rules would have fired over a source, from when to when, and which cannot be judged.
+Which alerts would have fired over a source, from when to when, and which cannot be judged.
 
 That an alert did not fire is no finding if the source lacks what it watches.
 """
@@ -21,11 +21,10 @@ from vllm_watch.analysis.backtest.fired import (
     ALWAYS_FIRING,
     Alert,
     NotJudged,
-    SetResult,
     SourceResult,
     intervals,
 )
-from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Answers, Evaluation, Promtool, evaluate
+from vllm_watch.analysis.backtest.promtool import FIRING, PENDING, Evaluation, Promtool, evaluate
 from vllm_watch.analysis.backtest.rule_set import RuleSet, needed
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.daemon.catalog.alert_needs import AlertNeeds, Need, alert_needs
@@ -48,57 +47,41 @@ _NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
 _CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
 
 
-def selected_by(sets: Collection[RuleSet]) -> frozenset[str]:
-    """Return the names of the series that are needed to evaluate some sets of rules and to judge them."""
-    selected = {name for rules in sets for rule in rules.rules for name in selected_names(rule["expr"])}
-    recorded = {name for rules in sets for name in rules.recorded}
-    return frozenset(selected - recorded - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"} | {PRESENCE})
+def selected_by(rules: RuleSet) -> frozenset[str]:
+    """Return the names of the series that are needed to evaluate rules and to judge them."""
+    selected = {name for rule in rules.rules for name in selected_names(rule["expr"])}
+    return frozenset(selected - rules.recorded.keys() - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"} | {PRESENCE})
 
 
-def backtest(tool: Promtool, subject: Subject, sets: Sequence[RuleSet], *, are_shipped: bool) -> SourceResult:
+def backtest(tool: Promtool, subject: Subject, rules: RuleSet, *, are_shipped: bool) -> SourceResult:
     """
-    Evaluate sets of rules over a source, all at once; `are_shipped` is whether they are the package's.
+    Evaluate rules over a source; `are_shipped` is whether they are the package's.
 
     Raises:
         ToolError: A rule cannot be evaluated.
     """
-    interval = min(map(_interval, sets))
-    series = subject.in_virtual_time
-    evaluations = [
-        Evaluation(
-            series, subject.grid.steps, subject.step, interval, without_calendar(rules).groups, (FIRING, PENDING)
-        )
-        for rules in sets
-    ]
-    results = tuple(
-        _result(subject, rules, answers, are_shipped=are_shipped)
-        for rules, answers in zip(sets, evaluate(tool, evaluations), strict=True)
-    )
-    where = (subject.name, subject.start, subject.end, subject.step)
-    return SourceResult(*where, interval, subject.gaps, subject.warnings, results)
-
-
-def _interval(rules: RuleSet) -> int:
-    """Return the fewest seconds between two evaluations of a group with alerts; all groups are evaluated so often."""
-    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
-    intervals = (max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups)
-    return min(intervals, default=INTERVAL)
-
-
-def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, are_shipped: bool) -> SetResult:
+    interval, groups = _interval(rules), without_calendar(rules).groups
+    asked = Evaluation(subject.in_virtual_time, subject.grid.steps, subject.step, interval, groups, (FIRING, PENDING))
+    (answers,) = evaluate(tool, [asked])
     firing, pending = list(intervals(answers[FIRING])), list(intervals(answers[PENDING]))
     waits = {_key(wait, wait.end): wait for wait in pending if wait.end is not None}
     alerts: list[Alert] = []
     for fired in firing:
         alerts += _alert(subject, fired, waits.pop(_key(fired, fired.start), None))
     only_pending = [wait for wait in pending if wait.end is None or _key(wait, wait.end) in waits]
-    names = {alert.alertname for alert in alerts}
-    return SetResult(
-        rules.name,
+    return SourceResult(
+        *(subject.name, subject.start, subject.end, subject.step, interval, subject.gaps, subject.warnings),
         tuple(alerts),
         tuple(alert for wait in only_pending for alert in _alert(subject, wait, None)),
-        tuple(not_judged(rules, subject, names, is_shipped=are_shipped)),
+        tuple(not_judged(rules, subject, {alert.alertname for alert in alerts}, is_shipped=are_shipped)),
     )
+
+
+def _interval(rules: RuleSet) -> int:
+    """Return the fewest seconds between two evaluations of a group with alerts: all are evaluated that often."""
+    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
+    intervals = (max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups)
+    return min(intervals, default=INTERVAL)
 
 
 def _key(alert: Alert, moment: float) -> tuple[object, ...]:
@@ -159,7 +142,7 @@ def _too_short(
 
 def _of_calendar(rules: RuleSet) -> Iterator[str]:
     for rule in rules.alerts:
-        below = RuleSet("", (), tuple(needed(rules.groups, {rule["alert"]})))
+        below = RuleSet((), tuple(needed(rules.groups, {rule["alert"]})))
         if any(reads_calendar(each["expr"]) for each in below.rules):
             yield rule["alert"]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Sets of rules: those of the package or of a user's files, each with the thresholds that it was made with.
+Rules: those of the package or of a user's files, with the thresholds that they were made with.
 
 A source of rules names a threshold ``%{name}``. Only what is needed to evaluate rules is looked at here; whether they
 are right is for Prometheus to say.
@@ -23,9 +23,6 @@ from vllm_watch.daemon.config.texts import quote
 from vllm_watch.daemon.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.daemon.support.errors import ConfigError, FileError
 
-
-SHIPPED = "shipped"
-"""What the thresholds of the package are called."""
 
 # An alert may see what was recorded an evaluation ago: Prometheus evaluates each group at a moment of its own. So the
 # groups with alerts come before those that only record.
@@ -51,7 +48,6 @@ class RuleFile(NamedTuple):
 class RuleSet(NamedTuple):
     """Rules that are evaluated together, in the order of their groups, and the files that were rendered for them."""
 
-    name: str
     files: tuple[RuleFile, ...]
     groups: tuple[Group, ...]
 
@@ -81,28 +77,28 @@ def shipped_sources() -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in _FILES}
 
 
-def shipped_rules(name: str, thresholds: Mapping[str, str]) -> RuleSet:
+def shipped_rules(thresholds: Mapping[str, str]) -> RuleSet:
     """Return the package's rules with some thresholds."""
-    return rule_set(name, shipped_sources(), thresholds)
+    return rule_set(shipped_sources(), thresholds)
 
 
-def users_rules(name: str, paths: Sequence[str], thresholds: Mapping[str, str]) -> RuleSet:
+def users_rules(paths: Sequence[str], thresholds: Mapping[str, str]) -> RuleSet:
     """
     Return a user's rules, and those of the package that record what these select and do not record themselves.
 
     Raises:
         ConfigError: A file cannot be read, or is no file of rules.
     """
-    users = rule_set(name, {path: _read(path) for path in paths}, thresholds)
+    users = rule_set({path: _read(path) for path in paths}, thresholds)
     recorded = users.recorded
     recording = [
         {**group, "rules": [rule for rule in group["rules"] if "record" in rule and rule["record"] not in recorded]}
-        for group in shipped_rules(name, thresholds).groups
+        for group in shipped_rules(thresholds).groups
     ]
     return users._replace(groups=(*users.groups, *recording)).without_unused()
 
 
-def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str]) -> RuleSet:
+def rule_set(sources: Mapping[str, str], thresholds: Mapping[str, str]) -> RuleSet:
     """
     Return the rules of some sources with some thresholds.
 
@@ -110,7 +106,7 @@ def rule_set(name: str, sources: Mapping[str, str], thresholds: Mapping[str, str
         ConfigError: A source is no file of rules, or names a threshold that there is not.
     """
     files = tuple(RuleFile(file, rendered(text, thresholds, file)) for file, text in sources.items())
-    return RuleSet(name, files, tuple(group for file in files for group in _groups(file)))
+    return RuleSet(files, tuple(group for file in files for group in _groups(file)))
 
 
 def needed(groups: Sequence[Group], alerts: Container[str]) -> list[Group]:

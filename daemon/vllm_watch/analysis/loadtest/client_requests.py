@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from vllm_watch.analysis.loadtest.load_test import PromptSlope, RequestDetails, SlowRequest, Steady, Timeline
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.statistics.percentiles import percentile
-from vllm_watch.daemon.statistics.steady_window import METHOD, find_steady_window
+from vllm_watch.daemon.statistics.steady_window import MEASURED, METHOD, find_steady_window
 from vllm_watch.daemon.statistics.student_t import t_quantile
 from vllm_watch_parsers.benchmark_result import Requests, ServeResult
 
@@ -82,11 +83,11 @@ def steady_window(requests: Requests | None, over_time: Timeline) -> Steady | No
     each = [at / rate if at and rate else None for at, rate in zip(running, rates, strict=False)]
     found = find_steady_window(
         over_time.times,
-        {"running requests": running, **({"time per output token": each} if each else {})},
+        {N_("running requests"): running, **({MEASURED: each} if each else {})},
         (start, start + last),
         percentile(sorted(requests.latencies), 0.99),
     )
-    return None if found is None else Steady(start=found.start, end=found.end, method=METHOD, problem=found.problem)
+    return None if found is None else Steady(start=found.start, end=found.end, method=_(METHOD), problem=found.problem)
 
 
 def _spread(tokens: list[float], step: float, begin: float, end: float, count: int) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from statistics import fmean, median, pstdev
 
 from vllm_watch.analysis.loadtest.load_test import Endpoint, Load, RateGrowth, Result
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds
 from vllm_watch_parsers.benchmark_result import ServeResult
 
 
 BENCHMARK_KINDS: Mapping[Endpoint, str] = {
-    "online": "requests to a server",
-    "pooling": "requests to a server with a pooling model",
+    "online": N_("requests to a server"),
+    "pooling": N_("requests to a server with a pooling model"),
 }
 
 CHUNK = 1.2
@@ -75,10 +76,11 @@ def _unanswered(result: ServeResult) -> str | None:
     if not result.failed or result.is_failed_counted:
         return None
     sent = result.completed + result.failed
-    asked = f"{sent} prompt{'s' * (sent != 1)} that {'were' if sent != 1 else 'was'} asked for"
-    return (
-        f"{result.completed} of the {asked} {'have' if result.completed != 1 else 'has'} an answer. This release of "
-        "the benchmark does not count failures, and a data set may have fewer prompts: how many failed is not known."
+    return _(
+        "Of {sent} prompts that were asked for, {answered} have an answer. This release of the benchmark does not "
+        "count failures, and a data set may have fewer prompts: how many failed is not known.",
+        sent=sent,
+        answered=result.completed,
     )
 
 
@@ -86,9 +88,10 @@ def _chunks(result: ServeResult) -> str | None:
     tokens = tokens_per_chunk(result)
     if tokens is None or tokens < CHUNK or result.is_pooling:
         return None
-    return (
-        f"A chunk of the stream has {tokens:.1f} tokens on average: ITL and the peak output rate count chunks, "
-        "TPOT and the output rate count tokens."
+    return _(
+        "A chunk of the stream has {tokens:.1f} tokens on average: ITL and the peak output rate count chunks, "
+        "TPOT and the output rate count tokens.",
+        tokens=tokens,
     )
 
 
@@ -96,9 +99,10 @@ def _closed_loop(result: ServeResult) -> str | None:
     users = result.settings.max_concurrency
     if users is None or not _is_unpaced(result):
         return None
-    return (
-        f"A closed loop: {users} request{'s' * (users != 1)} at a time, the next one only after an answer. It "
-        "sends less when the server is slow, so its latencies do not show how requests would wait."
+    return _(
+        "A closed loop: at most {users} at a time, the next request only after an answer. It "
+        "sends less when the server is slow, so its latencies do not show how requests would wait.",
+        users=users,
     )
 
 
@@ -110,17 +114,24 @@ def _is_unpaced(result: ServeResult) -> bool:
 def _client_queue(result: ServeResult) -> str | None:
     if result.settings.max_concurrency is None or _is_unpaced(result):
         return None
-    places = f"the {result.settings.max_concurrency} places of --max-concurrency"
+    places = result.settings.max_concurrency
     requests = result.requests
     waits = [max(wait, 0.0) for wait in requests.queue_times] if requests is not None else []
     if not waits or requests is None or not requests.latencies:
-        return f"TTFT and E2EL leave out how long requests waited at the client for one of {places}."
+        return _(
+            "TTFT and E2EL leave out how long requests waited at the client for one of the {places} places of "
+            "--max-concurrency.",
+            places=places,
+        )
     mean = fmean(waits)
     if mean < _QUEUED * fmean(requests.latencies):
         return None
-    return (
-        f"TTFT and E2EL leave out that requests waited {1000 * mean:.0f} ms on average, {1000 * max(waits):.0f} ms at "
-        f"most, at the client for one of {places}."
+    return _(
+        "TTFT and E2EL leave out that requests waited {mean:.0f} ms on average, {most:.0f} ms at most, at the client "
+        "for one of the {places} places of --max-concurrency.",
+        mean=1000 * mean,
+        most=1000 * max(waits),
+        places=places,
     )
 
 
@@ -132,9 +143,10 @@ def _short(result: ServeResult, view: Result) -> str | None:
         latency = None if first is None or later is None else first + later * max(tokens - 1, 0)
     if not latency or not result.duration or 1000 * result.duration >= SHORT * latency:
         return None
-    return (
-        f"The run took only {1000 * result.duration / latency:.1f} times as long as a request: its rates are mostly "
-        "those of the ramp at its start and the drain at its end."
+    return _(
+        "The run took only {times:.1f} times as long as a request: its rates are mostly those of the ramp at its start "
+        "and the drain at its end.",
+        times=1000 * result.duration / latency,
     )
 
 
@@ -145,12 +157,14 @@ def _slow_start(result: ServeResult) -> str | None:
         start, rest = median(ttfts[:first]), median(ttfts[first:])
         if not rest or start < SLOW_START * rest:
             return None
-        return (
-            f"The first {first} answers started {start / rest:.1f} times as late as the rest: a server that was not "
-            "warm, or all clients at once. They raise the mean and the high percentiles of TTFT."
+        return _(
+            "The first {count} answers started {times:.1f} times as late as the rest: a server that was not "
+            "warm, or all clients at once. They raise the mean and the high percentiles of TTFT.",
+            count=first,
+            times=start / rest,
         )
     if result.settings.num_warmups == 0:
-        return "The client sent no warm-up requests: the first answers may be slow and raise mean and percentiles."
+        return _("The client sent no warm-up requests: the first answers may be slow and raise mean and percentiles.")
     return None
 
 
@@ -158,9 +172,12 @@ def _lengths(result: ServeResult) -> str | None:
     lengths = result.requests.output_lens if result.requests is not None else ()
     if len(lengths) < 2 or pstdev(lengths) < VARYING * fmean(lengths):
         return None
-    return (
-        f"Answers have {min(lengths)} to {max(lengths)} tokens, {fmean(lengths):.0f} on average: another run may have "
-        "others, and with them other latencies, unless it uses --ignore-eos and the same prompts."
+    return _(
+        "Answers have {least} to {most} tokens, {mean:.0f} on average: another run may have others, and with them "
+        "other latencies, unless it uses --ignore-eos and the same prompts.",
+        least=min(lengths),
+        most=max(lengths),
+        mean=fmean(lengths),
     )
 
 
@@ -168,31 +185,45 @@ def _exchanged(result: ServeResult) -> str | None:
     e2el = result.latencies.get("e2el")
     if e2el is None or e2el.mean is not None or (result.requests is not None and result.requests.latencies):
         return None
-    return "Mean and median of E2EL are left out: releases before 0.6.4 exchanged them, and this may be such a result."
+    return _(
+        "Mean and median of E2EL are left out: releases before 0.6.4 exchanged them, and this may be such a result."
+    )
 
 
 def load_text(load: Load) -> str | None:
     """Return how much was sent, ``4 requests/s``, ``8 at once``, ``all at once``; `None` if that is not known."""
     rate = load.request_rate
-    parts = [] if rate is None or rate == "inf" else [f"{limit(float(rate))} requests/s"]
+    parts = [] if rate is None or rate == "inf" else [_("{rate} requests/s", rate=limit(float(rate)))]
     parts += [] if load.ramp_up is None else [_growth_text(load.ramp_up)]
     if load.max_concurrency is not None:
-        parts.append(f"{'at most ' if parts else ''}{count(load.max_concurrency)} at once")
+        users = count(load.max_concurrency)
+        parts.append(_("at most {users} at once", users=users) if parts else _("{users} at once", users=users))
     if not parts and rate == "inf":
-        return "all at once"
-    return ", ".join(parts) or None
+        return _("all at once")
+    return listed(parts) or None
 
 
 def _growth_text(growth: RateGrowth) -> str:
     if growth.start is None or growth.end is None:
-        return f"a growing rate ({growth.strategy})"
-    return f"{limit(growth.start)} to {limit(growth.end)} requests/s ({growth.strategy})"
+        return _("a growing rate ({how})", how=growth.strategy)
+    start, end = limit(growth.start), limit(growth.end)
+    return _("{start} to {end} requests/s ({how})", start=start, end=end, how=growth.strategy)
 
 
 def slow_client(seen_ms: float, had_ms: float, name: str | None = None) -> str:
     """Return a sentence on a client, named by its side, that sees the first token much later than the server."""
-    client = "The client" if name is None else f"The client of {name}"
-    return (
-        f"{client} saw the first token after {milliseconds(round(seen_ms))} on average, its server had it after "
-        f"{milliseconds(round(had_ms))}: the rest is the client's own slowness, or the network's."
+    seen, had = milliseconds(round(seen_ms)), milliseconds(round(had_ms))
+    if name is None:
+        return _(
+            "The client saw the first token after {seen} on average, its server had it after {had}: the rest is the "
+            "client's own slowness, or the network's.",
+            seen=seen,
+            had=had,
+        )
+    return _(
+        "The client of {name} saw the first token after {seen} on average, its server had it after {had}: the rest is "
+        "the client's own slowness, or the network's.",
+        name=name,
+        seen=seen,
+        had=had,
     )

@@ -21,6 +21,7 @@ import msgspec
 
 from vllm_watch.analysis.loadtest.load_test import Result, Run, Steady
 from vllm_watch.analysis.loadtest.server_history import COMPUTED, GENERATED, EnergyReading, Growth, Point
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 
 
@@ -90,7 +91,7 @@ def energy_problem(points: Sequence[Point], steady: Steady | None) -> str | None
     if not any(point.energy is not None and point.energy.joules for point in points):
         return None
     if steady is None or steady.result is None:
-        return "there is no steady window with a mean, in which alone it is measured"
+        return _("there is no steady window with a mean, in which alone it is measured")
     if steady.result.mean_watts is not None:
         return None
     used = used_energy([point for point in points if steady.start <= point.at <= steady.end])
@@ -101,13 +102,13 @@ def _problem(readings: Sequence[EnergyReading], seconds: float) -> str | None:
     gpus = {gpu for reading in readings for gpu in reading.joules}
     unsplit = sorted(gpu for reading in readings for gpu in reading.unsplit)
     if unsplit:
-        return f"{unsplit[0]} is divided or used by another server, too"
+        return _("{gpu} is divided or used by another server, too", gpu=unsplit[0])
     seconds_read = readings[-1].at - readings[0].at
     is_whole = all(set(reading.joules) == gpus and None not in reading.joules.values() for reading in readings)
     if not is_whole or seconds_read < _COVERED * seconds or seconds_read <= 0:
-        return "not all its GPUs were read all the time, or count their energy"
+        return _("not all its GPUs were read all the time, or count their energy")
     if any((new.joules[gpu] or 0.0) < (old.joules[gpu] or 0.0) for old, new in pairwise(readings) for gpu in gpus):
-        return "a counter was reset: a GPU's driver was loaded again"
+        return _("a counter was reset: a GPU's driver was loaded again")
     return None
 
 

@@ -29,6 +29,7 @@ from vllm_watch.analysis.loadtest.server_history import (
 )
 from vllm_watch.daemon.catalog.codes import FLAGS_OF_FACTS
 from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
 from vllm_watch.daemon.state.configuration import are_all_known
@@ -45,7 +46,7 @@ MAX_EVENTS = 1000
 LOG_ALONE_AFTER = 15.0
 """After this time without a scrape the log's statistics lines make points."""
 
-LOG_ALONE = (
+LOG_ALONE = N_(
     "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
     "nothing is known of latencies."
 )
@@ -53,7 +54,11 @@ LOG_ALONE = (
 _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
-_STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
+_STATES_TO_TELL: Mapping[EngineState, str] = {
+    "stalled": N_("the server is stalled"),
+    "down": N_("the server is down"),
+    "sleeping": N_("the server is sleeping"),
+}
 
 _DEVICE = "device"
 _SIZES = {"model_load_gib": "model_memory_gib", "kv_cache_memory_gib": "kv_cache_memory_gib"}
@@ -106,7 +111,7 @@ class HistoryBuilder:
         self.points.append(point)
         if is_new and point.state in _STATES_TO_TELL:
             at = self._date_back() if point.state == "stalled" else point.at
-            self._events.append(Event(at=at, text=f"the server is {point.state}"))
+            self._events.append(Event(at=at, text=_(_STATES_TO_TELL[point.state])))
         self._note_config(point)
         if len(self.points) > MAX_POINTS:
             self.points = self.points[::2]
@@ -128,12 +133,12 @@ class HistoryBuilder:
     def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
         if self._starts is not None and starts > self._starts:
-            self._events.append(Event(at=at, text=STARTED))
+            self._events.append(Event(at=at, text=_(STARTED)))
         self._kinds.update(kind for kind, count in (failures or {}).items() if count)
         if failures is not None and self._failures is not None:
             for kind, count in failures.items():
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
-                    self._events.append(Event(at=at, text=FAILURES[kind]))
+                    self._events.append(Event(at=at, text=_(FAILURES[kind])))
         self._starts, self._failures = starts, failures
 
     def _note_config(self, point: Point) -> None:
@@ -146,7 +151,7 @@ class HistoryBuilder:
         """Return the start of the first life from which on no flag has another value than at the end; 0 of all."""
         last = dict(self.started_with.config)
         since = 0.0
-        for _, life in sorted(self._lives.items(), reverse=True):
+        for _number, life in sorted(self._lives.items(), reverse=True):
             if any(last.setdefault(flag, value) != value for flag, value in life.config.items()):
                 return since
             since = life.start
@@ -163,8 +168,10 @@ class HistoryBuilder:
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
         facts = self.started_with
-        thinned = (
-            f"The history is long: of its {self._added:,} readings {len(self.points):,} count, and peaks may be lower."
+        thinned = _(
+            "The history is long: of its {readings:,} readings {count:,} count, and peaks may be lower.",
+            readings=self._added,
+            count=len(self.points),
         )
         return ServerHistory(
             source=source,
@@ -204,7 +211,7 @@ class StartedWith:
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
-        for _, event in events:
+        for _at, event in events:
             if isinstance(event, StartupFact):
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":

@@ -19,6 +19,7 @@ from vllm_watch.analysis.loadtest.loads import EDGE_SECONDS, LoadSpan, find_load
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, latency_turn, plateau_capacity
 from vllm_watch.analysis.loadtest.runs import server_runs
 from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, ServerHistory
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
@@ -44,7 +45,7 @@ _NAMED = 5
 _DURATION_TOLERANCE = 0.1
 _DURATION_SECONDS = 15.0
 
-_OTHERS = (
+_OTHERS = N_(
     "The server's counts in the client's time differ from the client's: others used the server, too, or one of the "
     "clocks is wrong."
 )
@@ -89,10 +90,20 @@ def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory], clients: 
         missed += [load for load in loads if not any(_covers(run, load) for run in shown)]
     if not missed:
         return None
-    why = "few tokens beside the next or the largest" + (", or few seconds beside a client's" if clients else "")
+    why = _("few tokens beside the next or the largest")
+    if clients:
+        why = _("few tokens beside the next or the largest, or few seconds beside a client's")
     times = [f"{moment(load.start)} ({duration(load.end - load.start)})" for load in missed]
-    more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
-    return f"{found} loads found, {len(missed)} left out for {why}: {', '.join(times[:_NAMED])}{more} UTC."
+    named = listed(times[:_NAMED])
+    if len(times) > _NAMED:
+        named = _("{name} and {count} more", name=named, count=len(times) - _NAMED)
+    return _(
+        "{found} loads found, {missed} left out for {why}: {times} UTC.",
+        found=found,
+        missed=len(missed),
+        why=why,
+        times=named,
+    )
 
 
 def _covers(run: Run, load: LoadSpan) -> bool:
@@ -175,8 +186,8 @@ def _slow_client(client: Run, server: Run) -> list[str]:
 def _without_server(run: Run, histories: Sequence[ServerHistory]) -> Run:
     if not histories:
         return run
-    names = ", ".join(history.source for history in histories)
-    warning = f"Nothing in {names} is at this run's time, nor has its requests and tokens."
+    names = listed(history.source for history in histories)
+    warning = _("Nothing in {names} is at this run's time, nor has its requests and tokens.", names=names)
     return msgspec.structs.replace(run, warnings=(*run.warnings, warning))
 
 
@@ -220,7 +231,7 @@ def _with_plateau(runs: Sequence[Run]) -> tuple[Run, ...]:
         run
         if run.capacity is not None and run.capacity.basis == "saturated"
         else msgspec.structs.replace(
-            run, capacity=capacity, notes=tuple(note for note in run.notes if not note.startswith(UNKNOWN))
+            run, capacity=capacity, notes=tuple(note for note in run.notes if not note.startswith(_(UNKNOWN)))
         )
         for run in runs
     )
@@ -267,11 +278,14 @@ def _elsewhere(run: Run, result: Result, history: ServerHistory) -> Match | None
         return None
     ((span, shift),) = found
     if run.start is None or run.end is None:
-        remark = "The result has no date: matched to the server's history by the requests and tokens it has."
+        remark = _("The result has no date: matched to the server's history by the requests and tokens it has.")
         start = span.start if result.duration_s is None else span.end - result.duration_s
         return Match(start, span.end, remark)
     hours = shift / 3600
-    remark = f"The client's clock and the server's differ by {hours:+g} h: matched by the requests and tokens they saw."
+    remark = _(
+        "The client's clock and the server's differ by {hours:+g} h: matched by the requests and tokens they saw.",
+        hours=hours,
+    )
     return Match(run.start + shift, run.end + shift, remark)
 
 

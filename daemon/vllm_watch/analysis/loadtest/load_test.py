@@ -259,8 +259,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """
     What to plan a server with: `low` to `high` output tokens per second, which are `users_low` to `users_high` users.
 
-    A user has `user_tokens_per_second`, as in the run `run`, in which `waiting` requests were queued on average. The
-    demand needs `servers_low` to `servers_high`, each with `gpus`. `problem` says why that is not known.
+    A user has `user_tokens_per_second`, as in `run`, if there are several, where `waiting` requests were queued on
+    average. The demand needs `servers_low` to `servers_high`, each with `gpus`; `problem` says why that is not known.
     """
 
     demand: Demand | None = None

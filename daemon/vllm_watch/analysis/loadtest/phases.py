@@ -18,11 +18,12 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_result,
     server_use,
 )
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.states import EngineState
 from vllm_watch.daemon.statistics.steady_window import MEASURED, METHOD, Server, find_steady_window
 
 
-DRIFT = "no steady state"
+DRIFT = N_("no steady state")
 """How the problem of a window begins that has no mean."""
 
 _P99 = 0.99
@@ -39,8 +40,8 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
         [point.at for point in inside],
         {
             MEASURED: [time_per_token(old, new) for old, new in steps],
-            "output tokens/s": [_rate(old, new, "generation_tokens_per_second", GENERATED) for old, new in steps],
-            "requests in the server": [
+            N_("output tokens/s"): [_rate(old, new, "generation_tokens_per_second", GENERATED) for old, new in steps],
+            N_("requests in the server"): [
                 None if runs is None else runs + (waits or 0.0) for runs, waits in zip(running, waiting, strict=True)
             ],
         },
@@ -51,7 +52,7 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
     if window is None:
         return None
     points = [point for point in inside if window.start <= point.at <= window.end]
-    has_drift = window.problem is not None and window.problem.startswith(DRIFT)
+    has_drift = window.problem is not None and window.problem.startswith(_(DRIFT))
     seconds = window.end - window.start
     result = None
     if not has_drift and seconds > 0:
@@ -59,7 +60,7 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
     return Steady(
         start=window.start,
         end=window.end,
-        method=METHOD,
+        method=_(METHOD),
         problem=window.problem,
         result=result,
         use=server_use(points),
@@ -161,7 +162,7 @@ def find_phases(
     parts = _merged(_parts(points))
     for load in loads:
         parts = _smooth(parts, load, max(SHORTEST, _STEPS * typical_step(points), _SHARE * (load.end - load.start)))
-    if steady is not None and not (steady.problem or "").startswith(DRIFT):
+    if steady is not None and not (steady.problem or "").startswith(_(DRIFT)):
         parts = [piece for part in parts for piece in _divided(part, steady)]
     if span is not None:
         parts = [part._replace(start=max(part.start, span[0]), end=min(part.end, span[1])) for part in parts]

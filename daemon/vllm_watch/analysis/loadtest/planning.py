@@ -18,6 +18,7 @@ import msgspec
 from vllm_watch.analysis.loadtest.load_test import Capacity, Demand, Latency, Objective, Plan, Result, Room, Run
 from vllm_watch.analysis.loadtest.offered_load import answered_share
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, requests_in_flight
+from vllm_watch.daemon.catalog.language import _, sentences
 from vllm_watch.daemon.catalog.number_texts import significant
 from vllm_watch.daemon.config.texts import quote
 
@@ -54,21 +55,24 @@ def shared_capacity(runs: Sequence[Run]) -> Capacity:
     """Return the capacity that all runs with one have; raise `NoCapacityError` without one, or with several."""
     known = {run.capacity for run in runs if run.capacity is not None}
     if not known:
-        raise NoCapacityError(why_unknown(runs[0]).rstrip(".") if runs else "there is no run")
+        raise NoCapacityError(
+            why_unknown(runs[0]).rstrip(".\N{IDEOGRAPHIC FULL STOP}") if runs else _("there is no run")
+        )
     if len(known) > 1:
-        raise NoCapacityError("the runs show several maxima; give the sources of one server, with one configuration")
+        raise NoCapacityError(_("the runs show several maxima; give the sources of one server, with one configuration"))
     return known.pop()
 
 
 def why_unknown(run: Run) -> str:
     """Return why a run has no capacity: as its server's history says it, or that there is none."""
-    reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
+    reason = next((note for note in run.notes if note.startswith(_(UNKNOWN))), None)
     if reason is not None or run.phases:
-        return reason or f"{UNKNOWN}."
-    told = f"{UNKNOWN}: one result of a benchmark does not show it."
+        return reason or _("{unknown}.", unknown=_(UNKNOWN))
+    told = _("The maximum is not known: one result of a benchmark does not show it.")
     if run.result is not None and run.result.output_throughput:
-        told += f" At least {significant(run.result.output_throughput)} output tokens/s were carried."
-    return f"{told} Add the server's log or a recording."
+        least = significant(run.result.output_throughput)
+        told = sentences([told, _("At least {least} output tokens/s were carried.", least=least)])
+    return sentences([told, _("Add the server's log or a recording.")])
 
 
 def run_gpus(run: Run) -> int | None:
@@ -101,7 +105,7 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
         capacity = shared_capacity(runs)
         measured = _within([run for run in runs if run.capacity == capacity])
     except NoCapacityError as error:
-        return None if demand is None else Plan(demand=demand, problem=f"{error}.")
+        return None if demand is None else Plan(demand=demand, problem=_("{reason}.", reason=error))
     objective = run_objective(measured[0])
     most = max(_output(run) for run in measured) if objective is not None else inf
     low, high = (min(part * capacity.low, most) for part in PLANNED)
@@ -111,7 +115,7 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
         run, rate = user
         plan = msgspec.structs.replace(
             plan,
-            run=run.name,
+            run=run.name if len(runs) > 1 else None,
             user_tokens_per_second=rate,
             users_low=floor(low / rate),
             users_high=floor(high / rate),
@@ -127,7 +131,7 @@ def _within(runs: Sequence[Run]) -> Sequence[Run]:
     kept = [run for run in runs if run.result is not None and _output(run) and is_within(run, run.result, objective)]
     if not kept:
         raise NoCapacityError(
-            "no load is known that was within the objective with 95 % of its requests; test a lighter one"
+            _("no load is known that was within the objective with 95 % of its requests; test a lighter one")
         )
     return kept
 
@@ -177,7 +181,9 @@ def _with_servers(plan: Plan, demand: Demand, low: float, high: float) -> Plan:
     if demand.users is not None and plan.user_tokens_per_second is not None:
         tokens = demand.users * plan.user_tokens_per_second
     if tokens is None:
-        return msgspec.structs.replace(plan, problem="What a user takes is not known: no latency, no running requests.")
+        return msgspec.structs.replace(
+            plan, problem=_("What a user takes is not known: no latency, no running requests.")
+        )
     # A sum of products may be above a whole number by nothing but its rounding.
     least, most = (ceil(round(tokens / each, 9)) for each in (high, low))
     return msgspec.structs.replace(plan, servers_low=least, servers_high=most)

@@ -35,6 +35,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     ServerHistory,
     labelled,
 )
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, SERIES, Series
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.prometheus.answers import PromSeries
@@ -75,7 +76,7 @@ PLAIN = (*GAUGES, *FACT_GAUGES, ENGINE_STATE, POSITION, INFO, CONFIG, LAST_READI
 _OWN_LABELS = frozenset({"__name__", "le", *(label for series in SERIES.values() for label in series.labels)})
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
-_FEW_FLAGS = "Series have few of the server's flags: they do not show every difference of configuration."
+_FEW_FLAGS = N_("Series have few of the server's flags: they do not show every difference of configuration.")
 
 _ROUNDING = 0.001
 _NOT_COUNTED = (FAILURES, STARTS)
@@ -142,7 +143,7 @@ class PrometheusHistory:
     def build(self, source: str, name: str, warnings: Iterable[str] = ()) -> ServerHistory:
         """Return the history."""
         has_metrics = GENERATED in self._counts.totals()
-        built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings])
+        built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_(_FEW_FLAGS), *warnings])
         return built._replace(cost_per_hour=self._cost_per_hour)
 
     def _choose(self, sampled: Iterable[PromSeries]) -> dict[float, _Chosen]:
@@ -195,15 +196,15 @@ class PrometheusHistory:
     def _note_facts(self, at: float, row: _Row, totals: Mapping[str, float]) -> None:
         server = self._builder.started_with
         self._cost_per_hour = next((value for _, value in row[PRICE]), self._cost_per_hour)
-        for labels, _ in row[INFO]:
+        for labels, _value in row[INFO]:
             server.version = labels.get("version") or server.version
             server.model = labels.get("model_name") or server.model
             server.engine_generation = labels.get("engine_generation") or server.engine_generation
-        for labels, _ in row[CONFIG]:
+        for labels, _value in row[CONFIG]:
             server.note_flags(flags_of_labels(labels))
             server.are_all_flags_known = are_all_known(labels)
         for name in FACT_GAUGES:
-            for _, value in row[name]:
+            for _labels, value in row[name]:
                 server.revision += server.facts.get(name) != value
                 server.facts[name] = value
             server.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
@@ -293,7 +294,7 @@ class _Counts:
     def totals(self) -> dict[str, float]:
         """Return the counters, all engines together."""
         totals: dict[str, float] = defaultdict(float)
-        for (name, _, label), counted in self._counters.items():
+        for (name, _engine_key, label), counted in self._counters.items():
             totals[labelled(name, label) if label else name] += sum(counted)
         return dict(totals)
 

@@ -32,6 +32,7 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
 )
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.config.moments import TimeRange
@@ -164,7 +165,8 @@ def _read(
         progress(number / len(parts))
     warnings = []
     if step > 1.5 * interval:
-        warnings.append(f"The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
+        long = N_("The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
+        warnings.append(_(long, step=step, interval=interval))
     return history.build(query.source, server, warnings)._replace(server=server)
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.daemon.catalog.codes import TAG
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import MISSING, moment
 from vllm_watch.daemon.config.texts import as_name
 
@@ -60,7 +61,7 @@ def region_of(run: Run, tags: tuple[str, ...] = ()) -> Region | None:
     """Return the region of a run; `None` if it is not known when it ran."""
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
-    text = f"{run.name}: {', '.join(_result(run))}"
+    text = f"{run.name}: {listed(_result(run))}"
     return Region(run.start, run.end, text, run_id(run.start, run.name), run.server, tags)
 
 
@@ -82,7 +83,7 @@ def annotation(region: Region, prefix: str = "") -> Annotation:
     return Annotation(
         round(region.start * 1000),
         round(region.end * 1000),
-        f'{html.escape(region.text)}<br><a href="{html.escape(prefix + path(region))}">Load test</a>',
+        f'{html.escape(region.text)}<br><a href="{html.escape(prefix + path(region))}">{_("Load test")}</a>',
         (*own, *(tag for tag in dict.fromkeys(region.tags) if tag not in own)),
     )
 
@@ -102,14 +103,14 @@ def path(region: Region) -> str:
 def _result(run: Run) -> list[str]:
     result = run.result
     if result is None:
-        return ["no result"]
+        return [_("no result")]
     ttft, tpot = result.ttft_ms, result.tpot_ms
     values = (
-        (result.successful, "{:d} requests ok"),
-        (result.failed, "{:d} failed"),
-        (result.request_throughput, "{:.4g} requests/s"),
-        (result.output_throughput, "{:.4g} tokens/s"),
-        (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
-        (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
+        (result.successful, N_("{value:d} requests ok")),
+        (result.failed, N_("{value:d} failed")),
+        (result.request_throughput, N_("{value:.4g} requests/s")),
+        (result.output_throughput, "{value:.4g} tokens/s"),
+        (ttft and ttft.mean, N_("TTFT mean {value:.4g} ms")),
+        (tpot and tpot.mean, N_("TPOT mean {value:.4g} ms")),
     )
-    return [text.format(value) for value, text in values if value is not None] or ["no result"]
+    return [_(text, value=value) for value, text in values if value is not None] or [_("no result")]

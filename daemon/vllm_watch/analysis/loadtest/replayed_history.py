@@ -30,6 +30,7 @@ from vllm_watch.analysis.loadtest.server_history import (
 from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
 from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.engine_log import name_of
@@ -142,7 +143,7 @@ class Replay:
         elif not self._tokens.has_statistics:
             self._builder.forget_counters(self._tokens.counters)
         has_metrics = self._reading is not None
-        said = warnings if has_metrics else [*warnings, LOG_ALONE]
+        said = warnings if has_metrics else [*warnings, _(LOG_ALONE)]
         return self._builder.build(source, name, has_metrics=has_metrics, warnings=said)
 
     def _note_silence(self, end: float) -> None:

@@ -27,6 +27,7 @@ from vllm_watch.analysis.loadtest.source_names import Source, paths_of, queries_
 from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
 from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.config.moments import TimeRange
@@ -148,10 +149,15 @@ def _has_plain_twin(path: str, files: dict[str, str]) -> bool:
     return path.endswith(GZIP) and os.path.realpath(path.removesuffix(GZIP)) in files and Path(path[:-3]).exists()
 
 
-_JUDGED: Mapping[View, str] = {"client": "By the client it", "server": "By the server it"}
 _LACKS: Mapping[View, str] = {
-    "client": "its result has no single requests, which --save-detailed adds.",
-    "server": "a log has no latencies, /metrics or a recording has them.",
+    "client": N_(
+        "By the client it is not known how many requests were within the objective: its result has no single "
+        "requests, which --save-detailed adds."
+    ),
+    "server": N_(
+        "By the server it is not known how many requests were within the objective: a log has no latencies, /metrics "
+        "or a recording has them."
+    ),
 }
 
 _PRINTED_SECOND = 1.0
@@ -209,11 +215,7 @@ def _with_objective(run: Run, objective: Objective | None) -> Run:
     def judged(result: Result) -> Result:
         return msgspec.structs.replace(result, goodput=result.goodput or Goodput(objective=objective))
 
-    lacks = [
-        f"{_JUDGED[view.view]} is not known how many requests were within the objective: {_LACKS[view.view]}"
-        for view in run.views
-        if view.goodput is None
-    ]
+    lacks = [_(_LACKS[view.view]) for view in run.views if view.goodput is None]
     return msgspec.structs.replace(
         run,
         views=tuple(map(judged, run.views)),

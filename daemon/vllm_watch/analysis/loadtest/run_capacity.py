@@ -30,6 +30,7 @@ from vllm_watch.daemon.capacity.load import LoadSample
 from vllm_watch.daemon.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.daemon.capacity.tracker import CapacityTracker, curve_range, measured_range, saturated_range
 from vllm_watch.daemon.catalog.codes import CapacityReason
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import duration, percent, significant
 
 
@@ -43,7 +44,7 @@ _PLATEAU = 0.05
 _MORE = 1.2
 """A larger load has this many times the requests at once: less may be chance."""
 
-UNKNOWN = "The maximum is not known"
+UNKNOWN = N_("The maximum is not known")
 """How the reason begins why there is no capacity."""
 
 
@@ -79,8 +80,12 @@ def unless_exceeded(estimate: Estimate, most: float) -> Estimate:
         return estimate
     return Estimate(
         None,
-        f"{UNKNOWN}: a load had {significant(most)} output tokens/s, more than the {significant(capacity.high)} that "
-        "the rest of the history shows.",
+        _(
+            "The maximum is not known: a load had {most} output tokens/s, more than the {high} that the rest of the "
+            "history shows.",
+            most=significant(most),
+            high=significant(capacity.high),
+        ),
     )
 
 
@@ -103,8 +108,14 @@ def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:
     return _measured_by_load(
         value,
         fmean(prompts) if prompts else None,
-        f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
-        f"by no more than {percent(_PLATEAU)} %",
+        _(
+            "from {fewer:.0f} to {more:.0f} requests at once the throughput of {runs} runs grows by no more than "
+            "{share} %",
+            fewer=steps[-2][0],
+            more=steps[-1][0],
+            runs=len(steps),
+            share=percent(_PLATEAU),
+        ),
     )
 
 
@@ -119,15 +130,20 @@ def requests_in_flight(run: Run) -> float | None:
 
 def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
     if stretch.limit(facts) == "max-num-seqs":
-        limit = f"{stretch.running:.0f} of at most {facts['max_running_requests']:.0f} requests ran"
-        limit += f" and {stretch.deferred:.0f} were deferred" if stretch.deferred >= 1 else ""
+        ran = {"running": stretch.running, "most": facts["max_running_requests"], "deferred": stretch.deferred}
+        limit = _("{running:.0f} of at most {most:.0f} requests ran", **ran)
+        if stretch.deferred >= 1:
+            limit = _("{running:.0f} of at most {most:.0f} requests ran and {deferred:.0f} were deferred", **ran)
     else:
-        limit = f"{percent(stretch.kv_cache_usage)} % of the KV cache were used"
+        limit = _("{share} % of the KV cache were used", share=percent(stretch.kv_cache_usage))
     return Capacity(
         **saturated_range(stretch)._asdict(),
         basis="saturated",
-        explanation=(
-            f"for {stretch.seconds:.0f} s requests waited ({stretch.queued:.0f} on average) while {limit}; ±5 %"
+        explanation=_(
+            "for {seconds:.0f} s requests waited ({queued:.0f} on average) while {limit}; ±5 %",
+            seconds=stretch.seconds,
+            queued=stretch.queued,
+            limit=limit,
         ),
     )
 
@@ -147,8 +163,13 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
     return _measured_by_load(
         value,
         use.prompt_tokens_per_second,
-        f"for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
-        "waited",
+        _(
+            "for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
+            "waited",
+            seconds=seconds,
+            offered=offered,
+            served=served,
+        ),
     )
 
 
@@ -156,40 +177,50 @@ def _measured_by_load(value: float, prompt: float | None, why: str) -> Capacity:
     return Capacity(
         **measured_range(value, None, None, prompt)._asdict(),
         basis="bench",
-        explanation=f"{why}; ±10 %",
+        explanation=_("{why}; ±10 %", why=why),
     )
 
 
 def _not_reached(meter: SaturationMeter) -> str:
     if not meter.longest_seconds:
-        return "it was not reached"
+        return _("it was not reached")
     if meter.longest_seconds < SATURATED_SECONDS:
-        return (
-            f"the longest saturated phase is {duration(meter.longest_seconds)}, and a measurement needs "
-            f"{duration(SATURATED_SECONDS)}"
+        return _(
+            "the longest saturated phase is {longest}, and a measurement needs {needed}",
+            longest=duration(meter.longest_seconds),
+            needed=duration(SATURATED_SECONDS),
         )
-    return f"requests waited for {duration(meter.longest_seconds)}, but not because a known limit was reached"
+    waited = N_("requests waited for {time}, but not because a known limit was reached")
+    return _(waited, time=duration(meter.longest_seconds))
 
 
 def _at_limit(curve: Curve) -> Capacity:
     hits = curve.prefix_hits
-    reused = "" if hits is None else f", with {percent(hits)} % of prompt tokens from the prefix cache"
+    seen = _(
+        "at least what was seen with {running:.0f} requests at once, at most the curve N/(alpha + beta N) through "
+        "{windows} windows of {seconds:.0f} s at {limit:.0f}, the most that fit ({by})",
+        running=curve.most_running,
+        windows=curve.windows,
+        seconds=WINDOW_SECONDS,
+        limit=curve.limit.requests,
+        by=curve.limit.by,
+    )
+    only = _("{seen}; for these lengths only", seen=seen)
+    if hits is not None:
+        reused = N_("{seen}; for these lengths only, with {share} % of prompt tokens from the prefix cache")
+        only = _(reused, seen=seen, share=percent(hits))
     return Capacity(
         **curve_range(curve)._asdict(),
         basis="curve",
-        explanation=(
-            f"at least what was seen with {curve.most_running:.0f} requests at once, at most the curve "
-            f"N/(alpha + beta N) through {curve.windows} windows of {WINDOW_SECONDS:.0f} s at "
-            f"{curve.limit.requests:.0f}, the most that fit ({curve.limit.by}); for these lengths only{reused}"
-        ),
+        explanation=only,
     )
 
 
 def _no_estimate(why: NoCurve, not_reached: str) -> str:
     text = _WHY[why.reason](why.numbers)
     if why.reason in _ABOUT_LIMIT:
-        return f"{UNKNOWN}: {text}."
-    return f"{UNKNOWN}: {not_reached}; {text}."
+        return _("The maximum is not known: {why}.", why=text)
+    return _("The maximum is not known: {first}; {second}.", first=not_reached, second=text)
 
 
 def _too_few_loads(numbers: Mapping[str, float]) -> str:
@@ -197,35 +228,44 @@ def _too_few_loads(numbers: Mapping[str, float]) -> str:
     levels = [str(2**level) for level in range(1, MIN_LEVELS + 1)]
     # Each load loses its first and its last window.
     seconds = (-(-MIN_WINDOWS // MIN_LEVELS) + 2) * WINDOW_SECONDS
-    return (
-        f"an estimate needs {duration(MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {MIN_LEVELS} "
-        "levels of running requests, each about twice the one before; this test has "
-        f"{duration(windows * WINDOW_SECONDS)} at {seen:.0f} level{'s' * (seen != 1)}. Record several loads in "
-        f"turn, such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or "
-        "longer"
+    return _(
+        "an estimate needs {needed} of work without a queue, at {levels} levels of running requests, each about twice "
+        "the one before; this test has {seen}, at {found:.0f} of them. Record several loads in turn, such as {loads} "
+        "requests at once, each for {time} or longer",
+        needed=duration(MIN_WINDOWS * WINDOW_SECONDS),
+        levels=MIN_LEVELS,
+        seen=duration(windows * WINDOW_SECONDS),
+        found=seen,
+        loads=listed(levels),
+        time=duration(seconds),
     )
 
 
 def _left(what: str) -> Callable[[Mapping[str, float]], str]:
-    return lambda numbers: f"{what}: {duration(numbers['windows'] * WINDOW_SECONDS)} of the test can be compared"
+    return lambda numbers: _(
+        "{what}: {time} of the test can be compared",
+        what=_(what),
+        time=duration(numbers["windows"] * WINDOW_SECONDS),
+    )
 
 
 _WHY: Mapping[CapacityReason, Callable[[Mapping[str, float]], str]] = {
-    "limit_unknown": lambda _: "neither the log nor /metrics shows how many requests run at most",
-    "limits_differ": lambda numbers: (
-        f"by its size the KV cache holds {numbers['by_size']:.0f} of these requests, by what was used of it "
-        f"{numbers['by_usage']:.0f}"
+    "limit_unknown": lambda _numbers: _("neither the log nor /metrics shows how many requests run at most"),
+    "limits_differ": lambda numbers: _(
+        "by its size the KV cache holds {by_size:.0f} of these requests, by what was used of it {by_usage:.0f}",
+        **numbers,
     ),
     "too_few_loads": _too_few_loads,
-    "too_light": lambda numbers: (
-        f"at most {numbers['running']:.0f} requests ran at once, and {numbers['limit']:.0f} fit: record a load of "
-        f"{ceil(numbers['limit'] / MAX_BEYOND)} or more"
+    "too_light": lambda numbers: _(
+        "at most {running:.0f} requests ran at once, and {limit:.0f} fit: record a load of {least} or more",
+        **numbers,
+        least=ceil(numbers["limit"] / MAX_BEYOND),
     ),
-    "preempted": _left("requests were preempted"),
-    "lengths_differ": _left("the lengths of the requests changed by more than 10 %"),
-    "prefix_hits_differ": _left("the share of prompt tokens from the prefix cache changed by more than 5 points"),
-    "acceptance_differs": _left("the acceptance of drafts changed by more than 10 %"),
-    "no_curve": lambda _: (
+    "preempted": _left(N_("requests were preempted")),
+    "lengths_differ": _left(N_("the lengths of the requests changed by more than 10 %")),
+    "prefix_hits_differ": _left(N_("the share of prompt tokens from the prefix cache changed by more than 5 points")),
+    "acceptance_differs": _left(N_("the acceptance of drafts changed by more than 10 %")),
+    "no_curve": lambda _numbers: _(
         "throughput still grows in proportion as more requests run, or varies too much; record more load"
     ),
 }

@@ -36,6 +36,7 @@ from vllm_watch.analysis.loadtest.server_result import (
     server_result,
     server_use,
 )
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName
 
 
@@ -159,18 +160,22 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     step = typical_step(span.points)
     if not history.has_metrics and span.points[0] is history.points[0] and span.points[0].counters.get(GENERATED):
         warnings.append(
-            "The log begins during the load: its first statistics line has no line before it, and is not counted."
+            _("The log begins during the load: its first statistics line has no line before it, and is not counted.")
         )
     if span.points[-1].process != span.points[0].process:
-        warnings.append("The server was started again during the load: what it counted just before that is not known.")
+        again = N_("The server was started again during the load: what it counted just before that is not known.")
+        warnings.append(_(again))
     lost = _lost_requests(span)
     if lost:
-        warnings.append(f"The server went down under load: at least {lost:.0f} requests have no answer.")
+        warnings.append(_("The server went down under load: at least {count:.0f} requests have no answer.", count=lost))
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
-        kind = "scrapes" if history.has_metrics else "statistics lines"
-        shorter = ": its work may have taken less time, at higher rates" if _may_be_shorter(span) else ""
-        warnings.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s{shorter}.")
+        few = N_("The load has few points: {seconds:.0f} s, with statistics lines every {step:.0f} s.")
+        if history.has_metrics:
+            few = N_("The load has few points: {seconds:.0f} s, with scrapes every {step:.0f} s.")
+        warnings.append(_(few, seconds=seconds, step=step))
+        if _may_be_shorter(span):
+            warnings.append(_("Its work may have taken less time, at higher rates."))
     return warnings
 
 

@@ -23,8 +23,8 @@ from vllm_watch.daemon.reading.log_reader import EventFilter, KeptLines, LogBatc
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
 from vllm_watch.daemon.state.http_source import HANDLERS
 from vllm_watch_parsers.benchmark import read_lines
-from vllm_watch_parsers.benchmark_errors import reason_of
 from vllm_watch_parsers.benchmark_printed import READ_ARGUMENTS
+from vllm_watch_parsers.benchmark_result import reason_of
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import parse_cause
 from vllm_watch_parsers.flags import read_arguments

@@ -25,7 +25,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     plain_table,
 )
-from vllm_watch.daemon.catalog.language import N_, _, listed, together
+from vllm_watch.daemon.catalog.language import N_, _, listed, sentences
 from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
@@ -80,8 +80,8 @@ def _nothing(server: Observed, silent: Sequence[Silence], *, is_verbose: bool) -
     if server.seconds < LEAST_SECONDS:
         little = N_("That is too little to say anything about its flags: {time} are needed.")
         return _(little, time=duration(LEAST_SECONDS))
-    sentences = _unable([each for each in silent if each.unknown], len(silent)) or [_(_NOTHING)]
-    return together(sentences if is_verbose else [*sentences, _("With --verbose each rule says why.")])
+    said = _unable([each for each in silent if each.unknown], len(silent)) or [_(_NOTHING)]
+    return sentences(said if is_verbose else [*said, _("With --verbose each rule says why.")])
 
 
 def _unable(unable: Sequence[Silence], count: int) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from vllm_watch.analysis.backtest.fired import Alert, NotJudged, Pair, SetResult, SourceResult, side_by_side
+from vllm_watch.analysis.backtest.fired import Alert, NotJudged, SourceResult
 from vllm_watch.analysis.rendering.document import (
     Block,
     Cells,
@@ -35,32 +35,29 @@ _TO = "–"  # noqa: RUF001 - A dash is what it is.
 
 
 def backtest_json(results: Sequence[SourceResult]) -> str:
-    """Return results as JSON: all alerts in one list, each with its source and its set of thresholds."""
+    """Return results as JSON: all alerts in one list, each with its source."""
     rows: dict[str, list[dict[str, Any]]] = {"alerts": [], "pending": [], "not_judged": []}
     for result in results:
-        for found in result.sets:
-            place = {"source": result.source, "thresholds": found.name}
-            rows["alerts"] += [{**_row(alert), **place} for alert in found.alerts]
-            rows["pending"] += [{**_row(alert), **place} for alert in found.pending]
-            rows["not_judged"] += [
-                {
-                    "alertname": each.alertname,
-                    "severity": each.severity,
-                    "reason": each.reason,
-                    **({"unknown": list(each.unknown)} if each.unknown else {}),
-                    **place,
-                }
-                for each in found.not_judged
-            ]
+        source = {"source": result.source}
+        rows["alerts"] += [{**_row(alert), **source} for alert in result.alerts]
+        rows["pending"] += [{**_row(alert), **source} for alert in result.pending]
+        rows["not_judged"] += [
+            {
+                "alertname": each.alertname,
+                "severity": each.severity,
+                "reason": each.reason,
+                **({"unknown": list(each.unknown)} if each.unknown else {}),
+                **source,
+            }
+            for each in result.not_judged
+        ]
     return encoded({**rows, "sources": [_source_row(result) for result in results]})
 
 
 def backtest_document(results: Sequence[SourceResult], *, is_verbose: bool = False) -> Document:
     """Return results as a document, with times in this machine's zone, and a section for each source."""
-    names = [found.name for found in results[0].sets]
-    what = f"thresholds: {' and '.join(names)}; " if len(names) > 1 else ""
     sections = tuple(_section(result, _Times(result), is_verbose=is_verbose) for result in results)
-    return Document("Which alerts would have fired", f"{what}rules evaluated every {results[0].interval} s", sections)
+    return Document("Which alerts would have fired", f"rules evaluated every {results[0].interval} s", sections)
 
 
 class _Times:
@@ -80,10 +77,8 @@ class _Times:
         """Return a time."""
         return self._local(moment).strftime(self._form)
 
-    def span(self, alert: Alert | None) -> str:
+    def span(self, alert: Alert) -> str:
         """Return from when to when."""
-        if alert is None:
-            return MISSING
         return f"{self.start(alert)}{_TO}{self.end(alert)}"
 
     def start(self, alert: Alert) -> str:
@@ -105,44 +100,27 @@ def _section(result: SourceResult, times: _Times, *, is_verbose: bool) -> Sectio
         Statement("warning", f"Nothing was scraped from {times.at(gap.start)} to {times.at(gap.end)}.")
         for gap in result.gaps
     ]
-    names = tuple(found.name for found in result.sets)
-    if not any(found.alerts for found in result.sets):
-        blocks.append(Statement("good", "No alert fired."))
-    elif len(result.sets) > 1:
-        pairs = side_by_side(result.sets[0].alerts, result.sets[1].alerts)
-        blocks.append(_compared(pairs, (names[0], names[1]), times))
-    else:
-        blocks.append(_listed(result.sets[0].alerts, times))
-    blocks += _rests(result.sets, times, is_verbose=is_verbose)
+    blocks.append(_listed(result.alerts, times) if result.alerts else Statement("good", "No alert fired."))
+    pending: dict[str, list[Alert]] = defaultdict(list)
+    for alert in result.pending:
+        pending[alert.alertname].append(alert)
+    if pending:
+        listed = "; ".join(f"{name} {_pending(alerts, times)}" for name, alerts in pending.items())
+        blocks.append(Statement("note", f"Pending, but did not fire: {listed}."))
+    blocks += _not_judged(result.not_judged, is_verbose=is_verbose)
     return Section(result.source, tuple(blocks))
 
 
 def _listed(alerts: Sequence[Alert], times: _Times) -> Table:
+    """Return alerts by what they are about, below its title, the worst severity first."""
     columns = (Column("Alert", is_text=True), Column("From"), Column("To"), Column("For"))
-    rows = []
+    by_place: dict[tuple[str, str], list[Cells]] = defaultdict(list)
     for alert in alerts:
         lasted = MISSING if alert.end is None else duration(alert.end - alert.start)
-        rows.append((alert, (alert.alertname, times.start(alert), times.end(alert), lasted)))
-    return Table("", columns, _grouped(rows))
-
-
-def _compared(pairs: Sequence[Pair], names: tuple[str, str], times: _Times) -> Table:
-    columns = tuple(Column(head, is_text=True) for head in ("Alert", *names, "Difference"))
-    rows = []
-    for pair in pairs:
-        spans = times.span(pair.first), times.span(pair.second)
-        rows.append((pair.either, (pair.either.alertname, *spans, pair.difference(names))))
-    same = sum(not pair.difference(names) for pair in pairs)
-    return Table("", columns, _grouped(rows), (f"{same} of {len(pairs)} alerts are the same.",))
-
-
-def _grouped(rows: Sequence[tuple[Alert, Cells]]) -> tuple[Group, ...]:
-    """Return the rows by what their alerts are about, below their titles, the worst severity first."""
-    by_place: dict[tuple[str, str], list[Cells]] = defaultdict(list)
-    for alert, cells in rows:
+        cells = (alert.alertname, times.start(alert), times.end(alert), lasted)
         by_place[alert.severity, labels_text(alert)].append(cells)
     places = sorted(by_place, key=lambda place: severity_rank(place[0]))
-    return tuple(Group(_title(*place), tuple(by_place[place])) for place in places)
+    return Table("", columns, tuple(Group(_title(*place), tuple(by_place[place])) for place in places))
 
 
 def _title(severity: str, of: str) -> str:
@@ -155,26 +133,6 @@ def labels_text(alert: Alert) -> str:
     parts = [alert.labels[name] for name in ("server", "instance") if name in alert.labels][:1]
     parts += [f"engine {alert.labels['engine']}"] if "engine" in alert.labels else []
     return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(others.items()))])
-
-
-def _rests(sets: Sequence[SetResult], times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
-    """Yield what else the sets of rules say: what all of them say once, and the rest with the set's name."""
-    rests = [list(_rest(found, times, is_verbose=is_verbose)) for found in sets]
-    common = [each for each in rests[0] if all(each in rest for rest in rests)]
-    for found, rest in zip(sets, rests, strict=True):
-        yield from (each._replace(text=f"{found.name}: {each.text}") for each in rest if each not in common)
-    yield from common
-
-
-def _rest(found: SetResult, times: _Times, *, is_verbose: bool) -> Iterator[Statement]:
-    """Yield what else a set of rules says: what was pending only, and what it cannot say."""
-    pending: dict[str, list[Alert]] = defaultdict(list)
-    for alert in found.pending:
-        pending[alert.alertname].append(alert)
-    if pending:
-        listed = "; ".join(f"{name} {_pending(alerts, times)}" for name, alerts in pending.items())
-        yield Statement("note", f"Pending, but did not fire: {listed}.")
-    yield from _not_judged(found.not_judged, is_verbose=is_verbose)
 
 
 def _not_judged(alerts: Sequence[NotJudged], *, is_verbose: bool) -> Iterator[Statement]:

@@ -117,11 +117,11 @@ def grade_text(row: Row) -> str:
     return GRADES[row.grade]
 
 
-def percent_text(value: float | None) -> str:
+def percent_text(value: float | None, sign: str = "+") -> str:
     """Return per cent with its sign, to a tenth, from 100 on without: ``+11.0``, ``-25.0``, ``+313``."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:+,.1f}" if abs(value) < 99.95 else f"{value:+,.0f}"
+    return f"{value:{sign},.{1 if abs(value) < 99.95 else 0}f}"
 
 
 def _headline(pair: Comparison) -> Row | None:

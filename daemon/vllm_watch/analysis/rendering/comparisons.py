@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -119,7 +117,7 @@ def _note(row: Row) -> str:
 
 def percent_interval(row: Row) -> str:
     """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
-    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    bounds = [percent_text(bound, sign="-") for bound in (row.low, row.high)]
     has_interval = row.percent is not None and bounds not in _NO_INTERVALS
     return percent_text(row.percent) + (f" [{', '.join(bounds)}]" if has_interval else "")
 
@@ -143,11 +141,6 @@ def _row(row: Row, notes: Sequence[str]) -> Cells:
         percent_interval(row),
         f"{grade_text(row)}[{notes.index(note) + 1}]" if note else grade_text(row),
     )
-
-
-def _tenths(value: float) -> str:
-    """Return per cent to a tenth, from 100 on without."""
-    return f"{value:,.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
 
 
 def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()) -> Document:

@@ -195,15 +195,16 @@ def _needed(plan: Plan) -> str:
 
 def _carried(plan: Plan, low: float, high: float) -> str:
     gpus = "" if plan.gpus is None else f" ({plan.gpus} GPU{'s' * (plan.gpus != 1)})"
-    within = "" if plan.objective is None else f" within {objective_text(plan.objective)}"
+    within = "" if plan.objective is None else f" within the objective ({objective_text(plan.objective)})"
     text = f"Plan a server{gpus} with {spread(low, high)} output tokens/s{within}"
     if plan.users_low is None:
         return f"{text}."
+    load = plan.run or "this load"
     queue = f", {significant(plan.waiting)} requests waiting on average" if plan.waiting else ""
     return (
         f"{text}: {spread(plan.users_low, plan.users_high)} users at once who have "
-        f"{significant(plan.user_tokens_per_second)} tokens/s each, queue included, as in {plan.run}{queue}. How long "
-        "users think between two requests is not known: with pauses there may be more."
+        f"{significant(plan.user_tokens_per_second)} tokens/s each, with the queue, as in {load}{queue}. "
+        "How long users think between two requests is not known: with pauses there may be more."
     )
 
 

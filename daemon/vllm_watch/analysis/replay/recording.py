@@ -31,6 +31,7 @@ from vllm_watch.analysis.replay.recording_lines import (
     decode_line,
     gpu_use,
 )
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.catalog.reasons import METRICS, MetricsReason
 from vllm_watch.daemon.state.gpu_use import GpuUse
 from vllm_watch.daemon.support.errors import FileError, UsageError
@@ -139,8 +140,9 @@ class Recording:
             end = line.end or end
         self.benchmarks = tuple(benchmarks)
         if end is None:
-            self.broken_off = (
-                f"the recording breaks off after {self.seconds:.0f} s: it was not ended, or the rest is damaged"
+            self.broken_off = _(
+                "the recording breaks off after {seconds:.0f} s: it was not ended, or the rest is damaged",
+                seconds=self.seconds,
             )
 
 

@@ -14,7 +14,6 @@ from vllm_watch.analysis.backtest.fired import SourceResult
 from vllm_watch.analysis.backtest.judgement import backtest, selected_by
 from vllm_watch.analysis.backtest.promtool import check_rules, promtool
 from vllm_watch.analysis.backtest.rule_set import (
-    SHIPPED,
     RuleSet,
     read_thresholds,
     shipped_rules,
@@ -24,7 +23,6 @@ from vllm_watch.analysis.backtest.rule_set import (
 from vllm_watch.analysis.backtest.series_grid import Subject
 from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
 from vllm_watch.analysis.loadtest.load_test import Objective
-from vllm_watch.analysis.loadtest.report_sources import distinct_names
 from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
 from vllm_watch.analysis.replay.replay import Progress
@@ -45,7 +43,6 @@ from vllm_watch.daemon.support.errors import UsageError
 from vllm_watch.daemon.support.printable import printable
 
 
-_SETS = 2
 _SLO = {"ttft_ms": "slo_time_to_first_token_seconds", "tpot_ms": "slo_time_per_output_token_seconds"}
 """The series of a limit."""
 
@@ -55,12 +52,8 @@ _Reader = Callable[[Progress], Subject]
 
 @click.command("backtest")
 @sources_argument
-@file_option(
-    "--thresholds",
-    multiple=True,
-    help="Compare with these thresholds, in a file as alerts/thresholds.yml; twice: compare two files.",
-)
-@file_option("--rules", "rules", multiple=True, help="Prometheus' rules to evaluate instead of the package's.")
+@file_option("--thresholds", help="Thresholds in place of the package's, in a file as alerts/thresholds.yml.")
+@file_option("--rules", "rule_files", multiple=True, help="Prometheus' rules to evaluate instead of the package's.")
 @output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
 @duration_option(
@@ -71,14 +64,14 @@ _Reader = Callable[[Progress], Subject]
     "--fail-if-firing",
     "failing",
     type=click.Choice(SEVERITIES),
-    help="Exit with 1 if an alert of this or a worse severity fires; of two sets the second decides.",
+    help="Exit with 1 if an alert of this or a worse severity fires.",
 )
 @click.option("--verbose", is_flag=True, help="Also name each alert that was not judged.")
 @objective_option
 def command(
     sources: tuple[str, ...],
-    thresholds: tuple[str, ...],
-    rules: tuple[str, ...],
+    thresholds: str | None,
+    rule_files: tuple[str, ...],
     output: str | None,
     form: BacktestFormat,
     step: float | None,
@@ -93,57 +86,32 @@ def command(
     Prometheus has, of one server or of all: prom:URL/SERVER@FROM/TO, prom:URL@FROM/TO. Each is judged by itself. The
     rules are evaluated by promtool, which comes with Prometheus.
     """
-    check_output(output, (*sources, *thresholds, *rules))
+    check_output(output, (*sources, thresholds, *rule_files))
     given = given_sources(sources)
     paths, queries = paths_of(given), queries_of(given)
     if not paths and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
     options = SubjectOptions(step or 5.0, _slo(objective))
-    sets = rule_sets(thresholds, rules)
+    values = shipped_thresholds() if thresholds is None else read_thresholds(thresholds)
+    rules = users_rules(rule_files, values) if rule_files else shipped_rules(values).without_unused()
     readers: dict[str, _Reader] = {
         source.name: partial(read_file_source, source, options) for source in file_sources(paths)
     }
-    readers |= {query.source: partial(read_range, query, selected_by(sets)) for query in queries}
-    results = _evaluated(readers, sets, are_shipped=not rules)
+    readers |= {query.source: partial(read_range, query, selected_by(rules)) for query in queries}
+    results = _evaluated(readers, rules, are_shipped=not rule_files)
     _write(results, form, output, is_verbose=verbose)
     if failing is not None:
         _check(results, failing)
 
 
-def rule_sets(thresholds: Sequence[str], rules: Sequence[str]) -> tuple[RuleSet, ...]:
-    """
-    Return one set of rules, or two to compare.
-
-    Args:
-        thresholds: Up to two files: with one the package's thresholds are the other set's.
-        rules: A user's files of rules instead of the package's.
-
-    Raises:
-        UsageError: There are more than two files of thresholds.
-        ConfigError: A file is wrong.
-    """
-    if len(thresholds) > _SETS:
-        raise UsageError("--thresholds: give one file, to compare with the package's, or two")
-    names = distinct_names(list(dict.fromkeys(thresholds)))
-    values = {names[file]: read_thresholds(file) for file in thresholds}
-    if len(values) < _SETS:
-        values = {SHIPPED: shipped_thresholds(), **values}
-    return tuple(
-        users_rules(name, rules, each) if rules else shipped_rules(name, each).without_unused()
-        for name, each in values.items()
-    )
-
-
-def _evaluated(readers: Mapping[str, _Reader], sets: Sequence[RuleSet], *, are_shipped: bool) -> list[SourceResult]:
-    """Evaluate sets of rules over all sources by name, one after the other."""
+def _evaluated(readers: Mapping[str, _Reader], rules: RuleSet, *, are_shipped: bool) -> list[SourceResult]:
     results = []
     with promtool() as tool:
-        for rules in sets:
-            check_rules(tool, rules)
+        check_rules(tool, rules)
         for name, reader in readers.items():
             with progress_bar(f"read {printable(name)}") as progress:
                 subject = reader(progress)
-            results.append(backtest(tool, subject, sets, are_shipped=are_shipped))
+            results.append(backtest(tool, subject, rules, are_shipped=are_shipped))
     return results
 
 
@@ -166,13 +134,12 @@ def _write(results: Sequence[SourceResult], form: BacktestFormat, output: str | 
 
 def _check(results: Sequence[SourceResult], severity: str) -> None:
     """Exit with 1 if an alert of a severity or a worse one fires; if none does, name those that a flag would decide."""
-    last = [result.sets[-1] for result in results]
-    if any(_is_as_bad(alert.severity, severity) for of_set in last for alert in of_set.alerts):
+    if any(_is_as_bad(alert.severity, severity) for result in results for alert in result.alerts):
         sys.exit(1)
     undecided = [
         alert
-        for of_set in last
-        for alert in of_set.not_judged
+        for result in results
+        for alert in result.not_judged
         if alert.unknown and _is_as_bad(alert.severity, severity)
     ]
     if undecided:

@@ -101,8 +101,9 @@ def command(
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
-    --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: requests
-    failed, the metric was not measured, the sides are not comparable, a side lacks a load, or there is one run of each.
+    --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: a file is
+    missing, requests failed, the metric was not measured, the sides are not comparable, a side lacks a load, or there
+    is one run of each.
     """
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)

@@ -103,7 +103,7 @@ def push(
 @plain_format_option
 def delete(target: Connection, form: PlainFormat) -> None:
     """
-    Delete the dashboards that push created, and their folder if nothing else is in it.
+    Delete the dashboards that push created; their folder stays.
 
     Only what has our uid and our tag is deleted.
     """

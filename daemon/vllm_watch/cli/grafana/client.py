@@ -163,17 +163,6 @@ class Grafana:
                 error.status,
             ) from error
 
-    def folder_contents(self) -> int:
-        """Return how many things are in our folder: dashboards, folders, alert rules, library panels."""
-        counts = self._ask(
-            dict[str, int], "count what is in the folder", self._api.client.GET, f"/folders/{FOLDER_UID}/counts"
-        )
-        return sum(counts.values())
-
-    def delete_folder(self) -> None:
-        """Delete our folder with its contents; Grafana rejects that if it contains alert rules."""
-        self._ask(dict[str, Any], "delete the folder", self._api.folder.delete_folder, FOLDER_UID)
-
     def data_sources(self) -> list[DataSource]:
         """Return the data sources of type Prometheus that the token sees, by name."""
         every = self._ask(list[DataSource], "list data sources", self._api.datasource.list_datasources)

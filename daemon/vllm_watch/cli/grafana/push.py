@@ -83,7 +83,7 @@ def push(
 
 def delete(grafana: Grafana, dashboards: Sequence[Model]) -> Iterator[ReportLine]:
     """
-    Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
+    Delete our dashboards, and yield what was done, line by line; their folder stays.
 
     Args:
         grafana: Where from.
@@ -93,7 +93,6 @@ def delete(grafana: Grafana, dashboards: Sequence[Model]) -> Iterator[ReportLine
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
     yield _about_grafana(grafana)
-    folder = grafana.folder()
     present = {wanted["uid"]: grafana.dashboard(wanted["uid"]) for wanted in dashboards}
 
     def act(wanted: Model) -> ReportLine:
@@ -106,8 +105,6 @@ def delete(grafana: Grafana, dashboards: Sequence[Model]) -> Iterator[ReportLine
         return _about("deleted", wanted, grafana)
 
     yield from _each(grafana, dashboards, act)
-    if folder is not None:
-        yield _delete_folder(grafana, folder.title)
 
 
 def _each(grafana: Grafana, dashboards: Sequence[Model], act: Callable[[Model], ReportLine]) -> Iterator[ReportLine]:
@@ -129,17 +126,6 @@ def _why_not(present: Present, *, force: bool = False) -> str:
     if TAG not in (present.dashboard.get("tags") or []) and not force:
         return f"vllm-watch did not make it: it lacks the tag {TAG}; push --force takes it for ours"
     return ""
-
-
-def _delete_folder(grafana: Grafana, title: str) -> ReportLine:
-    try:
-        left = grafana.folder_contents()
-        if left:
-            return _about_folder("left", title, f", for {left} thing{'s are' if left > 1 else ' is'} in it")
-        grafana.delete_folder()
-    except RejectedError as error:
-        return _about_folder("left", title, f": {error}", is_wrong=True)
-    return _about_folder("deleted", title)
 
 
 def _choose(sources: Sequence[DataSource], wanted: str) -> DataSource:
@@ -172,9 +158,8 @@ def _about(word: str, wanted: Model, grafana: Grafana, why: str = "") -> ReportL
     return ReportLine(f"{word}: {title} ({place}){why and f': {why}'}", word in _WRONG, facts)
 
 
-def _about_folder(word: str, title: str, why: str = "", *, is_wrong: bool = False) -> ReportLine:
-    facts = {"folder": title, "result": word, **({"why": why.lstrip(",: ")} if why else {})}
-    return ReportLine(f"folder {title}: {word}{why}", is_wrong, facts)
+def _about_folder(word: str, title: str) -> ReportLine:
+    return ReportLine(f"folder {title}: {word}", facts={"folder": title, "result": word})
 
 
 def _about_grafana(grafana: Grafana) -> ReportLine:

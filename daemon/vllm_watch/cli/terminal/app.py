@@ -29,7 +29,7 @@ from textual.types import AnimationLevel
 from vllm_watch.cli.terminal.cells import ThemeName
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.screens import HelpScreen, HomeScreen, Present, TopScreen
+from vllm_watch.cli.terminal.screens import TopScreen
 
 
 _DARK = {
@@ -114,18 +114,19 @@ class TopApp(App[None]):
         self.failure: str | None = None
         self._source = source
         self._tick = tick
-        self._present = Present(source, has_color=has_color)
+        self._has_color = has_color
+        self._top = TopScreen(source, has_color=has_color)
         for each in themes():
             self.register_theme(each)
         self.theme = theme
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what takes the colours away. Textual's own depends on NO_COLOR, and draws black on black."""
-        return [] if self._present.has_color else [NoColor()]
+        return [] if self._has_color else [NoColor()]
 
     def on_mount(self) -> None:
-        """Show the first screen, and follow the source."""
-        self.push_screen(HomeScreen(self._present))
+        """Show the screen, and follow the source."""
+        self.push_screen(self._top)
         self._source.subscribe(self._tell)
         if self._tick is not None:
             self.set_interval(self._tick, self.tick)
@@ -134,17 +135,15 @@ class TopApp(App[None]):
         """Draw the ages, and ask for the last hour of the server that is shown in detail."""
         self.look()
         # Not after each change: a request for an hour makes the source read, which may change which server is shown.
-        name = self.screen.server if isinstance(self.screen, TopScreen) else None
-        self._present.show_hours(frozenset() if name is None else frozenset((name,)))
+        self._top.ask_for_hour()
 
     def look(self) -> None:
         """Draw what is known now; end if nothing was read, and nothing ever will be."""
-        self._present.look()
         lost = self._source.latest()
         if isinstance(lost, Lost) and lost.is_final:
             self.exit()
         else:
-            self._draw()
+            self._top.look()
 
     def on_top_app_changed(self) -> None:
         """Draw what the source has."""
@@ -154,27 +153,11 @@ class TopApp(App[None]):
         """Quit."""
         self.exit()
 
-    def action_show_help(self) -> None:
-        """Show the help, or go back from it."""
-        if isinstance(self.screen, HelpScreen):
-            self.pop_screen()
-        else:
-            self.push_screen(HelpScreen(self._present))
-
-    def action_pause(self) -> None:
-        """Hold what is shown, or go on."""
-        self._present.pause()
-        self._draw()
-
     def action_read_now(self) -> None:
         """Read at once, and draw everything again, also where something else has written on the terminal."""
         self._source.read_now()
         self.refresh(repaint=True, layout=True)
         self.look()
-
-    def _draw(self) -> None:
-        if isinstance(self.screen, TopScreen):
-            self.screen.draw()
 
     def _tell(self) -> None:
         """Tell the application, from the thread of the source, that something has changed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screens: the table of servers with one of them in detail, one server, and the help."""
+"""The screen: the table of servers with one of them in detail, one server alone, or the help."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def _key(keys: str, action: str, shown: str, word: str, text: str) -> Binding:
 
 KEYS = (
     _key("q,f10", "app.leave", "q, F10, Ctrl-C", "Quit", "quit"),
-    _key("question_mark,h,f1", "app.show_help", "?, h, F1", "Help", "this help"),
+    _key("question_mark,h,f1", "help", "?, h, F1", "Help", "this help"),
     _key("slash,f4,f3", "filter", "/, F3, F4", "Filter", "show only servers with these words in name, model or state"),
     _key("s,f6", "sort", "s, F6", "Sort", "sort by the next column"),
-    _key("space,p", "app.pause", "Space, p", "Pause", "hold the values, or go on"),
+    _key("space,p", "pause", "Space, p", "Pause", "hold the values, or go on"),
     _key("enter,right", "open", "Enter, Right, a click", "Open", "show the selected server in detail"),
     _key("escape,left,backspace", "back", "Esc, Left, Backspace", "Back", "back; in the table, show all servers again"),
     _key("r,f5,ctrl+l", "app.read_now", "r, F5, Ctrl-L", "Read", "read and draw everything now"),
@@ -97,138 +97,12 @@ KEYS = (
 )  # fmt: skip
 
 
-class Present:
-    """
-    What all screens share: what is known now.
-
-    Args:
-        source: Where frames come from.
-        has_color: Whether colours are written.
-    """
-
-    def __init__(self, source: ReadingThread, *, has_color: bool) -> None:
-        self.has_color = has_color
-        self._source = source
-        self._hours: frozenset[str] = frozenset()
-        self.moment = Moment(source.latest(), source.now(), source.title, source.delay)
-
-    def look(self) -> None:
-        """Take what the source has now; while paused, only the time goes on."""
-        source, shown = self._source, self.moment
-        if shown.paused is None:
-            shown = shown._replace(view=source.latest(), title=source.title)
-        self.moment = shown._replace(now=source.now(), delay=source.delay)
-
-    def show_hours(self, names: frozenset[str]) -> None:
-        """Ask the source for the last hour of these servers, if that is not what it reads already."""
-        if names != self._hours:
-            self._hours = names
-            self._source.show_hours(names)
-
-    def pause(self) -> None:
-        """Hold what is known, or go on."""
-        self.moment = self.moment._replace(paused=self._source.now() if self.moment.paused is None else None)
-        self.look()
-
-
 class Page(VerticalScroll, inherit_bindings=False):
     """Lines that can be scrolled, by the keys of the screen."""
 
 
 class ServerTable(DataTable[Text], inherit_bindings=False):
     """The table of servers, with the keys of the screen."""
-
-
-class TopScreen(Screen[None]):
-    """
-    A screen of lines below a title. A subclass says in `body` what it shows.
-
-    Args:
-        present: What is known now.
-        server: The name of the server that is shown in detail, if only one is.
-    """
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
-    BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
-
-    def __init__(self, present: Present, server: str | None = None) -> None:
-        super().__init__(classes="" if present.has_color else "-plain")
-        self.present = present
-        self.server = server
-
-    def compose(self) -> ComposeResult:
-        """Return the widgets."""
-        yield Static(id="title")
-        yield Static(id="top")
-        yield from self.middle()
-        with Page():
-            yield Static(id="body")
-        yield Footer(compact=True, show_command_palette=False)
-
-    def middle(self) -> ComposeResult:
-        """Return the widgets above the lines."""
-        yield from ()
-
-    def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return the lines."""
-        raise NotImplementedError
-
-    def above(self, moment: Moment, width: int) -> list[Line]:
-        """Return what is above all that can be scrolled, on this screen alone."""
-        del moment, width
-        return []
-
-    def draw(self) -> None:
-        """Show what is known now."""
-        width, moment = self.size.width, self.present.moment
-        if not width or not self.is_mounted:
-            return
-        self.query_one("#title", Static).update(self.styled([title_line(moment, width)], width))
-        top = self.styled([*banner(moment, width), *self._faded(self.above(moment, width))], width)
-        self.query_one("#top", Static).update(top)
-        self.query_one("#top").set_class(not top, "-hidden")
-        room = max(width - 1, 1)  # The last column is the scroll bar's.
-        self.query_one("#body", Static).update(self.styled(self._faded(self.body(moment, room)), room))
-
-    def styled(self, lines: Sequence[Line], width: int | None = None) -> Text:
-        """Return lines as they look: without a width as they are, else each in exactly this many columns."""
-        rows = lines if width is None else [fitted(row, width) for row in lines]
-        text = Text(no_wrap=True, end="")
-        for number, row in enumerate(rows):
-            text.append("\n" if number else "")
-            for span in row.spans:
-                text.append(span.text, self._style(span.role))
-        return text
-
-    def _style(self, role: Role) -> Style | None:
-        return None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
-
-    def _faded(self, lines: Sequence[Line]) -> Sequence[Line]:
-        return lines if self.present.moment.lost is None else [faded(row) for row in lines]
-
-    def on_resize(self, event: Resize) -> None:
-        """Draw everything for the new size."""
-        del event
-        self.call_after_refresh(self.draw)
-
-    def on_screen_resume(self) -> None:
-        """Draw what has changed while another screen was shown."""
-        self.draw()
-
-    def action_move(self, where: str) -> None:
-        """Scroll to another line, at once: keys that follow before it is drawn go on from there."""
-        page = self.query_one(Page)
-        steps = {"up": -1, "down": 1, "page_up": -page.size.height, "page_down": page.size.height, "home": -_ALL}
-        page.scroll_to(y=page.scroll_offset.y + steps.get(where, _ALL), animate=False, immediate=True)
-
-    async def action_back(self) -> None:
-        """Go back to the screen before."""
-        await self.app.pop_screen()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key does something on this screen."""
-        del parameters
-        return action not in {"filter", "sort", "open"}
 
 
 _ALL = 1_000_000
@@ -240,52 +114,94 @@ _CURSOR = {
 }  # fmt: skip
 
 
-def faded(row: Line) -> Line:
-    """Return a line as values that are no longer current."""
-    return Line(tuple(Span(span.text, "dim") for span in row.spans))
+class TopScreen(Screen[None]):
+    """
+    The table of servers, the worst first, with the selected one below; or one server alone, or the help.
 
+    Args:
+        source: Where frames come from.
+        has_color: Whether colours are written.
+    """
 
-class HomeScreen(TopScreen):
-    """The table of servers, the worst first, with the selected one below; a server with no others beside it alone."""
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
+    BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
 
-    def __init__(self, present: Present) -> None:
-        super().__init__(present)
+    def __init__(self, source: ReadingThread, *, has_color: bool) -> None:
+        super().__init__(classes="" if has_color else "-plain")
+        self._source = source
+        self._moment = Moment(source.latest(), source.now(), source.title, source.delay)
+        self._hours: frozenset[str] = frozenset()
         self._sorted_by = "state"
         self._drawn: object = None
         self._servers: list[Server] = []
+        self.opened: str | None = None
+        """The name of the server that is shown alone."""
+        self.is_help = False
 
-    def middle(self) -> ComposeResult:
-        """Return the table and the filter."""
+    def compose(self) -> ComposeResult:
+        """Return the widgets."""
+        yield Static(id="title")
+        yield Static(id="top")
         table = ServerTable(id="servers", cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0)
         table.cursor_background_priority = "renderable"
         table.header_height = _HEAD
         yield table
         yield Input(placeholder="words in name, model or state; Enter keeps them, Esc shows all", compact=True)
+        with Page():
+            yield Static(id="body")
+        yield Footer(compact=True, show_command_palette=False)
 
     @property
     def selected(self) -> Server | None:
-        """The server that the keys act on; the only one if there is one."""
+        """The server that is selected in the table; the only one if there is one."""
         row = self.query_one(ServerTable).cursor_row
         return self._servers[min(row, len(self._servers) - 1)] if self._servers else None
 
     @property
     def has_table(self) -> bool:
-        """Whether there is a table: it needs more than one server."""
-        frame = self.present.moment.frame
-        return frame is not None and len(frame.servers) > 1
+        """Whether the table is shown: it needs more than one server."""
+        frame = self._moment.frame
+        return frame is not None and len(frame.servers) > 1 and self.opened is None and not self.is_help
+
+    def look(self) -> None:
+        """Draw what the source has now; while paused, only the time goes on."""
+        source, shown = self._source, self._moment
+        if shown.paused is None:
+            shown = shown._replace(view=source.latest(), title=source.title)
+        self._moment = shown._replace(now=source.now(), delay=source.delay)
+        self.draw()
+
+    def ask_for_hour(self) -> None:
+        """Ask the source for the last hour of the server whose detail is shown, if it does not read that already."""
+        name = self.opened or (self.selected.name if self.selected is not None else None)
+        names = frozenset() if name is None else frozenset((name,))
+        if names != self._hours:
+            self._hours = names
+            self._source.show_hours(names)
 
     def draw(self) -> None:
         """Show what is known now."""
-        if not self.size.width or not self.is_mounted:
+        width, moment = self.size.width, self._moment
+        if not width or not self.is_mounted:
             return
-        self._draw_table(self.present.moment)
-        super().draw()
+        self._draw_table(moment)
+        self._draw_lines()
         self.refresh_bindings()
 
-    def above(self, moment: Moment, width: int) -> list[Line]:
+    def _draw_lines(self) -> None:
+        width, moment = self.size.width, self._moment
+        self.query_one("#title", Static).update(self.styled([title_line(moment, width)], width))
+        top = self.styled([*banner(moment, width), *self._faded(self._above(moment, width))], width)
+        self.query_one("#top", Static).update(top)
+        self.query_one("#top").set_class(not top, "-hidden")
+        room = max(width - 1, 1)  # The last column is the scroll bar's.
+        lines = _help(room) if self.is_help else self._faded(self._detail(moment, room))
+        self.query_one("#body", Static).update(self.styled(lines, room))
+
+    def _above(self, moment: Moment, width: int) -> list[Line]:
         """Return what is about no server, and how many servers are in which state."""
         frame = moment.frame
-        if frame is None:
+        if frame is None or self.is_help or self.opened is not None:
             return []
         is_small = width < _SMALL[0] or self.size.height < _SMALL[1]
         lines = common_lines(frame, width, 1 if is_small else _COMMON)
@@ -296,14 +212,16 @@ class HomeScreen(TopScreen):
         counts = counts_line(frame.servers, width - len(right) - 1)
         return [*lines, spread(counts, line(Span(right, "label")), width)]
 
-    def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return the selected server."""
+    def _detail(self, moment: Moment, width: int) -> list[Line]:
         if moment.frame is None:
             return [] if moment.lost is not None else wrapped(f"Reading {moment.title} for the first time.", width)
-        selected = self.selected
-        self.server = selected.name if selected is not None else None
-        if selected is not None:
-            return server_detail(selected, Pane(width, moment.at))
+        server = self.selected
+        if self.opened is not None:
+            server = next((server for server in moment.frame.servers if server.name == self.opened), None)
+        if server is not None:
+            return server_detail(server, Pane(width, moment.at))
+        if self.opened is not None:
+            return wrapped(f"{self.opened} is not watched any more. Esc shows the others.", width)
         words = self.query_one(Input).value
         none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
         return wrapped(none, width)
@@ -312,7 +230,7 @@ class HomeScreen(TopScreen):
         """Put the servers into the table, and keep the selected one selected."""
         table, chosen = self.query_one(ServerTable), self.selected
         servers = moment.frame.servers if moment.frame is not None else ()
-        self._servers = arranged(servers, self._sorted_by, self.query_one(Input).value if self.has_table else "")
+        self._servers = arranged(servers, self._sorted_by, self.query_one(Input).value if len(servers) > 1 else "")
         table.set_class(not self.has_table or not self._servers, "-hidden")
         shown = placed(columns_for(servers), self.size.width - 1)
         names = [server.name for server in self._servers]
@@ -328,17 +246,41 @@ class HomeScreen(TopScreen):
             table.move_cursor(row=index)
         for row, server in enumerate(self._servers):
             for number, (column, width) in enumerate(shown):
-                cell = column.line_of(server, width)
-                text = self.styled([cell if moment.lost is None else faded(cell)])
+                (cell,) = self._faded([column.line_of(server, width)])
+                text = self.styled([cell])
                 if table.get_cell_at(Coordinate(row, number)) != text:
                     table.update_cell_at(Coordinate(row, number), text)
         room = self.size.height - 3
         least = 0 if room < _LEAST_WITH_DETAIL else max(room // 4, _LEAST_DETAIL)
         table.styles.height = max(min(room - least, len(names) + _HEAD), 1)
 
+    def styled(self, lines: Sequence[Line], width: int | None = None) -> Text:
+        """Return lines as they look: without a width as they are, else each in exactly this many columns."""
+        rows = lines if width is None else [fitted(row, width) for row in lines]
+        text = Text(no_wrap=True, end="")
+        for number, row in enumerate(rows):
+            text.append("\n" if number else "")
+            for span in row.spans:
+                text.append(span.text, self._style(span.role))
+        return text
+
+    def _style(self, role: Role) -> Style | None:
+        return None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
+
+    def _faded(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """Return lines as values that are no longer current, if they are not."""
+        if self._moment.lost is None:
+            return lines
+        return [Line(tuple(Span(span.text, "dim") for span in row.spans)) for row in lines]
+
+    def on_resize(self, event: Resize) -> None:
+        """Draw everything for the new size."""
+        del event
+        self.call_after_refresh(self.draw)
+
     def on_data_table_row_highlighted(self) -> None:
         """Show the server that was selected."""
-        super().draw()
+        self._draw_lines()
 
     def on_data_table_row_selected(self) -> None:
         """Open the server of a line that is clicked again."""
@@ -357,21 +299,35 @@ class HomeScreen(TopScreen):
         del parameters
         if action == "filter":
             return self.has_table and not self.query_one(Input).has_focus
-        return self.has_table or action not in {"sort", "open", "back"}
+        if action == "back":
+            return self.has_table or self.opened is not None or self.is_help
+        return self.has_table or action not in {"sort", "open"}
+
+    def action_help(self) -> None:
+        """Show the help, or go back from it."""
+        self._turn(self.opened, is_help=not self.is_help)
+
+    def action_pause(self) -> None:
+        """Hold what is shown, or go on."""
+        self._moment = self._moment._replace(paused=self._source.now() if self._moment.paused is None else None)
+        self.look()
 
     def action_filter(self) -> None:
         """Write words that servers must have."""
         self._write(is_writing=True)
 
-    async def action_back(self) -> None:
-        """Show all servers again."""
-        self.query_one(Input).value = ""
-        self._write(is_writing=False)
+    def action_back(self) -> None:
+        """Go back from the help, else to the table; there, show all servers again."""
+        if self.is_help or self.opened is not None:
+            self._turn(self.opened if self.is_help else None)
+        else:
+            self.query_one(Input).value = ""
+            self._write(is_writing=False)
 
     def action_open(self) -> None:
-        """Show the selected server in detail."""
+        """Show the selected server alone."""
         if self.has_table and self.selected is not None:
-            self.app.push_screen(ServerScreen(self.present, self.selected.name))
+            self._turn(self.selected.name)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -379,11 +335,18 @@ class HomeScreen(TopScreen):
         self.draw()
 
     def action_move(self, where: str) -> None:
-        """Select another server; scroll if there is only one."""
+        """Select another server; without a table scroll, at once: keys that follow before it is drawn go on there."""
         if self.has_table:
             getattr(self.query_one(ServerTable), f"action_{_CURSOR[where]}")()
-        else:
-            super().action_move(where)
+            return
+        page = self.query_one(Page)
+        steps = {"up": -1, "down": 1, "page_up": -page.size.height, "page_down": page.size.height, "home": -_ALL}
+        page.scroll_to(y=page.scroll_offset.y + steps.get(where, _ALL), animate=False, immediate=True)
+
+    def _turn(self, opened: str | None, *, is_help: bool = False) -> None:
+        self.opened, self.is_help = opened, is_help
+        self.query_one(Page).scroll_to(y=0, animate=False, immediate=True)
+        self.draw()
 
     def _write(self, *, is_writing: bool) -> None:
         words = self.query_one(Input)
@@ -393,34 +356,18 @@ class HomeScreen(TopScreen):
         self.draw()
 
 
-class ServerScreen(TopScreen):
-    """One server in detail."""
-
-    def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return the server, or that it is not there any more."""
-        servers = moment.frame.servers if moment.frame is not None else ()
-        server = next((server for server in servers if server.name == self.server), None)
-        if server is None:
-            return wrapped(f"{self.server} is not watched any more. Esc shows the others.", width)
-        return server_detail(server, Pane(width, moment.at))
-
-
-class HelpScreen(TopScreen):
-    """What the keys, the states and the abbreviations mean."""
-
-    def body(self, moment: Moment, width: int) -> list[Line]:
-        """Return the help."""
-        del moment
-        lines = [rule("Keys", width)]
-        for key in KEYS:
-            lines += wrapped(key.tooltip, width, first=Span(fit(key.id or "", _KEY), "label"))
-        lines += [EMPTY, rule("States, the worst first", width)]
-        for state in reversed(BEST_TO_WORST):
-            piece = state_piece(state)
-            first, *others = wrapped(STATES[state].short, width, first=Span(" " * _STATE))
-            pad = Span(" " * (_STATE - len(piece.text)))
-            lines += [line(piece, pad, *first.spans[1:]), *others]
-        lines += [EMPTY, rule("Words", width)]
-        for word, text in _WORDS:
-            lines += wrapped(text, width, first=Span(fit(word, _WORD), "label"))
-        return [*lines, EMPTY, line(f"{MISSING} is what is not known; it is never 0.")]
+def _help(width: int) -> list[Line]:
+    """Return what the keys, the states and the abbreviations mean."""
+    lines = [rule("Keys", width)]
+    for key in KEYS:
+        lines += wrapped(key.tooltip, width, first=Span(fit(key.id or "", _KEY), "label"))
+    lines += [EMPTY, rule("States, the worst first", width)]
+    for state in reversed(BEST_TO_WORST):
+        piece = state_piece(state)
+        first, *others = wrapped(STATES[state].short, width, first=Span(" " * _STATE))
+        pad = Span(" " * (_STATE - len(piece.text)))
+        lines += [line(piece, pad, *first.spans[1:]), *others]
+    lines += [EMPTY, rule("Words", width)]
+    for word, text in _WORDS:
+        lines += wrapped(text, width, first=Span(fit(word, _WORD), "label"))
+    return [*lines, EMPTY, line(f"{MISSING} is what is not known; it is never 0.")]

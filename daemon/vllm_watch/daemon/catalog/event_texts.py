@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from vllm_watch.daemon.catalog.language import N_
+
 
 EventKind = Literal["start", "state", "failure", "file", "flags", "xid", "gpu"]
 """
@@ -15,26 +17,26 @@ file, a start had other flags, the kernel reports an error of a GPU, or a GPU's 
 
 FileChange = Literal["rotation", "truncation", "lost"]
 
-STARTED = "the server starts"
+STARTED = N_("the server starts")
 
 FAILURES: Mapping[str, str] = {
-    "cuda_illegal_access": "a CUDA kernel accessed memory that is not its own",
-    "cuda_launch_failure": "a CUDA kernel failed",
-    "engine_dead": "the engine died",
-    "execution_timeout": "a model execution timed out",
-    "gpu_ecc": "an uncorrectable memory error of a GPU",
-    "gpu_lost": "a GPU is lost",
-    "gpu_memory_too_small": "the GPU's memory is too small",
-    "gpu_nvlink": "an NVLink error",
-    "kernel_compiled": "a kernel was compiled while requests waited for it",
-    "kv_cache_too_small": "the KV cache is too small",
-    "nccl_error": "NCCL error",
-    "out_of_memory": "out of memory",
-    "request_error": "a request failed inside the engine",
-    "shm_timeout": "its processes waited 60 s for each other",
-    "stack_dump_failed": "its watchdog could not write what its threads do",
-    "stack_dumped": "its watchdog wrote what its threads do",
-    "worker_died": "a worker died",
+    "cuda_illegal_access": N_("a CUDA kernel accessed memory that is not its own"),
+    "cuda_launch_failure": N_("a CUDA kernel failed"),
+    "engine_dead": N_("the engine died"),
+    "execution_timeout": N_("a model execution timed out"),
+    "gpu_ecc": N_("an uncorrectable memory error of a GPU"),
+    "gpu_lost": N_("a GPU is lost"),
+    "gpu_memory_too_small": N_("the GPU's memory is too small"),
+    "gpu_nvlink": N_("an NVLink error"),
+    "kernel_compiled": N_("a kernel was compiled while requests waited for it"),
+    "kv_cache_too_small": N_("the KV cache is too small"),
+    "nccl_error": N_("NCCL error"),
+    "out_of_memory": N_("out of memory"),
+    "request_error": N_("a request failed inside the engine"),
+    "shm_timeout": N_("its processes waited 60 s for each other"),
+    "stack_dump_failed": N_("its watchdog could not write what its threads do"),
+    "stack_dumped": N_("its watchdog wrote what its threads do"),
+    "worker_died": N_("a worker died"),
 }
 """The failures that a log reports, and what explains them, by kind."""
 

@@ -64,6 +64,6 @@ def listed(parts: Iterable[str]) -> str:
     return _(", ").join(parts)
 
 
-def together(sentences: Iterable[str]) -> str:
+def sentences(parts: Iterable[str]) -> str:
     """Return sentences one after the other, in a line."""
-    return ("" if _chosen.get() == "zh" else " ").join(sentences)
+    return ("" if _chosen.get() == "zh" else " ").join(parts)

@@ -119,21 +119,13 @@ def read_yaml(file: str) -> ConfigNode:
     return ConfigNode(file, "", _line(nodes[0]), nodes[0])
 
 
-class _RejectedYamlError(Exception):
-    """Valid YAML that no configuration needs."""
-
-
 class _Loader(yaml.SafeLoader):
     """Composes nodes; rejects those that could be expensive or hide something before it reads their content."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, file: str, text: str) -> None:
         super().__init__(text)
+        self._file = file
         self._depth = 0
-
-    @property
-    def event_line(self) -> int:
-        """The line of the next event."""
-        return int(self.peek_event().start_mark.line) + 1  # type: ignore[no-untyped-call]  # The stubs leave it out.
 
     def next_node(self) -> yaml.Node | None:
         """Return the next document, or `None` at the end."""
@@ -142,12 +134,13 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose one node and everything in it."""
         event = self.peek_event()  # type: ignore[no-untyped-call]  # The stubs leave it out.
+        where = f"{self._file}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise _RejectedYamlError("anchors and aliases are not supported")
+            raise ConfigError(f"{where}: anchors and aliases are not supported")
         if getattr(event, "tag", None) is not None:
-            raise _RejectedYamlError("tags are not supported")
+            raise ConfigError(f"{where}: tags are not supported")
         if self._depth >= MAX_DEPTH:
-            raise _RejectedYamlError(f"nested more than {MAX_DEPTH} deep")
+            raise ConfigError(f"{where}: nested more than {MAX_DEPTH} deep")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -172,16 +165,17 @@ def _read_text(file: str) -> str:
 def _compose(file: str, text: str) -> list[yaml.Node]:
     """Return the first two documents: a second one is an error."""
     try:
-        loader = _Loader(text)
+        loader = _Loader(file, text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(f"{file}:{line}: not YAML: the character U+{error.character:04X} is not allowed") from None
     try:
         return list(islice(iter(loader.next_node, None), 2))
-    except _RejectedYamlError as error:
-        raise ConfigError(f"{file}:{loader.event_line}: {error}") from None
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{file}:{_line_of_error(error)}: not YAML: {_sentence(error)}") from None
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        raise ConfigError(f"{file}:{line}: not YAML: {said}") from None
     except (ValueError, OverflowError):
         # PyYAML itself raises these for an escape or a version whose number is too large.
         raise ConfigError(f"{file}:{loader.line + 1}: not YAML: a number is out of range") from None
@@ -189,12 +183,3 @@ def _compose(file: str, text: str) -> list[yaml.Node]:
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
-
-
-def _line_of_error(error: yaml.MarkedYAMLError) -> int:
-    mark = error.problem_mark or error.context_mark
-    return mark.line + 1 if mark is not None else 1
-
-
-def _sentence(error: yaml.MarkedYAMLError) -> str:
-    return ", ".join(part for part in (error.context, error.problem) if part)

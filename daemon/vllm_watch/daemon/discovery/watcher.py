@@ -20,7 +20,7 @@ import structlog
 
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, server_processes, with_names
 from vllm_watch.daemon.support.clock import Clock
 
@@ -69,11 +69,7 @@ def track(
     One that is gone is dropped when another server has its address, or its log if it has none: that would be watched
     twice.
     """
-    present = {
-        each.name: TrackedServer(each, now)
-        for each in _in_turns([_with_log(each, tracked.get(each.name)) for each in found])
-        if each.is_watchable
-    }
+    present = {each.name: TrackedServer(each, now) for each in _in_turns(found) if each.is_watchable}
     taken = {place for each in present.values() for place in _places(each.config)}
     kept = {
         name: each
@@ -82,14 +78,6 @@ def track(
     }
     latest = sorted([*present.items(), *kept.items()], key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
     return dict(sorted(latest))
-
-
-def _with_log(server: DiscoveredServer, before: TrackedServer | None) -> DiscoveredServer:
-    """Return a server with the log that it had: a process writes to one place, whose name may be gone for a moment."""
-    known = None if before is None else before.server
-    if known is None or server.log or server.journal or (known.pid, known.started) != (server.pid, server.started):
-        return server
-    return server._replace(log=known.log, journal=known.journal)
 
 
 def _places(config: ServerConfig) -> list[str]:

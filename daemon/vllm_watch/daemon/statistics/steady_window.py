@@ -27,11 +27,14 @@ from itertools import pairwise
 from statistics import fmean, pstdev, variance
 from typing import NamedTuple
 
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.statistics.student_t import t_quantile
 from vllm_watch.daemon.statistics.trend import autocorrelation, effective_count, mann_kendall
 
 
-METHOD = "what surely differs from the rest is left out at both ends, no trend above 5 %, no queue that grows or drains"
+METHOD = N_(
+    "what surely differs from the rest is left out at both ends, no trend above 5 %, no queue that grows or drains"
+)
 
 MIN_SECONDS = 60.0
 LATENCIES = 5
@@ -39,7 +42,7 @@ LATENCIES = 5
 MIN_VALUES = 10
 IGNORED_DRIFT = 0.05
 PRECISION = 0.05
-MEASURED = "time per output token"
+MEASURED = N_("time per output token")
 """The quantity whose mean must be known to 5 %."""
 
 _GROUPS = 60
@@ -184,9 +187,11 @@ def _queue_change(server: Server | None, start: int, end: int) -> str | None:
     least, most = min(parts), max(parts)
     if most - least <= max(_FEWEST_QUEUED, _QUEUE_SHARE * fmean(running or [0.0])):
         return None
-    how = "grew" if parts.index(least) < parts.index(most) else "drained"
-    sizes = (least, most) if how == "grew" else (most, least)
-    return f"no steady state: the queue {how} from {sizes[0]:,.0f} to {sizes[1]:,.0f} requests within the window"
+    if parts.index(least) < parts.index(most):
+        grew = N_("no steady state: the queue grew from {least:,.0f} to {most:,.0f} requests within the window")
+        return _(grew, least=least, most=most)
+    drained = N_("no steady state: the queue drained from {most:,.0f} to {least:,.0f} requests within the window")
+    return _(drained, least=least, most=most)
 
 
 def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
@@ -195,8 +200,11 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
         if trend is None or trend.p >= _DRIFT_SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
             continue
         change = trend.drift / abs(mean) if mean else math.inf
-        drifted = f"{name} drifted by {100 * change:+.0f} % of its mean"
-        return f"no steady state: {drifted} from the start to the end of the window"
+        return _(
+            "no steady state: {name} drifted by {change:+.0f} % of its mean from the start to the end of the window",
+            name=_(name),
+            change=100 * change,
+        )
     return None
 
 
@@ -204,10 +212,18 @@ def _too_short(seconds: float, p99_latency: float | None) -> str | None:
     needed = max(MIN_SECONDS, LATENCIES * (p99_latency or 0.0))
     if seconds >= needed:
         return None
-    short = f"too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed"
     if needed == MIN_SECONDS:
-        return f"{short}: send the same load for longer"
-    return f"{short}, {LATENCIES} times its slowest requests: a longer load or shorter answers help"
+        longer = N_(
+            "too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed: send the same load for longer"
+        )
+        return _(longer, seconds=seconds, needed=needed)
+    return _(
+        "too short: {seconds:,.0f} s are steady, and {needed:,.0f} s are needed, {times} times its slowest requests: a "
+        "longer load or shorter answers help",
+        seconds=seconds,
+        needed=needed,
+        times=LATENCIES,
+    )
 
 
 def _imprecise(values: Sequence[float]) -> str | None:
@@ -217,5 +233,9 @@ def _imprecise(values: Sequence[float]) -> str | None:
     precision = _NORMAL * pstdev(values) / mean / math.sqrt(max(effective_count(values), 1.0))
     if precision <= PRECISION:
         return None
-    known, needed = f"±{100 * precision:.1f} %", f"±{100 * PRECISION:.0f} %"
-    return f"too short: {MEASURED} varies so much that its mean is known to {known}, and {needed} are needed"
+    return _(
+        "too short: {name} varies so much that its mean is known to ±{precision:.1f} %, and ±{needed:.0f} % are needed",
+        name=_(MEASURED),
+        precision=100 * precision,
+        needed=100 * PRECISION,
+    )

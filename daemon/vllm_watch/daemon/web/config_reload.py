@@ -85,23 +85,18 @@ class CurrentWebConfig:
         return any(stamp_of(file) != stamp for file, stamp in self._config.stamps.items())
 
     def _read(self, file: str, *, is_asked: bool = False) -> None:
-        """Take the new configuration; a rejected one is read again at each check."""
+        """Take the new configuration; a rejected one is read again at each check, and logged when the reason is new."""
         try:
             self._config = load_web_config(file)
-        except ConfigError as error:
-            if self._note_failure(error, is_asked=is_asked):
-                log.warning("web_config.rejected", reason=str(error), effect="the old configuration stays")
         except Exception as error:  # Whatever a file makes its reader do, clients are served.
-            self._errors.count("web_config")
-            if self._note_failure(error, is_asked=is_asked):
-                log.exception("web_config.rejected", effect="the old configuration stays")
+            is_own = not isinstance(error, ConfigError)
+            if is_own:
+                self._errors.count("web_config")
+            before, self._failure = self._failure, repr(error)
+            if is_asked or before != self._failure:
+                self._failures += 1
+                effect = "the old configuration stays"
+                log.warning("web_config.rejected", reason=str(error), effect=effect, exc_info=is_own)
         else:
             self._failure = None
             log.info("web_config.reloaded", file=file)
-
-    def _note_failure(self, error: Exception, *, is_asked: bool) -> bool:
-        """Keep why the file was rejected; return whether to log it: not at each check for the same reason."""
-        before, self._failure = self._failure, repr(error)
-        is_new = is_asked or self._failure != before
-        self._failures += is_new
-        return is_new
