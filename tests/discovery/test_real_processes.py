@@ -171,7 +171,7 @@ class TestCommand:
         assert f"process {server.pid} of " in block
         assert f"metrics: http://127.0.0.1:{port}/metrics" in block
         assert f"log: {here.folder}/vllm.log" in block
-        assert "at most 24 running requests" in block
+        assert "flags: max-num-seqs 24" in block
         assert "TO CHANGE: Its log was opened with >" in block
         assert "TO CHANGE: It was started with --disable-log-stats" in block
 

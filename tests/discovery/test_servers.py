@@ -10,7 +10,7 @@ import pytest
 from tests.support.proc_tree import ProcTree
 
 from vllm_watch.daemon.discovery.address import listeners
-from vllm_watch.daemon.discovery.proc import Owner, owner_of
+from vllm_watch.daemon.discovery.processes import Owner, owner_of
 
 
 CONTAINER = "0123456789abcdef" * 4

@@ -14,8 +14,7 @@ from tests.support.proc_tree import ProcTree
 from tests.support.waiting import SECONDS, HandClock, until
 
 from vllm_watch.daemon.config.model import Config
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.processes import ProcFiles
+from vllm_watch.daemon.discovery.processes import Proc, ProcFiles
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, with_names
 from vllm_watch.daemon.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track

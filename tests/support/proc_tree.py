@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 
-from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import find_servers
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import find_servers
 
 

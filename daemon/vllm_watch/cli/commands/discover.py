@@ -18,7 +18,7 @@ from vllm_watch.cli.commands.server_check import unopened_gpus, unread_gpus
 from vllm_watch.daemon.catalog.reasons import GPU, GpuReason
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.discovery.config_writer import configuration_of, is_writable, write_configuration
-from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, with_names
 from vllm_watch.daemon.exposition.json_view import gpu_document
 from vllm_watch.daemon.service.gpus import read_once

@@ -12,6 +12,8 @@ import math
 
 from collections.abc import Callable
 
+from vllm_watch.daemon.catalog.language import _
+
 
 MISSING = "–"  # noqa: RUF001  # A dash is what it is.
 """What is not known. It is never 0."""
@@ -90,7 +92,7 @@ def megahertz(value: float | None) -> str:
 def of_most(value: float | None, most: float | None, text: Callable[[float | None], str] = count) -> str:
     """Return how much there is of the most there can be, both written by `text`: ``12 of 64``, or ``12`` alone."""
     written = text(value)
-    return written if most is None or written == MISSING else f"{written} of {text(most)}"
+    return written if most is None or written == MISSING else _("{part} of {whole}", part=written, whole=text(most))
 
 
 def signed(value: float | None) -> str:
@@ -113,7 +115,7 @@ def spread(low: float | None, high: float | None, scale: float = 1.0) -> str:
     """Return an interval: ``250 to 500``, ``>500``, ``<250``; a dash if both ends are open."""
     if low is not None and high is not None:
         texts = limit(low * scale), limit(high * scale)
-        return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+        return texts[0] if texts[0] == texts[1] else _("{low} to {high}", low=texts[0], high=texts[1])
     if low is not None:
         return f">{limit(low * scale)}"
     return MISSING if high is None else f"<{limit(high * scale)}"

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.daemon.discovery.open_files import OpenFiles, Output
-from vllm_watch.daemon.discovery.proc import Environment, Owner
-from vllm_watch.daemon.discovery.processes import Process, is_readable
+from vllm_watch.daemon.discovery.open_files import Output, files_written, output_of, reader_of
+from vllm_watch.daemon.discovery.processes import Environment, Owner, Process, ProcFiles, is_readable
 from vllm_watch.daemon.sources.rotation import log_name
 from vllm_watch.daemon.support.printable import ReportLine
 
@@ -41,7 +40,7 @@ class LogPlace(NamedTuple):
 class ProcessView(NamedTuple):
     """What is known about a server before its log is found. `me` is the user that this process runs as."""
 
-    open_files: OpenFiles
+    files: ProcFiles
     processes: Sequence[Process]
     pid: int
     user: str
@@ -53,7 +52,7 @@ class ProcessView(NamedTuple):
 
 def log_place(view: ProcessView) -> LogPlace:
     """Return where a server's log is kept: its standard output, or its standard error if only that is kept."""
-    out, err = view.open_files.output(view.pid, 1), view.open_files.output(view.pid, 2)
+    out, err = output_of(view.files, view.pid, 1), output_of(view.files, view.pid, 2)
     place = _PLACES[out.kind](view, out)
     if _is_same(out, err) or out.kind == "denied":
         return place
@@ -124,9 +123,9 @@ def _flaws(output: Output) -> list[ReportLine]:
 
 def _pipe(view: ProcessView, output: Output) -> LogPlace:
     """Return the file at the end of a pipeline, or a container's log."""
-    reader = view.open_files.reader_of(output.inode, view.processes)
+    reader = reader_of(view.files, output.inode, view.processes)
     if reader is not None:
-        files = view.open_files.files_written(reader.pid)
+        files = files_written(view.files, reader.pid)
         if files:
             return _file(view, files[0])
         return _nowhere(

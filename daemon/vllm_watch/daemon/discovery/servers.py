@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import MetricsConfig, ServerConfig
 from vllm_watch.daemon.config.texts import DEFAULT_NAME, as_name, unique_name
-from vllm_watch.daemon.discovery.address import PublishedPort, address_of
+from vllm_watch.daemon.discovery.address import PublishedPort, address_of, network_of, published_ports
 from vllm_watch.daemon.discovery.log_place import LogPlace, ProcessView, lasting_path, log_place
-from vllm_watch.daemon.discovery.proc import Environment, Proc
-from vllm_watch.daemon.discovery.processes import Process, ProcessList, user_name
+from vllm_watch.daemon.discovery.open_files import sockets_of
+from vllm_watch.daemon.discovery.processes import Environment, Proc, Process, ProcessList, user_name
 from vllm_watch.daemon.discovery.serve_command import ServeCommand
 from vllm_watch.daemon.support.printable import ReportLine
 
@@ -93,7 +93,7 @@ def server_processes(processes: Iterable[Process]) -> list[Process]:
 def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Discovery:
     """Return the servers among the processes just listed; container runtimes keep logs under the root `host`."""
     by_pid = {process.pid: process for process in listed.processes}
-    published = proc.networks.published_ports(listed.processes)
+    published = published_ports(proc.files, listed.processes)
     me = user_name(os.geteuid())
     machine = _Machine(listed, published, me, host)
     calls = {
@@ -121,10 +121,10 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
     number = proc.files.user(pid)
     user = "another user" if number is None else user_name(number)
     processes, owner = machine.listed.processes, proc.owner(pid)
-    view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)
+    view = ProcessView(proc.files, processes, pid, user, machine.me, owner, environment, machine.host)
     place = log_place(view)
-    sockets = proc.open_files.sockets(process.pid for process in tree)
-    address = address_of(command, proc.networks.network(pid), sockets, machine.published)
+    sockets = sockets_of(proc.files, [process.pid for process in tree])
+    address = address_of(command, network_of(proc.files, pid), sockets, machine.published)
     findings = (
         *address.findings,
         *place.findings,

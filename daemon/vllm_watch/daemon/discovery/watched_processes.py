@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from vllm_watch.daemon.config.server_config import ServerConfig
 from vllm_watch.daemon.config.texts import host_and_port, is_loopback
-from vllm_watch.daemon.discovery.proc import Proc
-from vllm_watch.daemon.discovery.processes import Process, ProcessList
+from vllm_watch.daemon.discovery.address import addresses_here
+from vllm_watch.daemon.discovery.processes import Proc, Process, ProcessList
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, find_servers, process_tree, server_processes
 from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuUser, GpuUsers
@@ -91,7 +91,7 @@ class _Found(NamedTuple):
 def this_machine(proc: Proc | None = None, hostname: str | None = None) -> Here:
     """Return this machine, or what it is by the process table and the name that are given."""
     own = proc or Proc()
-    return Here(hostname if hostname is not None else os.uname().nodename, own.networks.own_addresses())
+    return Here(hostname if hostname is not None else os.uname().nodename, addresses_here(own.files))
 
 
 class Running(NamedTuple):

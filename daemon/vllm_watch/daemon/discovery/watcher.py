@@ -20,7 +20,7 @@ import structlog
 
 from vllm_watch.daemon.config.model import Config
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.discovery.proc import Proc
+from vllm_watch.daemon.discovery.processes import Proc
 from vllm_watch.daemon.discovery.servers import DiscoveredServer, Discovery, find_servers, server_processes, with_names
 from vllm_watch.daemon.support.clock import Clock
 
