@@ -98,16 +98,6 @@ def test_a_shared_gpu_is_there_once():
     assert all('shared="true"' in line for line in both if line.startswith("vllm_watch_server_gpu_info"))
 
 
-def test_labels_of_a_server_are_not_those_of_a_gpu():
-    """The configured labels of a server are on the series that have a server, and on no series of a GPU."""
-    team = using(used(gpu()))._replace(labels={"team": "x"})
-
-    assert {line.partition("{")[0] for line in lines(team) if 'team="x"' in line} == {
-        "vllm_watch_server_gpu_info",
-        "vllm_watch_gpu_process_memory_bytes",
-    }
-
-
 def test_the_snapshot_has_the_same():
     """In JSON a server has its GPUs with the same numbers; what has labels of its own is by those."""
     (found,) = json.loads(json.dumps(server_view(using(used(gpu(), is_shared=True, other=GIB)))))["gpus"]

@@ -153,23 +153,6 @@ def test_when_counters_began():
     assert starts["vllm_watch_otlp_exports", None] == DAEMON_START
 
 
-def test_a_start_by_a_wrong_clock_is_not_after_the_value():
-    """A server whose clock is ahead does not make a counter begin after its value was taken."""
-    known, _ = shown("dp1", 90)
-    ahead = known._replace(start_time=known.start_time._replace(value=known.at + 3600))
-
-    for metric in metrics_of(pushed((ahead,))):
-        for point in (*metric.sum.data_points, *metric.histogram.data_points):
-            assert point.start_time_unix_nano <= point.time_unix_nano
-
-
-def test_who_pushes():
-    """The resource names the program and this daemon, so that receivers tell it from others."""
-    about = attributes_of(pushed(shown("dp1", 90)).resource_metrics[0].resource)
-
-    assert (about["service.name"], about["service.instance.id"]) == ("vllm-watch", "host:9468")
-
-
 def test_the_process_is_pushed_too():
     """Families of the daemon's process are as on the page."""
     family = CounterMetricFamily("process_cpu_seconds", "Seconds.", value=7.0)

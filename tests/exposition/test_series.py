@@ -22,7 +22,6 @@ from vllm_watch.daemon.exposition.samples import server_samples
 
 
 ROOT = Path(__file__).parents[2]
-UNITS = {"seconds", "bytes", "tokens"}
 
 
 def at_second(name, second):
@@ -111,18 +110,6 @@ def test_nearly_everything_documented_is_shown():
     assert set(SERIES) - needs_more == shown
 
 
-def test_links_are_one_series():
-    """What is configured of links is one series of the server; a link that is not there is an empty label."""
-    snapshot = at_second("dp1", 60)
-    name, link = snapshot.name, "/explore?from={from}&to={to}"
-    shown = server_samples(snapshot._replace(links={"logs": link}))
-
-    assert (name, link, "") in {sample.labels for sample in shown if sample.name == "server_links_info"}
-    assert "server_links_info" not in {sample.name for sample in server_samples(snapshot)}
-    written = f'vllm_watch_server_links_info{{gpu_url="",logs_url="{link}",server="{name}"}} 1.0'
-    assert written in page(snapshot._replace(links={"logs": link}))
-
-
 @pytest.mark.parametrize(("name", "second"), [("day", 250), ("day", 515), ("stall", 130), ("dp1", 90), ("vl", 70)])
 def test_pages_are_as_they_were(name, second, request):
     """E2: the page at a chosen second of each recording is, to the letter, the one that was looked at and kept."""
@@ -170,10 +157,3 @@ def test_configured_labels_stand_on_every_series_of_their_server():
 
     teams = {(s.labels["server"], s.labels["team"]) for family in families for s in family.samples}
     assert {("a", "search"), ("b", "")} == teams
-
-
-def test_one_state_is_present():
-    """Of each engine's states exactly one is 1."""
-    samples = [s for s in server_samples(at_second("dp1", 90)) if s.name == "engine_state"]
-
-    assert {1.0} == {sum(s.value for s in samples if s.labels[2] == engine) for engine in ("0", "1")}

@@ -18,7 +18,6 @@ from tests.support.exposition import Collected, LibraryFamilies, collected, expo
 from tests.support.pages import ScrapedServer, page
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.daemon.discovery.serve_command import arguments_of, parse_arguments
 from vllm_watch.daemon.exposition.samples import HistogramSample, PlainSample
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -50,16 +49,6 @@ def test_recordings(name, for_openmetrics):
         theirs = by_library(found, for_openmetrics=for_openmetrics)
 
         assert theirs == exported(snapshot, own=OWN, for_openmetrics=for_openmetrics), second
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(RECORDINGS))
-def test_recordings_with_times(name):
-    """With the time of each sample both write the same."""
-    for second, snapshot in snapshots(name, step=60.0):
-        found = collected(snapshot)
-
-        assert by_library(found, with_times=True) == written(found, with_times=True), second
 
 
 @pytest.mark.parametrize("for_openmetrics", [False, True])
@@ -120,12 +109,3 @@ def test_a_lone_surrogate_costs_a_letter():
     state = ServerState(ServerSettings("s", False, 5.0, command=CommandFacts(model_name="caf\udce9")))
 
     assert shown(state.snapshot(1.0)) == ({"s"}, [])
-
-
-@pytest.mark.parametrize("model", ["/models/caf\udce9", "/models/" + "x" * 5000, "a b", "m\n", ""])
-def test_a_command_line_names_a_model_as_a_log_would(model):
-    """A discovered server's model has a name only if it is spelt like one, and is not too long: it becomes a label."""
-    command = parse_arguments(arguments_of(["/usr/bin/vllm", "serve", model, "--port", "8000"]))
-
-    assert command.facts.model_name == ""
-    assert parse_arguments(arguments_of(["vllm", "serve", "Qwen/Qwen3-8B"])).facts.model_name == "Qwen/Qwen3-8B"

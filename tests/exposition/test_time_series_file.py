@@ -65,20 +65,6 @@ def test_memory_holds_the_newest_only():
     assert file.samples == len(lines)
 
 
-def test_what_does_not_change_takes_no_room():
-    """A server that stays as it is takes a few bytes for each moment, whatever it shows."""
-    (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
-    with tempfile.TemporaryFile() as spool:
-        file = TimeSeriesFile(spool)
-        for number in range(10_000):
-            file.add(snapshot._replace(at=snapshot.at + number))
-        size = spool.seek(0, 2)
-        written = sum(map(len, file.texts()))
-
-    assert size < 20 * 10_000
-    assert written > 100 * file.samples > 100 * 10_000 * 100
-
-
 @pytest.mark.usefixtures("few_in_memory")
 def test_what_was_spooled_is_written_in_order():
     """Every sample stands in the file once, each series' times ascend, and a moment's buckets stand together."""
@@ -156,19 +142,6 @@ def test_silence_takes_few_snapshots(silent_log):
     assert 1 == sum(gap > LOOK_BACK for gap in gaps)
     assert {STEP} == {gap for gap in gaps if gap < SPARSE_SECONDS}
     assert [utc(2025, 10, 1, 12), utc(2026, 2, 1, 12) + 120] == [found[0], found[-1]]
-
-
-def test_values_settle_before_snapshots_get_fewer(silent_log):
-    """Where snapshots are far apart nothing changes between them: a longer look at each moment says the same."""
-    state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
-    said = {}
-    for snapshot in run_logs([str(silent_log)], state, STEP):
-        engine = snapshot.engines[0]
-        since = snapshot.at - utc(2025, 10, 1, 12) - 120
-        if SETTLED_SECONDS <= since < 2 * DAY:
-            said[engine.state, tuple(sorted(engine.gauges)), snapshot.sources[0].reason] = since
-
-    assert 1 == len(said)
 
 
 def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():

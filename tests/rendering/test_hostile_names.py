@@ -25,7 +25,7 @@ from vllm_watch.analysis.rendering.text import render_text
 NAME = reports.HOSTILE
 REPORT, COMPARED, ADVISED = reports.hostile(), reports.hostile_comparisons(), test_advice.advised(NAME)
 ALERT = test_backtest.PAGE._replace(alertname=NAME, labels={"server": NAME})
-BACKTEST = [test_backtest.result(test_backtest.FIRST._replace(alerts=(ALERT,)), source=NAME)]
+BACKTEST = [test_backtest.result(alerts=(ALERT,), source=NAME)]
 COMPARISON, ADVICE = comparisons_document(COMPARED), advice_document(ADVISED, is_verbose=True)
 ALERTS = backtest_document(BACKTEST)
 ANSWERS = {

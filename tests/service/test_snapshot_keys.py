@@ -22,7 +22,8 @@ from vllm_watch.daemon.service.alerts import Alerts, alerts_view
 from vllm_watch.daemon.service.checkpointer import Checkpointer
 from vllm_watch.daemon.service.fleet import Fleet, fleet_document
 from vllm_watch.daemon.state.gpu_report import ServerGpu
-from vllm_watch.daemon.state.snapshot import ProbeSnapshot, ServerEvent
+from vllm_watch.daemon.state.probe_source import ProbeResult
+from vllm_watch.daemon.state.snapshot import ServerEvent
 from vllm_watch.daemon.support.clock import ScaledClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -64,7 +65,7 @@ def found(value, path="", keys=None):
 def documents():
     """Return snapshots of recorded servers in each state, and what no recording has."""
     both = Server().log(STARTING, FLAGS % 8, READY).log(STARTING, FLAGS % 24, READY, after=60).scrape(page(running=1))
-    snapshot = both.state.snapshot(both.now)._replace(probe=ProbeSnapshot(is_success=True, first_token_seconds=0.1))
+    snapshot = both.state.snapshot(both.now)._replace(probe=ProbeResult(both.now, "ok", 0.1))
     used = ServerGpu("GPU-1", "pid", is_shared=True, memory=1.0, reading=gpu(), other_memory=1.0, throttled={})
     fallen = ServerEvent(1.0, "xid", "79", gpu="0000:18:00")
     dumped = ServerEvent(1.0, "failure", "stack_dumped", path="/d/VLLM_STACK_DUMP_for_engine_7.log")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parsers.lines import STATS_MESSAGE, TIME, record
+from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.exposition import exported
 from tests.support.server_stories import LOG, METRICS, Server
 
@@ -68,20 +68,6 @@ def test_a_log(lines, name, most, left_out):
     assert len(exported(server.state.snapshot(server.now))) < 2_000_000
 
 
-def test_starts_and_drafts_of_engines_in_the_log():
-    """E4: what engines have reported at their start, and drafts, is kept of so many engines as a server may have."""
-    server = Server(**LOG)
-    server.log(*many("(EngineCore_DP{} pid=1) INFO " + TIME + " [x.py:1] GPU KV cache size: 9 tokens"))
-    spec = "SpecDecoding metrics: Accepted: 1 tokens, Drafted: 2 tokens, Avg Draft acceptance rate: 50.0%"
-    for number in range(MANY):
-        process = f"(p pid={number}) "
-        stats = record(STATS_MESSAGE.replace("Engine 000", f"Engine {number}"), process=process)
-        server.log(stats, record(spec, "metrics.py", process=process))
-
-    assert MAX_LOG_ENGINES == len(server.state._sources.log.facts.engines)
-    assert MAX_LOG_ENGINES >= len(names(server, "spec_decode_draft_tokens_total"))
-
-
 def test_paths_in_the_access_log():
     """E4: 2,000 paths and every method and status are few series; no path is one."""
     words = [
@@ -96,18 +82,6 @@ def test_paths_in_the_access_log():
     assert ("s", "GET", "other", "404") in shown
     assert MAX_REQUEST_KEYS + 1 >= len(shown)
     assert MANY + len(words) == sum(server.state.snapshot(server.now).http_requests.values())
-
-
-def test_requests_beyond_the_limit_are_counted(monkeypatch):
-    """E4: a combination over the limit is counted as another, and as left out."""
-    monkeypatch.setattr("vllm_watch.daemon.state.log_source.MAX_REQUEST_KEYS", 2)
-    paths = ("/health", "/load", "/ping", "/health")
-    server = Server(**LOG).log(*(f'INFO:     1.2.3.4:5 - "GET {path} HTTP/1.1" 200 OK'.encode() for path in paths))
-
-    assert {("s", "GET", "/health", "200"), ("s", "GET", "/load", "200"), ("s", "other", "other", "other")} == set(
-        names(server, "http_requests_total")
-    )
-    assert 1 == dropped(server, "log")
 
 
 OF_PAGES = {
@@ -138,11 +112,3 @@ def test_a_page(line, name, most):
 
     assert (most, 2 * (MANY - most)) == (len(names(server, name)), dropped(server, "metrics"))
     assert len(exported(server.state.snapshot(server.now))) < 4_000_000
-
-
-def test_handlers_on_a_page():
-    """E4: 2,000 handlers of the API server's own counter are one."""
-    handlers = many('http_requests_total{{method="M{0}",handler="/{0}",status="{0}"}} 1')
-    server = Server(**METRICS).scrape(RUNNING + b"\n".join([*handlers, b""]))
-
-    assert 1 <= len(names(server, "http_requests_total")) < 100

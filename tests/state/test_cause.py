@@ -8,7 +8,6 @@ import pytest
 from tests.state.test_shutdown import FINISHED, TRIGGERED
 from tests.support.server_stories import BOTH, DEAD, LOG, METRICS, READY, STARTING, Server, line, page
 
-from vllm_watch.daemon.catalog.states import STATES
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.kept_facts import RunningServer, ServerProcess
@@ -151,13 +150,3 @@ STORIES = {
 def test_what_ended_a_server(sources, story):
     """The sentence says what is true, and the story shows it."""
     Server(**sources).tell(*story)
-
-
-def test_no_other_state_has_a_cause():
-    """A server that serves has none, nor one that starts or sleeps."""
-    server = Server().log(STARTING)
-
-    assert ("starting", None) == cause(server)
-    assert ("serving", None) == cause(server.log(READY).scrape(page(running=1)))
-    assert "cause" not in server_view(server.state.snapshot(server.now))["engines"][0]
-    assert STATES["down"].text

@@ -20,7 +20,7 @@ from vllm_watch.daemon.sources.log_tailer import LogTailer
 from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.window import MAX_READINGS, Window
+from vllm_watch.daemon.state.window import MAX_READINGS
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch_parsers.scrape import read_metrics
 
@@ -61,15 +61,6 @@ def test_a_clock_that_stands_expires_nothing_and_keeps_little():
     assert ("serving", 2.0) == (engine.state, engine.gauges["requests_running"].value)
     assert all(math.isfinite(reading.value) and reading.value >= 0 for reading in engine.gauges.values())
     assert engine.gauges["generation_tokens_per_second"].source == "log"
-
-
-def test_a_window_is_bounded_where_time_stands():
-    """T30: pages of one moment do not pile up."""
-    window = Window()
-    for number in range(MAX_READINGS + 10):
-        window.add(NOW, read_metrics(PAGE % number))
-
-    assert MAX_READINGS == len(window)
 
 
 @pytest.mark.parametrize("ahead", [DAY, 365 * DAY])

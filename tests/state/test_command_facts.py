@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
-from vllm_watch.daemon.state.kept_facts import RunningServer
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
@@ -65,15 +64,6 @@ def test_the_log_goes_before():
     assert state.snapshot(1.0).name == "s"
 
 
-def test_a_server_that_is_started_anew():
-    """A new command line takes the place of the old one."""
-    state = after()
-    state.life.note_process(RunningServer((1, 1), COMMAND), 1.0)
-    state.life.note_process(RunningServer((2, 2), CommandFacts(flags=(("max-num-seqs", "1"),))), 1.0)
-
-    assert {"max_running_requests": 1} == facts(state)
-
-
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -87,11 +77,3 @@ def test_why_a_log_has_no_statistics(command, reason):
     state = after(Lifecycle("ready"), command=command)
 
     assert reason == state.snapshot(1.0).sources[0].reason
-
-
-def test_statistics_that_are_there():
-    """A log that has statistics is not said to have none, whatever the command line says."""
-    command = CommandFacts(log_stats_disabled=True, has_several_api_servers=True)
-    state = after(Lifecycle("ready"), EngineStats(engine="0", requests_running=1), command=command)
-
-    assert "ok" == state.snapshot(1.0).sources[0].reason

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parsers.lines import record
-from tests.support.recordings import log_file
 from tests.support.server_stories import DEAD, READY, Server, page
 
-from vllm_watch.cli.commands.once import read_once
 from vllm_watch.daemon.catalog.codes import CONFIG_LABELS
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.kept_facts import RunningServer
@@ -90,28 +88,6 @@ class TestWhereFlagsAreFrom:
             "runner": ("draft", "command line"),
         } == dict(configuration(server).flags)
 
-    def test_an_engine_knows_of_no_other(self):
-        """The number of engines that was given is before the 1 that each engine of a dense model prints."""
-        server = start(Server(), engine(data_parallel_size=1), given={"data_parallel_size": 2})
-
-        assert "2" == configuration(server).flags["data-parallel-size"].value
-        alone = configuration(start(Server(), engine(data_parallel_size=1)))
-        assert "1" == alone.flags["data-parallel-size"].value
-
-    def test_the_first_of_equal_lines_counts(self):
-        """A draft model's backend is named after the main model's."""
-        server = start(Server(), engine(), backend("FLASHINFER"), backend("TRITON_ATTN"))
-
-        assert "FLASHINFER" == configuration(server).labels["attention_backend"]
-
-    def test_a_new_start_forgets_the_old_one(self):
-        """Flags of a start hold until the next one, those of /metrics too."""
-        server = scraped(start(Server(), given={"block_size": 32}))
-        server.log(version(), after=60)
-
-        assert {} == dict(configuration(server).flags)
-        assert configuration(server).digest is None
-
     @pytest.mark.parametrize(
         ("given", "method"),
         [({}, ""), ({"spec_method": "eagle"}, "eagle"), ({"speculative_model": "[ngram]"}, "ngram")],
@@ -148,21 +124,6 @@ class TestChanges:
         assert ("max-num-seqs 8 → 24", last[1]) == last == change(server)
         assert digest == configuration(server).digest
 
-    @pytest.mark.parametrize(("name", "starts"), [("loop", 5), ("stop", 3)])
-    def test_recorded_starts_with_the_same_flags(self, name, starts):
-        """A real server that is started again and again with one command line has not changed."""
-        found = read_once([str(log_file(name))], None).snapshot
-
-        assert (starts, None) == (found.starts, found.configuration.change)
-        assert found.configuration.digest is not None
-
-    def test_the_first_start(self):
-        """Of a server that was started before the daemon nothing is known to have changed."""
-        server = Server().log(version(), arguments(max_num_seqs=8), engine(), READY, is_history=True)
-
-        assert change(server) is None
-        assert configuration(server).digest is not None
-
     def test_another_release(self):
         """Another release prints other flags: only those that both print are compared."""
         server = start(Server(), engine(quantization="fp8"), given={"max_num_seqs": 8, "stream_interval": 2})
@@ -174,21 +135,6 @@ class TestChanges:
         )
 
         assert "max-num-seqs 8 → 24, version 0.32.0 → 0.33.0" == change(server)[0]
-
-    def test_another_generation_of_the_engine(self):
-        """V0 and V1 of one release differ, and so do their digests."""
-        server = start(Server(), engine(generation="V0 "))
-        digest = configuration(server).digest
-        start(server, engine(generation="V1 "))
-
-        assert "engine-generation V0 → V1" == change(server)[0]
-        assert digest != configuration(server).digest
-
-    def test_a_flag_that_was_the_default(self):
-        """To give what vLLM chose before changes nothing that the server does."""
-        server = start(Server(), engine())
-
-        assert change(start(server, engine(), given={"dtype": "bfloat16"})) is None
 
     def test_a_line_that_only_one_start_has(self):
         """A line about one flag that is missing, and an engine's configuration that was cut off, are no change."""
@@ -268,13 +214,6 @@ class TestOtherSources:
 
         assert change(server) is None
         assert "log" == configuration(server).flags["dtype"].source
-
-    def test_a_restart_that_the_log_does_not_show(self):
-        """What the log has of a process that /metrics shows to be gone is not said of its successor."""
-        server = scraped(start(Server(), given={"max_num_seqs": 24}), start=1000.0)
-        scraped(server, start=2000.0)
-
-        assert {"metrics"} == {known.source for known in configuration(server).flags.values()}
 
     def test_a_command_line(self):
         """A discovered server that is started with other options is compared by these, unless its log has them."""

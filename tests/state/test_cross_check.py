@@ -9,15 +9,13 @@ import pytest
 
 from tests.state.test_shutdown import FINISHED
 from tests.support.recordings import recording, snapshots
-from tests.support.server_stories import DEAD, READY, Server, line, page
+from tests.support.server_stories import DEAD, Server, line, page
 
 from vllm_watch.analysis.replay.finished_log import LogBytes
 from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.analysis.replay.replay import recorded_scrape
-from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.reading.log_reader import LogStatus
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.cross_check import MAX_POINTS
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 
@@ -151,26 +149,6 @@ def test_what_the_sources_disagree_about(happens, found):
     assert found == happens(Run()).found()
 
 
-def test_a_log_alone_of_an_idle_server_shows_the_kv_usage_of_its_last_line():
-    """What is exported while the log is silent is what its last line has, and no tokens/s."""
-    server = Server(has_metrics=False).log(line(1, generation=9.0)).log(line(), after=10)
-
-    assert (0.25, "log") == server.value("kv_cache_usage_ratio", after=3600)
-    assert (0, "log") == server.value("generation_tokens_per_second")
-    assert server.value("prefix_cache_hit_ratio") is None
-
-
-def test_bursts_between_looks_are_no_disagreement():
-    """A load that comes and goes within seconds looks different at different moments; that is no disagreement."""
-    run = Run()
-    for burst in range(60):
-        run.go(5, said=None, running=0 if burst % 3 else 30, rate=0.0 if burst % 3 else 500.0)
-        if burst % 2:
-            run.server.log(line(running=0 if burst % 5 else 30, generation=150.0))
-
-    assert AGREED == run.found()
-
-
 @pytest.mark.parametrize(
     ("last", "rate", "contradicted"),
     [(FINISHED, 0.0, True), (DEAD, 100.0, True), (DEAD, 0.0, False)],
@@ -186,37 +164,3 @@ def test_a_server_that_goes_on_after_its_end(last, rate, contradicted):
     early = run.go(30, rate=rate, running=0).found()["engine_state"]
 
     assert (False, contradicted) == (early, run.go(5, rate=rate, running=0).found()["engine_state"])
-
-
-def test_a_dead_server_disagrees_with_nothing():
-    """A log that says the engine is dead, and a page that is refused, agree."""
-    run = Run().go(60, said={})
-    run.server.log(DEAD).scrape(reason="refused", after=40)
-
-    assert "engine_state" not in run.found()
-
-
-def test_a_new_start_is_compared_anew():
-    """What differed before the server was started again is forgotten."""
-    run = Run().go(120, said={"running": 400})
-    run.server.log(b"INFO 11-21 02:35:10 [api_server.py:1] vLLM API server version 0.9.2", READY)
-
-    assert not any(run.go(10, said={}).found().values())
-
-
-def test_memory_is_bounded():
-    """However many lines come, only the last few hundred are held."""
-    run = Run()
-    run.go(60, said={})
-    for _ in range(MAX_POINTS + 10):
-        run.server.log(line(running=4, generation=100.0))
-    agreement = next(iter(run.server.state._cross_check._engines.values()))
-
-    assert len(agreement._lines) == MAX_POINTS
-
-
-def test_the_json_names_what_differs():
-    """Programs and the status page read which quantities the sources disagree about."""
-    run = Run().go(120, said={"running": 400})
-
-    assert ["requests_running"] == server_view(run.server.state.snapshot(run.server.now))["engines"][0]["disagreements"]

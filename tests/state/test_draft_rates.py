@@ -78,11 +78,6 @@ def test_a_log_means_what_its_release_means(version, excludes):
     assert state.snapshot(1000.0).engines[0].prompt_excludes_cached is excludes
 
 
-def test_without_a_rate_nothing_is_said_of_it():
-    """An engine of which no rate is known has no word on what the rate would count."""
-    assert ScrapedServer().scrape(page(running=1)).engines[0].prompt_excludes_cached is None
-
-
 @pytest.mark.parametrize(
     ("schedule", "others", "least"),
     [

@@ -11,7 +11,6 @@ from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.capacity.tracker import measured_range
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch_parsers.events import Lifecycle
 from vllm_watch_parsers.flags import CommandFacts
 
 
@@ -58,31 +57,6 @@ def test_a_benchmark_is_known_from_the_start():
 def test_a_log_alone_shows_no_capacity():
     """Statistics lines are too few and too coarse: the reason is said."""
     assert capacities("vl", (True, False))[90].unknown == "no_metrics"
-
-
-class UnreadableAfterRestart(ServerState):
-    """A server whose /metrics cannot be read after its second start."""
-
-    starts = 0
-
-    def apply_log(self, batch):
-        """Take in lines, and count the starts in them."""
-        self.starts += sum(isinstance(event, Lifecycle) and event.phase == "starting" for _, event in batch.events)
-        super().apply_log(batch)
-
-    def apply_scrape(self, result):
-        """Take in an attempt, which fails by then."""
-        super().apply_scrape(result._replace(reading=None, reason="timeout") if self.starts > 1 else result)
-
-
-def test_an_earlier_start_shows_nothing_of_a_server_whose_metrics_cannot_be_read():
-    """A server that was started again by its log may have other flags: what it did before is not its capacity."""
-    played = recording("day")
-    state = UnreadableAfterRestart(ServerSettings("day", has_log=True, metrics_interval=5.0))
-    last = [each.engines[0].capacity for each in run_recording(played, state, 30.0) if each.engines][-1]
-
-    assert last.ranges.keys() == set()
-    assert last.unknown == "no_metrics"
 
 
 def test_a_benchmark_is_of_the_engines_of_its_server():

@@ -92,22 +92,6 @@ class TestAggregatedLines:
 
         assert not {"kv_cache_capacity_tokens", "max_concurrency"} & set(server.engine().facts)
 
-    def test_each_engine_of_a_page_keeps_its_own(self):
-        """While the page tells the engines apart, each has its own capacity."""
-        server = Server().log(STARTING, *sizes(0, 1000), *sizes(1, 3000), READY, aggregated())
-        server.scrape(page(engine="0") + page(engine="1"), after=1)
-
-        assert [1000, 3000] == [server.engine(index=index).facts["kv_cache_capacity_tokens"] for index in (0, 1)]
-
-    @pytest.mark.parametrize("core", [None, 0])
-    def test_one_engine_aggregated_is_that_engine(self, core):
-        """With one engine the line of all engines is its own."""
-        server = Server(has_metrics=False).log(STARTING, *sizes(core, 1000), READY, aggregated(1, running=3))
-        engine = server.engine()
-
-        assert ("0", 1000) == (engine.key.engine, engine.facts["kv_cache_capacity_tokens"])
-        assert (3, "log") == server.value("requests_running")
-
 
 class TestRustFrontEnd:
     """Its one line names no engine, for it sums over all."""
@@ -126,13 +110,6 @@ class TestRustFrontEnd:
         assert EngineKey("m", "0") == scraped.engine().key
         assert (7, "log") == scraped.value("requests_running") == started.value("requests_running")
         assert "0" == started.engine().key.engine
-
-    def test_its_drafts_are_shown_with_it(self):
-        """The line on drafts names no engine either: it is of what the line before it was of."""
-        server = Server(has_metrics=False).log(rust(), drafts())
-
-        assert (2.0, "log") == server.value("spec_decode_mean_acceptance_length")
-        assert 10 == server.engine().counters["spec_decode_accepted_tokens_total"].value
 
     def test_its_preemptions_are_added_up(self):
         """It counts the preemptions of each interval, and leaves the field out where there were none."""
@@ -168,10 +145,6 @@ class TestDataParallelSize:
     def test_one_of_several_is_not_believed(self):
         """Two engines that each say that they are alone are not: the size is absent, not 1."""
         assert self.size(configuration(0, 1), configuration(1, 1), *sizes(0), *sizes(1)) is None
-
-    def test_a_model_of_experts_knows(self):
-        """Engines that work together say how many they are."""
-        assert 4 == self.size(configuration(0, 4), *sizes(0))
 
 
 class TestPartialLines:
@@ -302,11 +275,3 @@ def test_history_takes_no_count_back():
 def counters(server):
     """Return what has been counted."""
     return {key: value for key, value in shown(server).items() if key[0].endswith("_total")}
-
-
-def test_a_model_that_was_not_known_yet_is_named_later():
-    """A snapshot from before the log's first lines does not keep the model nameless."""
-    server = Server(has_metrics=False)
-    assert server.engine().key.model_name == ""
-
-    assert server.log(arguments(model="Qwen/Qwen3-8B")).engine().key.model_name == "Qwen/Qwen3-8B"

@@ -3,11 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.support.recordings import recording
-
-from vllm_watch.analysis.replay.replay import run_recording
 from vllm_watch.daemon.exposition.json_view import event_documents
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
@@ -103,30 +98,6 @@ def test_a_log_that_is_rotated_or_truncated():
     server.note(TailCounts(rotations=4, truncations=2, files_lost=1))
 
     assert server.events(AT + 1) == [(1, "file", "rotation", 1), (1, "file", "truncation", 2), (1, "file", "lost", 1)]
-
-
-def test_times_are_the_wall_clocks():
-    """Times leave the state as the wall clock shows them."""
-    server = Logged()
-    server.read(AT, STARTING)
-
-    assert server.events(AT, ahead=7.0)[0] == (7, "start", "", 1)
-
-
-@pytest.mark.parametrize("sources", [(True, 5.0), (False, 5.0)])
-def test_a_recorded_crash(sources):
-    """The crash and the new start of a recorded day are events, by the log, or by /metrics alone."""
-    has_log, interval = sources
-    day = recording("day")
-    *_, last = run_recording(day, ServerState(ServerSettings("day", has_log, interval)), 5.0)
-    told = [(round(event.at - day.started), event.kind, event.what) for event in last.events]
-
-    assert {"down", "saturated", "idle"} <= {what for _, kind, what in told if kind == "state"}
-    assert ("idle", "serving") not in {(event.before, event.what) for event in last.events}
-    starts = [second for second, kind, _ in told if kind == "start"]
-    assert starts[-1] == pytest.approx(530, abs=10)
-    assert ((507, "failure", "engine_dead") in told) is has_log
-    assert told == sorted(told, key=lambda event: event[0])
 
 
 def test_stalls_and_their_time_are_counted():

@@ -10,7 +10,7 @@ from tests.state.test_configuration import arguments, engine, record, version
 from tests.support.server_stories import METRICS, READY, Server, line, page
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.kept_facts import MAX_CACHES, KeptFacts
+from vllm_watch.daemon.state.kept_facts import KeptFacts
 
 
 LOG = "/var/log/vllm.log"
@@ -93,14 +93,3 @@ def test_it_outlives_the_daemon(is_logged):
     start(server, 80_000, 2000.0, has_scrape=True)
 
     assert (120_000, 100_000) == (former(same), former(server))
-
-
-def test_what_is_kept_is_bounded():
-    """Of very many starts with different flags the last ones are kept."""
-    server = Server(**LOG_ALONE)
-    for seqs in range(1, 20):
-        start(server, 1000 * seqs, max_num_seqs=seqs)
-    known = server.state.life.kept("s", LOG)
-
-    assert len(known.former_caches) == MAX_CACHES
-    assert [19_000] == list(known.caches.tokens.values())

@@ -8,7 +8,6 @@ import math
 import pytest
 
 from tests.support.pages import LABELS, ScrapedServer, page, started
-from tests.support.recordings import snapshots
 
 from vllm_watch.daemon.catalog.codes import STALL_SECONDS
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts, TimedEvent
@@ -69,14 +68,6 @@ def test_counters_that_stay_zero_are_no_work():
     assert achieved(server.scrape(work_page(0, 0, 0), after=10.0)) == {}
 
 
-def test_an_idle_engine_that_has_worked_achieves_nothing():
-    """Once there was work, its absence is 0."""
-    server = ScrapedServer()
-    server.scrape(work_page(5e12, 1e9, 1e9))
-
-    assert set(achieved(server.scrape(work_page(5e12, 1e9, 1e9), after=10.0)).values()) == {0.0}
-
-
 def test_a_line_of_the_interval_is_shown():
     """A line that follows one of the interval before is about its own ten seconds."""
     snapshot = logged((10, STATS), (10, WORK), (20, STATS), (20, WORK._replace(flops_per_second=6e12)))
@@ -95,14 +86,6 @@ def test_a_line_of_the_interval_is_shown():
 def test_a_diluted_or_an_old_line_is_not(timed):
     """The first line after the start or after a pause is divided by all of that time; one without a line has none."""
     assert achieved(logged(*timed)) == {}
-
-
-def test_stale_work_is_not_shown():
-    """Lines of minutes ago are not the present."""
-    timed = [(10, STATS), (10, WORK), (20, STATS), (20, WORK)]
-
-    assert achieved(logged(*timed, now=29.0)) != {}
-    assert achieved(logged(*timed, now=200.0)) == {}
 
 
 def test_utilization_needs_a_configured_peak():
@@ -194,19 +177,3 @@ def test_an_operation_that_hangs_excuses_nothing():
     assert hanging.index("stalled") * 5 >= MAX_OPERATION_SECONDS
     assert ended[: 2 + scrapes].count("stalled") == 0
     assert ended[-1] == "stalled"
-
-
-def test_the_recorded_server_says_what_it_did():
-    """Two of four adapters at a time, two loaded and one removed later, and work on page and log alike."""
-    known = {round(moment): snapshot for moment, snapshot in snapshots("adapters", step=10.0)}
-    by_log = {round(moment): snapshot for moment, snapshot in snapshots("adapters", "log", 10.0)}
-
-    assert max(s.of_server[LORA_ACTIVE].value for s in known.values() if LORA_ACTIVE in s.of_server) == 2
-    assert known[180].of_server[LORA_MOST].value == 2
-    assert known[190].log.adapter_changes == {"loaded": 6, "removed": 1}
-    assert achieved(known[150])["achieved_flops_per_second"] == 0
-    page_bytes, log_bytes = (achieved(each[130])["achieved_memory_bytes_per_second"] for each in (known, by_log))
-    assert page_bytes == pytest.approx(log_bytes, abs=0.5e8)
-    (engine,) = known[180].engines
-    assert engine.histograms["kv_block_lifetime_seconds"].histogram.observations > 100
-    assert engine.counters["corrupted_requests_total"].value == 0

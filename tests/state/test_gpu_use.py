@@ -9,7 +9,7 @@ from tests.support.gpus import GIB, gpu, report, uuid
 
 from vllm_watch.daemon.exposition.json_view import event_documents
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS
-from vllm_watch.daemon.state.gpu_report import GpuProcess, GpuReport
+from vllm_watch.daemon.state.gpu_report import GpuReport
 from vllm_watch.daemon.state.gpu_use import GpuAssignments, GpuUser, GpuUsers
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
@@ -71,15 +71,6 @@ def test_another_run_of_the_daemon_knows_the_gpus():
     assert names(uses(report(4.0, gpu(1, 3)), user("a", 3, start=8), assignments=third)["a"]) == [uuid(1)]
 
 
-def test_without_a_driver_the_processes_tell_nothing():
-    """With `gpu: off` nobody would see that a server starts on other GPUs: only what is configured stays."""
-    assignments, servers = GpuAssignments(), (user("a", 1), user("b", 2, gpus=(uuid(1),)))
-    uses(report(1.0, gpu(0, 1), gpu(1, 2)), *servers, assignments=assignments)
-    found = uses(None, *servers, assignments=assignments)
-
-    assert [names(found["a"]), names(found["b"])] == [[], [uuid(1)]]
-
-
 def test_memory_is_split_by_whose_process_has_it():
     """A GPU's memory is that of each server's processes, and of processes of no server."""
     shared = gpu(0, 1, 2, 9, memory=10 * GIB)
@@ -88,21 +79,6 @@ def test_memory_is_split_by_whose_process_has_it():
     for use in found.values():
         (used,) = use.gpus
         assert (used.memory, used.other_memory, used.is_shared) == (10 * GIB, 10 * GIB, True)
-
-
-@pytest.mark.parametrize(
-    "reading",
-    [
-        gpu(0, 1)._replace(processes=(GpuProcess(1, None), GpuProcess(9, None))),
-        gpu(0)._replace(processes=None),
-    ],
-    ids=["memory unknown", "processes unknown"],
-)
-def test_memory_that_the_driver_does_not_say_is_absent(reading):
-    """Without the memory of each process there is no sum, of the server's or of others'."""
-    (used,) = uses(report(1.0, reading), user("a", 1, gpus=(uuid(0),)))["a"].gpus
-
-    assert (used.memory, used.other_memory) == (None, None)
 
 
 def test_memory_may_be_that_of_a_server_whose_processes_are_unknown():
@@ -114,14 +90,6 @@ def test_memory_may_be_that_of_a_server_whose_processes_are_unknown():
 
     assert (used.memory, used.other_memory) == (70 * GIB, None)
     assert later.other_memory == 70 * GIB
-
-
-def test_memory_of_a_configured_gpu_may_be_its_server_s():
-    """A server that is reached by another name may run here: on the GPUs that it names no memory is others'."""
-    elsewhere = unknown("a", gpus=(uuid(0),), is_here=False)
-    found = uses(report(1.0, gpu(0, 1), gpu(1, 2)), elsewhere, user("b", 2))
-
-    assert [found[name].gpus[0].other_memory for name in ("a", "b")] == [None, 0]
 
 
 @pytest.mark.parametrize("reason", ["no_driver", "no_library"])
@@ -154,16 +122,6 @@ def test_a_server_keeps_its_gpus_until_its_next_start_shows_others():
     assert gpus_after(GpuReport(7.0, "access_lost"), user("a", start=2)) == [uuid(2)]
 
 
-def test_a_server_that_is_gone_has_no_memory():
-    """After its end its processes have nothing, so what is left on its GPU is others'."""
-    assignments = GpuAssignments()
-    uses(report(1.0, gpu(0, 1)), user("a", 1), assignments=assignments)
-    down = GpuUser("a", (), True, None, frozenset())
-    (used,) = uses(report(2.0, gpu(0, 9)), down, assignments=assignments)["a"].gpus
-
-    assert (used.memory, used.other_memory) == (0, 70 * GIB)
-
-
 def test_a_process_that_has_ended_has_no_memory():
     """A driver is asked for processes less often than for all else: one that has ended since is not on the GPU."""
     (used,) = uses(report(1.0, gpu(0, 1, 9)), user("a", gpus=(uuid(0),)), gone=(1, 9))["a"].gpus
@@ -191,16 +149,6 @@ def test_a_number_means_the_same_gpu_when_the_driver_numbers_them_anew():
     assert {name: sorted(names(use)) for name, use in found.items()} == {
         "a": [uuid(0), uuid(1)], "b": [uuid(2)], "c": [uuid(2)],
     }  # fmt: skip
-
-
-def test_a_number_means_what_it_meant_while_nothing_is_shown():
-    """While the driver is not read, a number is the GPU that it named last; a name that was never shown is none."""
-    assignments = GpuAssignments()
-    named = unknown("a", gpus=("1", "7"))
-    assert names(uses(report(1.0, gpu(0), gpu(1)), named, assignments=assignments)["a"]) == [uuid(1)]
-    found = uses(GpuReport(2.0, "call_hangs"), named, assignments=assignments)["a"]
-
-    assert (names(found), found.reason, found.gpus[0].reading) == ([uuid(1)], "call_hangs", None)
 
 
 def test_uuids_of_the_configuration_need_no_driver():
@@ -241,15 +189,6 @@ def test_why_a_server_has_no_gpu(server, reading, reason):
     assert uses(reading, server)["a"].reason == reason
 
 
-def test_a_server_that_is_not_watched_any_more_is_forgotten():
-    """What was known of it is not that of a later one with its name."""
-    assignments = GpuAssignments()
-    uses(report(1.0, gpu(0, 1)), user("a", 1), assignments=assignments)
-    assert list(uses(report(2.0, gpu(0, 1)), user("b"), assignments=assignments)) == ["b"]
-
-    assert uses(report(3.0, gpu(0)), user("a"), assignments=assignments)["a"].gpus == ()
-
-
 def state():
     """Return the state of a server."""
     return ServerState(ServerSettings("a", has_log=False, metrics_interval=5.0))
@@ -268,19 +207,6 @@ def test_a_reading_is_current_for_three_intervals():
     assert [(each.source, each.is_up, each.reason) for each in gone.sources[1:]] == [("gpu", False, "call_hangs")]
     assert gone.sources[-1].last_reading == 100.0
     assert gone.gpus == (shown.gpus[0]._replace(memory=None, other_memory=None, reading=None),)
-
-
-def test_a_driver_that_is_no_source_shows_none():
-    """Before the first reading, and without a driver, there is no source of GPUs; a reason lasts until the next."""
-    server = state()
-    assert [each.source for each in server.snapshot(100.0).sources] == ["metrics"]
-    server.gpu.apply(uses(None, unknown("a", gpus=(uuid(0),)))["a"], 5.0)
-    only_configured = server.snapshot(100.0)
-    server.gpu.apply(uses(GpuReport(100.0, "no_library"), user("a"))["a"], 5.0)
-
-    assert [each.source for each in only_configured.sources] == ["metrics"]
-    assert names(only_configured) == [uuid(0)]
-    assert [each.reason for each in server.snapshot(1000.0).sources if each.source == "gpu"] == ["no_library"]
 
 
 def test_a_gpu_that_is_lost_and_comes_back_is_an_event():

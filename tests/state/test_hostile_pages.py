@@ -13,7 +13,6 @@ from tests.support.samples import sample
 from tests.support.server_stories import Server, page
 from tests.support.waiting import computes_at_most
 
-from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.sources.scraper import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
@@ -186,30 +185,3 @@ class TestOtherThanBefore:
         assert of(before, model_name="m") == of(after, model_name="n")
         assert not of(after, model_name="m")
         assert len(before) == len(after)
-
-    def test_a_counter_that_is_reset_is_shown_as_it_is(self):
-        """S8: a counter that begins anew is shown at its new value, and no rate is taken across the reset."""
-        server = Server(has_log=False).scrape(page(generated=500, running=1))
-        before = shown(server.scrape(page(generated=900, running=1), after=10))
-        after = shown(server.scrape(page(generated=7, running=1), after=10))
-        key = ("generation_tokens_total", ("engine", "0"), ("model_name", "m"), ("server", "s"))
-
-        assert (900, 7) == (before[key], after[key])
-        assert "generation_tokens_per_second" in of(before, engine="0")
-        assert "generation_tokens_per_second" not in of(after, engine="0")
-
-    @pytest.mark.parametrize("reason", ["name_not_resolved", "not_found", "http_error", "timeout", "incomplete"])
-    def test_a_page_that_is_not_there_any_more(self, reason):
-        """S1: a scrape that fails is up 0 with its reason and duration; gauges are gone after three intervals."""
-        server = Server(has_log=False).scrape(page(running=3)).scrape(reason=reason, after=5)
-        at_once, kept, gone = shown(server), shown(server, after=10), shown(server, after=0.1)
-        up = ("source_up", ("server", "s"), ("source", "metrics"))
-
-        assert 0 == at_once[up] == gone[up]
-        assert 1 == at_once["source_info", ("reason", reason), ("server", "s"), ("source", "metrics")]
-        assert 0.01 == at_once["scrape_duration_seconds", ("server", "s")]
-        assert {"requests_running", "generation_tokens_total"} <= of(kept, engine="0")
-        assert {"engine_state", "capacity_unknown_info"} == {
-            name for name in of(gone, engine="0") if name in SERIES and SERIES[name].type == "gauge"
-        }
-        assert "generation_tokens_total" in of(gone, engine="0")

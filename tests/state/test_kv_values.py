@@ -56,16 +56,6 @@ def test_the_page_decides():
     }
 
 
-def test_counters_of_a_page_stay_and_the_present_comes_from_the_log():
-    """While the page cannot be read, its counters stand, and what the last lines say of the present is shown."""
-    server = Server().scrape(page(extra=OF_PAGE)).log(FETCHING, MOVED, OFFLOADED).scrape(reason="timeout", after=1)
-    values = kv(server)
-
-    assert values["kv_transfers_total nixl in"] == 3
-    assert values["kv_offload_usage_ratio kv_offload cpu"] == 0.75
-    assert values["kv_fetch_requests waiting_to_start"] == 1
-
-
 def test_a_log_alone_adds_its_intervals_up():
     """Each line has the counts of its interval; lines from before the daemon started are not counted."""
     server = Server(has_metrics=False).log(line(generation=1.0), MOVED, is_history=True)
@@ -86,18 +76,6 @@ def test_a_line_belongs_to_the_engine_whose_statistics_came_before_it():
 
     assert kv(server, engine="0")["kv_transfers_total nixl in"] == 2
     assert kv(server, engine="1")["kv_transfers_total nixl in"] == 4
-
-
-def test_lines_of_several_api_servers_are_not_counted():
-    """Each of several API servers prints only what it has seen itself: from the second one on no line counts."""
-    server = Server(has_metrics=False)
-    for number in (0, 1):
-        process = f"(ApiServer_{number} pid={number + 5}) ".encode()
-        server.log(process + line(generation=1.0), process + MOVED)
-
-        server.log(process + line(generation=1.0), process + MOVED, after=10)
-
-    assert kv(server)["kv_transfers_total nixl in"] == 4
 
 
 def test_what_an_idle_engine_printed_last_is_no_present():

@@ -61,33 +61,6 @@ def logged(interval, lines):
 
 
 @INTERVALS
-def test_a_light_steady_load_is_serving_throughout(interval):
-    """Two requests a second are over before each scrape: what they left in the counters is serving, and no event."""
-    scraped = Scraped(interval)
-
-    assert set(scraped.go(300, tokens=100)) == {"serving"}
-    assert scraped.changes() == []
-
-
-@pytest.mark.parametrize(
-    "trace",
-    [
-        lambda step: page(steps=step),
-        lambda step: page(
-            extra=f'vllm:request_success_total{{engine="0",model_name="m",finished_reason="stop"}} {step}\n'
-        ),
-    ],
-    ids=["steps", "finished"],
-)
-def test_steps_and_finished_requests_are_work(trace):
-    """Of an engine that counts no token, such as a pooling model's, its steps and finished requests are work."""
-    server = Server(has_log=False)
-
-    assert {server.scrape(trace(step), after=5).engine().state for step in range(1, 20)} == {"idle", "serving"}
-    assert server.engine().state == "serving"
-
-
-@INTERVALS
 def test_an_engine_whose_work_ended_is_idle_when_its_rate_is_0(interval):
     """It is idle at the first scrape that is 10 s after the last one that saw work, as soon as tokens/s are 0."""
     scraped = Scraped(interval)
@@ -159,15 +132,6 @@ def test_a_queue_that_lasts_saturates(interval):
     assert set(before) == {"serving"}
     assert (saturated[0], saturated[-1] + interval) == (start + enough, end + enough)
     assert scraped.changes() == [("serving", "saturated"), ("saturated", "serving")]
-
-
-def test_an_engine_without_requests_is_not_saturated():
-    """That nothing runs or waits is proof that there is room: it takes no 10 s, and a new queue takes them again."""
-    scraped = Scraped()
-    scraped.go(30, tokens=100, running=4, waiting=3)
-
-    assert scraped.go(5, tokens=100) == ["serving"]
-    assert scraped.go(15, tokens=100, running=4, waiting=3) == ["serving", "serving", "saturated"]
 
 
 @PRINTED_EVERY

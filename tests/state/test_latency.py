@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.pages import ScrapedServer, histogram, page
 
-from vllm_watch.daemon.exposition.json_view import server_view
-from vllm_watch.daemon.exposition.samples import PlainSample, server_samples
 from vllm_watch.daemon.state.latencies import coarse_bounds, is_wide
 from vllm_watch_parsers.scrape import Histogram
 
@@ -45,14 +43,6 @@ def test_a_quantile_in_the_first_bucket_is_not_made_up():
     assert engine.latencies.means["queue"].value == pytest.approx(27e-6)
 
 
-def test_quantiles_above_the_first_bucket_are_as_they_were():
-    """Only what lies in the first bucket is left out: the rest is estimated within its bucket."""
-    engine = engine_after({"0.3": 90, "1.3": 100, "+Inf": 100}, 30.0)
-
-    found = {level: reading.value for (stage, level), reading in engine.latencies.quantiles.items() if stage == "queue"}
-    assert found == pytest.approx({0.95: 0.8, 0.99: 1.2})
-
-
 def test_a_histogram_without_a_finite_bound_tells_no_quantile():
     """Where all that is known is that it took some time, there is a mean and nothing else."""
     engine = engine_after({"+Inf": 10}, 20.0)
@@ -62,27 +52,6 @@ def test_a_histogram_without_a_finite_bound_tells_no_quantile():
         dict(engine.latencies.quantiles),
         dict(engine.latencies.first_bounds),
     ) == (2.0, {}, {})
-
-
-def test_an_idle_minute_has_bounds_and_no_mean():
-    """Without a request there is nothing to take a mean of; the first bound is the histogram's own."""
-    engine = engine_after({"0.3": 0, "+Inf": 0}, 0.0)
-
-    assert (dict(engine.latencies.means), engine.latencies.first_bounds["queue"].value) == ({}, 0.3)
-
-
-def test_they_are_series_and_json():
-    """Means and first bounds are shown by stage, as samples and as JSON."""
-    server = ScrapedServer()
-    for body in queued({"0.3": 100, "+Inf": 100}, 50.0):
-        snapshot = server.scrape(body)
-
-    plain = [sample for sample in server_samples(snapshot) if isinstance(sample, PlainSample)]
-    samples = {sample.name: (sample.labels[-1], sample.value) for sample in plain}
-    assert samples["latency_mean_seconds"] == ("queue", 0.5)
-    assert samples["latency_first_bound_seconds"] == ("queue", 0.3)
-    (engine,) = server_view(snapshot)["engines"]
-    assert (engine["means"], engine["first_bounds"], engine["quantiles"]) == ({"queue": 0.5}, {"queue": 0.3}, {})
 
 
 class TestAfterAGap:

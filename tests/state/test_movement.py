@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.server_stories import LOG, METRICS, READY, STARTING, Server, line, page
 
-from vllm_watch.daemon.catalog.reasons import STALL_REASONS, STALLED
+from vllm_watch.daemon.catalog.reasons import STALLED
 from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.exposition.samples import server_samples
 
@@ -147,11 +147,6 @@ STORIES = {
 def test_when_an_engine_is_stalled(sources, story):
     """The sentence says what is true, and the story shows it."""
     Server(**sources).tell(*story)
-
-
-def test_every_reason_is_explained():
-    """Each reason for calling an engine stalled has its sentence, and no other has."""
-    assert set(STALL_REASONS) == set(STALLED)
 
 
 def test_the_reason_is_shown_while_the_stall_lasts():

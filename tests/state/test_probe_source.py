@@ -8,7 +8,7 @@ import pytest
 from tests.support.server_stories import DEAD, READY, Server, page
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource
+from vllm_watch.daemon.state.probe_source import LEAST_PAUSE, ProbeResult
 
 
 class Probed(Server):
@@ -53,24 +53,12 @@ class TestTurns:
         assert [60, 120, 240, 300, 300, 300] == waits
         assert 59.8 == pytest.approx(server.wait)
 
-    def test_rare_probes_stay_rare(self):
-        """A probe of every half an hour is not made more often for its failures, nor less often."""
-        server = Probed(1800.0)
-        for _ in range(5):
-            server.probe("timeout")
-            assert server.wait == 1800
-            server.now += 1800
-
     def test_none_is_due_while_one_is_under_way(self):
         """The turn counts from a probe's beginning, so that none is due while one takes its time."""
         server = Probed()
         server.state.start_probe(server.now)
         server.now += 59
         assert server.wait == 1
-
-    def test_the_first_is_due_at_once(self):
-        """A server is probed as soon as it is watched."""
-        assert Probed().wait == 0
 
     def test_a_server_that_comes_back_is_asked_soon(self):
         """Once a server is up again its old failures are void: nothing is said until it was asked, which is soon."""
@@ -100,43 +88,9 @@ class TestTurns:
         assert ("down", "serving") == (called, server.engine().state)
         assert wait <= 60
 
-    def test_a_server_that_was_started_between_two_pages_is_asked_soon(self):
-        """Where a page tells of another start, what was said of the old server is void."""
-        server = Probed().scrape(page(start=1.0))
-        server.probe("timeout")
-        server.scrape(page(start=900.0), after=5)
-
-        assert server.wait <= LEAST_PAUSE
-        assert ("probe_success",) not in server.shown()
-
-    def test_a_server_that_comes_and_goes_is_not_asked_all_the_time(self):
-        """However often a server comes back, ten seconds lie between two probes."""
-        server = Probed().scrape(page())
-        server.probe("timeout")
-        for _ in range(5):
-            server.scrape(reason="refused", after=0.5)
-            server.state.next_probe(server.now)
-            server.scrape(page(), after=0.5)
-            server.state.next_probe(server.now)
-
-        assert LEAST_PAUSE - 5 == server.wait
-
 
 class TestShown:
     """What is shown is so now, or it is not shown."""
-
-    def test_a_good_probe(self):
-        """A token that came is a success with its time."""
-        server = Probed().scrape(page())
-        server.probe("ok")
-
-        assert server.shown() == {
-            ("source_up", "probe"): 1,
-            ("source_info", "probe", "ok"): 1,
-            ("source_last_reading_timestamp_seconds", "probe"): 1000,
-            ("probe_success",): 1,
-            ("probe_time_to_first_token_seconds",): 0.2,
-        }
 
     def test_a_timeout_beside_an_idle_page(self):
         """A failed probe is shown as one and has no time; the state stays what the page says."""
@@ -167,20 +121,3 @@ class TestShown:
         assert ("probe_success",) not in shown
         assert ("source_info", "probe", "overdue") in shown
         assert 0 == shown["source_up", "probe"]
-
-    def test_the_distance_of_failures_is_no_silence(self):
-        """A result holds for as long as the server is left in peace after its failures."""
-        side = ProbeSource(60.0)
-        at = 0.0
-        for _ in range(8):
-            side.start(at)
-            side.apply(ProbeResult(at + 20, "timeout"))
-            at = side.due_at()
-            assert side.current(at) is not None
-
-    def test_without_a_probe_nothing_is_shown(self):
-        """Where no probe is configured, none is due and nothing tells of it."""
-        server = Server(has_log=False).scrape(page())
-
-        assert server.state.next_probe(server.now) is None
-        assert not [s for s in server_samples(server.state.snapshot(server.now)) if "probe" in (s.name, *s.labels)]

@@ -122,10 +122,3 @@ def test_an_orderly_stop_counts_no_failure(name):
     assert last.log is not None
     assert not any(last.log.events.values())
     assert "down" == last.engines[0].state
-
-
-def test_engines_of_data_parallel_servers_are_told_apart():
-    """Both engines of a data-parallel server have a state, from both sources."""
-    engines = {len(snapshot.engines) for second, snapshot in snapshots("dp1") if second > 60}
-
-    assert {2} == engines

@@ -9,7 +9,6 @@ from tests.state.test_probe_source import Probed
 from tests.support.server_stories import BOTH, LOG, METRICS, READY, STARTING, Server, line, page
 
 from vllm_watch.daemon.reading.times import ArrivalTimes
-from vllm_watch.daemon.state.probe_source import ProbeResult
 
 
 LABELS = 'engine="0",model_name="m"'
@@ -241,23 +240,3 @@ class TestTheProbe:
 
         assert asleep is None
         assert 0 >= server.wait
-
-    def test_the_reason_is_said(self):
-        """While the server sleeps the probe says so: it has neither failed nor is it overdue."""
-        server = Probed().scrape(page(extra=sleep_state(1)))
-        server.probe("timeout", takes=20.0)
-        server.tell(5, page(extra=sleep_state(0)), 1, "probe = sleeping")
-
-        assert server.state.snapshot(server.now).probe is None
-
-    def test_what_failed_before_is_void_after(self):
-        """A probe that was held by the sleep is no failure of the server that woke."""
-        server = Probed().scrape(page(extra=sleep_state(1)))
-        server.state.start_probe(server.now)
-        server.scrape(page(extra=sleep_state(0)), after=5)
-        server.state.next_probe(server.now)
-        server.state.apply_probe(ProbeResult(server.now + 10, "timeout", None))
-        server.scrape(page(extra=sleep_state(1)), after=15)
-        server.state.next_probe(server.now)
-
-        server.tell("probe = starting")

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_draft_rates import drafts
 from tests.support.pages import LABELS, ScrapedServer, histogram, page
-from tests.support.server_stories import Server, line
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.state.step_times import MAX_CLASSES, MAX_MEASURED, Measured, StepClass, StepTimes
 
 
 def counter(name, value):
@@ -104,14 +101,6 @@ def test_other_times_are_not_those_of_a_step(values):
     assert times([decoded(100 * number, **more) for number, more in enumerate(values)]) == {}
 
 
-def test_a_long_prompt_that_is_computed_in_parts_is_seen_by_who_runs():
-    """Prompt tokens count when all are computed: meanwhile one more runs than decodes, and nothing is measured."""
-    running = f"running{{{LABELS}}} "
-    pages = [decoded(100 * number).replace(f"{running}4", f"{running}5") for number in range(4)]
-
-    assert times(pages) == {}
-
-
 @pytest.mark.parametrize(
     ("pages", "options"),
     [
@@ -138,65 +127,6 @@ def test_a_time_is_of_the_last_five_minutes():
     ((_, time),) = known[10].engines[0].step_times.items()
     assert (time.seconds, time.measured) == (pytest.approx(0.02), 4)
     assert known[-1].engines[0].step_times == {}
-
-
-def test_after_a_start_times_are_new():
-    """What was measured before a start is not shown after it."""
-    server = ScrapedServer()
-    server.scrape_all([body + "process_start_time_seconds 1\n" for body in steps(0, 100, 200, 300)])
-
-    assert server.scrape(decoded(10) + "process_start_time_seconds 900\n").engines[0].step_times == {}
-
-
-def test_no_more_is_kept_than_is_used():
-    """However many classes and measurements there are, a bounded number is kept: the latest."""
-    known = StepTimes()
-    for number in range(MAX_CLASSES + 5):
-        for second in range(MAX_MEASURED + 5):
-            known.add(float(second), Measured(StepClass(str(number), "1", "0-16"), 0.02))
-
-    recent = known.recent(60.0)
-    assert [of_class.batch for of_class in recent] == [str(number) for number in range(5, MAX_CLASSES + 5)]
-    assert {time.measured for time in recent.values()} == {MAX_MEASURED}
-
-
-def test_by_the_log_alone():
-    """Where no prompt was computed and the same requests ran, the tokens per second say how long a step takes."""
-    server = Server(has_metrics=False)
-    for _ in range(5):
-        server.log(line(running=4, generation=200.0, prompt=0.0), after=10)
-
-    ((of_class, time),) = server.engine().step_times.items()
-    assert (of_class.batch, of_class.prompt) == ("2-4", "0-16")
-    assert (time.seconds, time.measured) == (pytest.approx(0.02), 4)
-
-
-def test_by_the_log_with_drafts():
-    """A step yields as many tokens as the mean acceptance length says."""
-    server = Server(has_metrics=False)
-    for _ in range(5):
-        server.log(line(running=4, generation=200.0, prompt=0.0), drafts(10), after=10)
-
-    ((_, time),) = server.engine().step_times.items()
-    assert time.seconds == pytest.approx(0.04)
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [{"running": 4, "generation": 200.0, "prompt": 50.0}] * 5,
-        [{"running": number, "generation": 200.0, "prompt": 0.0} for number in (1, 2, 4, 8, 16)],
-        [{"running": 4, "generation": 0.0, "prompt": 0.0}] * 5,
-    ],
-    ids=["prompts", "another batch", "no tokens"],
-)
-def test_the_log_does_not_say_more(lines):
-    """With prompts, with another number of requests, or without tokens a line tells no time of a step."""
-    server = Server(has_metrics=False)
-    for values in lines:
-        server.log(line(**values), after=10)
-
-    assert server.engine().step_times == {}
 
 
 def test_a_time_names_what_it_depends_on():

@@ -6,12 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tests.state.test_hostile_pages import shown
-from tests.support.recordings import recording, snapshots
 from tests.support.server_stories import READY, STARTING, Server, line, page
 
-from vllm_watch.analysis.replay.recording import MetricsRead
 from vllm_watch.daemon.catalog.series import SERIES
-from vllm_watch_parsers.scrape import read_metrics
 
 
 LABELS = 'engine="0",model_name="m"'
@@ -110,33 +107,3 @@ def test_engines_that_another_source_does_not_name_keep_their_counters():
 
     assert {"0": 5, "1": 6} == by_engine("generation_tokens_total")
     assert {"3"} == set(by_engine("engine_state"))
-
-
-def test_each_series_is_there_once():
-    """Engines that are gone and engines that are there never show the same series twice."""
-    server = killed().log(line()).scrape(after=5)
-    for lines in ((STARTING,), (READY,), (line(running=1, generation=1.0),)):
-        server.log(*lines, after=7)
-        snapshot = server.state.snapshot(server.now)
-        keys = [engine.key for engine in snapshot.engines] + [totals.key for totals in snapshot.former]
-
-        assert len(keys) == len(set(keys))
-
-
-def test_what_a_crash_left_behind_is_seen_by_whoever_comes_later():
-    """A Prometheus that comes every 15 s sees all that the recorded server counted before it was killed."""
-    last, lives = 0.0, []
-    for event in recording("day").events():
-        if isinstance(event, MetricsRead) and event.body:
-            (engine,) = read_metrics(event.body).engines.values()
-            if engine.counters["generation_tokens"] < last:
-                lives.append(last)
-            last = engine.counters["generation_tokens"]
-    seen = [
-        snapshot.engines[0].counters["generation_tokens_total"].value
-        for _, snapshot in snapshots("day", step=5.0)[::3]
-        if "generation_tokens_total" in snapshot.engines[0].counters
-    ]
-
-    assert lives
-    assert set(lives) <= set(seen)

@@ -8,7 +8,6 @@ import pytest
 from tests.support.pages import ScrapedServer, histogram, page, started
 
 from vllm_watch.daemon.state.scrape_source import ALTERNATION_SECONDS
-from vllm_watch_parsers.metric_names import REQUIRED
 
 
 EOF = "# EOF\n"
@@ -59,14 +58,6 @@ class TestSeveralServers:
         assert source(before) == (False, "several_servers")
         assert (source(after), after.starts, after.engines[0].state) == ((True, "ok"), 1, "serving")
 
-    def test_restarts_are_counted_as_they_were(self):
-        """Start times that are all new are restarts, however many."""
-        server = ScrapedServer()
-        for number in range(40):
-            snapshot = server.scrape(page(extra=started(1e9 + 100 * number)))
-
-        assert (snapshot.starts, source(snapshot)) == (39, (True, "ok"))
-
 
 class TestBeforeTheFirstRequest:
     """A server of which there is nothing to count yet."""
@@ -79,14 +70,6 @@ class TestBeforeTheFirstRequest:
         assert snapshot.engines[0].state == "idle"
         assert not any(snapshot.missing_metrics.values())
 
-    def test_the_first_request_is_no_restart(self):
-        """Series that appear are the first ones."""
-        server = ScrapedServer()
-        server.scrape(EOF)
-        snapshot = server.scrape(page(running=1, prompt=5))
-
-        assert (snapshot.starts, snapshot.engines[0].state, source(snapshot)) == (0, "serving", (True, "ok"))
-
     def test_series_that_vanish_are_a_restart(self):
         """A page that had engines and has none was started again."""
         server = ScrapedServer()
@@ -98,12 +81,6 @@ class TestBeforeTheFirstRequest:
 
 class TestRequiredQuantities:
     """Which quantities a page lacks."""
-
-    def test_histograms_are_not_missed_before_anything_was_generated(self):
-        """V0 shows its histograms with their first observation: a fresh idle server lacks nothing."""
-        missing = ScrapedServer().scrape(page()).missing_metrics
-
-        assert missing == dict.fromkeys(REQUIRED, False)
 
     def test_histograms_are_missed_once_there_are_tokens(self):
         """A server that has generated tokens, and has no histogram of them, lacks two."""

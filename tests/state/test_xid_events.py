@@ -63,13 +63,6 @@ def test_the_lines_of_one_error_are_one_event():
     assert {(PCI, "13"): (2, 1), (PCI, "43"): (1, 0.875), ("0000:9c:00", "13"): (1, 0.875)} == kernel.known()
 
 
-def test_a_storm_is_counted_each_second():
-    """An error that never ends is not one event."""
-    kernel = Kernel()
-
-    assert 10 == sum(len(kernel.says(eighth / 8, xid(31))) for eighth in range(80))
-
-
 def test_history_has_times_and_no_events():
     """What was before the daemon started is known by its time; a burst that goes on after that does not count."""
     kernel = Kernel()

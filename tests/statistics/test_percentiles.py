@@ -37,10 +37,3 @@ def test_dependent_values_are_worth_fewer():
 
     assert autocorrelation(values) == pytest.approx(0.5, abs=0.02)
     assert effective == pytest.approx(20_000 / 3, rel=0.05)
-
-
-def test_alternating_values_are_worth_no_more():
-    """A negative autocorrelation is not taken as more knowledge; constant values have none."""
-    assert effective_count([1.0, 2.0] * 50) == 100
-    assert autocorrelation([0.1] * 50) == 0
-    assert autocorrelation([1.0]) == 0

@@ -31,21 +31,6 @@ def test_the_estimate_is_the_ratio_of_the_geometric_means():
     assert found.low < found.ratio < found.high
 
 
-def test_the_error_is_that_of_both_sides():
-    """Of data of equal numbers the error is that of the variances' sum, and the degrees are just below 2n - 2."""
-    a = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
-    b = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 24.4]
-
-    found = ratio_interval([math.exp(each / 10) for each in a], [math.exp(each / 10) for each in b])
-
-    mean_a, mean_b = sum(a) / 15, sum(b) / 15
-    square = sum((each - mean_a) ** 2 for each in a) + sum((each - mean_b) ** 2 for each in b)
-    assert math.log(found.ratio) * 10 == pytest.approx(mean_b - mean_a)
-    assert found.error * 10 == pytest.approx(math.sqrt(square / 14 / 15))
-    assert found.degrees == 28
-    assert found.low > 1
-
-
 def test_swapping_the_sides_inverts_the_ratio():
     """The interval of a to b is the inverse of that of b to a, with the same p."""
     a, b = [10.0, 11.0, 10.4], [12.0, 12.6]
@@ -73,14 +58,6 @@ def test_one_run_is_taken_to_vary_as_the_other_side():
 
     assert 0.93 <= sum(each.low <= 0.9 <= each.high for each in found) / 2000 <= 0.97
     assert {4} == {each.degrees for each in found}
-
-
-def test_one_side_may_not_vary():
-    """One side that varies is enough for an interval."""
-    found = ratio_interval([10.0, 10.0, 10.0], [11.0, 11.2, 10.9])
-
-    assert found.degrees == pytest.approx(2)  # Of the side that varies, for the other clearly varies less.
-    assert found.low > 1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from vllm_watch.daemon.statistics.steady_window import find_steady_window
 
 
@@ -69,13 +67,6 @@ def test_noise_needs_a_longer_window():
     assert "so much that its mean is known to" in find_steady_window(TIMES, noisy).problem
 
 
-def test_chance_in_how_many_run_does_not_matter():
-    """Where requests arrive by chance, running requests vary; the window is sound if what is measured is known."""
-    values = load() | {"running requests": [GENERATOR.expovariate(0.2) for _ in TIMES]}
-
-    assert find_steady_window(TIMES, values, issued=(1000.0, 1290.0)).problem is None
-
-
 def test_missing_values_are_not_zeros():
     """Times without a value do not count, and a quantity of too few values decides nothing."""
     values = load()
@@ -86,12 +77,6 @@ def test_missing_values_are_not_zeros():
 
     assert found.problem is None
     assert found.start > 1020
-
-
-@pytest.mark.parametrize("number", [0, 5])
-def test_of_too_few_values_there_is_no_window(number):
-    """Fewer than ten times have no window."""
-    assert find_steady_window(TIMES[:number], {"running requests": [8.0] * number}) is None
 
 
 def test_what_rises_throughout_is_never_steady():

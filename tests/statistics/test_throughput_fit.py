@@ -29,13 +29,6 @@ def test_noisy_first_points_do_not_decide():
     assert fit_throughput(points).at(128) == pytest.approx(128 / (0.02 + 0.064), rel=0.03)
 
 
-def test_a_plateau_is_a_curve():
-    """Points that are all on the plateau have hardly an alpha; the curve stays at their throughput."""
-    found = fit_throughput([(64, 1000.0), (128, 1004.0), (256, 1001.0), (512, 1003.0)])
-
-    assert found.at(256) == pytest.approx(1002, rel=0.005)
-
-
 @pytest.mark.parametrize(
     "points",
     [[], [(1, 50.0), (8, 300.0)], [(1, 50.0), (1, 51.0), (1, 49.0), (8, 300.0)], [(1, 10.0), (10, 200.0), (20, 900.0)]],

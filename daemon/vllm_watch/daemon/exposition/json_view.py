@@ -36,6 +36,7 @@ from vllm_watch.daemon.exposition.document import (
 )
 from vllm_watch.daemon.state.gpu_report import ACTION, ServerGpu, recommended_action
 from vllm_watch.daemon.state.http_source import HttpRequestKey
+from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.snapshot import (
     Configuration,
     EngineSnapshot,
@@ -85,12 +86,16 @@ def as_document(server: ServerSnapshot) -> ServerDocument:
         gpus=list(map(gpu_document, server.gpus)),
         gpu_xids=server.gpu_xids if server.gpus else None,
         gpu_errors=_gpu_errors(server.events) if server.gpus else None,
-        probe=None if probe is None else probe._asdict(),
+        probe=None if probe is None else _probe(probe),
         log_events=None if log is None else dict(log.events),
         unparsed_stats_lines=None if log is None else log.unparsed_stats_lines,
         unknown_fields=None if log is None else dict(log.unknown_fields),
         log_tail=None if tail is None else tail._asdict(),
     )
+
+
+def _probe(probe: ProbeResult) -> dict[str, Any]:
+    return {"is_success": probe.is_success, "first_token_seconds": probe.first_token_seconds}
 
 
 def event_documents(events: Iterable[ServerEvent]) -> list[EventDocument]:

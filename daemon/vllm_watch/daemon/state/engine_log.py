@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch.daemon.state.snapshot import Reading
-from vllm_watch.daemon.state.step_times import StepTimes, logged_step
 from vllm_watch.daemon.state.window import LastingQueue
 from vllm_watch_parsers.events import (
     AGGREGATED,
@@ -123,7 +122,6 @@ GAUGES_OF_FIRST_LINE = frozenset(
         "requests_waiting",
         "kv_cache_usage_ratio",
         "prefix_cache_hit_ratio",
-        "decode_step_seconds",
     }
 )
 """The series that lines of statistics have in the releases that are usual, and that follow from some of them."""
@@ -154,11 +152,8 @@ class EngineLog:
 
     A line that was read late makes one gap too short: of several the shortest is left out.
     """
-    step_times: StepTimes = field(default_factory=StepTimes, compare=False)
-    before: EngineStats | None = None
-    """The line of statistics before the last one."""
     before_at: float = math.inf
-    """When it was printed."""
+    """When the line of statistics before the last one was printed."""
     queue: LastingQueue = field(default_factory=LastingQueue)
     companions: dict[type[CompanionLine], Companion] = field(default_factory=dict)
     """The last line of each kind that is printed below the statistics."""
@@ -182,7 +177,7 @@ class EngineLog:
                 cpu_prefix_cache_hit_ratio=self.stats.cpu_prefix_cache_hit_ratio,
             )
         had_work = self._has_to_compute
-        self.before, self.before_at = self.stats, self.stats_at
+        self.before_at = self.stats_at
         self.stats, self.stats_at = stats, at
         self._note_line(at, had_work=had_work)
 
@@ -200,13 +195,6 @@ class EngineLog:
     def add_transfers(self, at: float, transfers: KvTransfers) -> None:
         """Take in a line on KV transfers."""
         self.kv_gauges, self.kv_at = transfers.gauges, at
-
-    def measure_step(self, tokens_per_step: float | None, kv_cache_tokens: int | None) -> None:
-        """Measure the steps of the last line's interval; called once for each line."""
-        if self.before is not None and self.gaps:
-            intervals = self.gaps[-1] / self.interval
-            measured = logged_step(intervals, self.before, self.stats, tokens_per_step, kv_cache_tokens)
-            self.step_times.add(self.stats_at, measured)
 
     @property
     def has_work(self) -> bool:

@@ -310,8 +310,6 @@ class LogSource:
             return
         if engine is not None:
             engine.add_stats(at, stats)
-            if SpecDecoding not in engine.companions and not self.facts.num_speculative_tokens:
-                engine.measure_step(1.0, self.facts.capacity_tokens(name))
         elif len(self.engines) < MAX_ENGINES:
             engine = self.engines[name] = EngineLog.first(at, stats)
         else:
@@ -329,7 +327,6 @@ class LogSource:
         engine = self.engines.get(name)
         if engine is not None:
             engine.add_companion(at, spec)
-            engine.measure_step(spec.mean_acceptance_length, self.facts.capacity_tokens(name))
         if self.facts.num_speculative_tokens is None and spec.num_speculative_tokens is not None:
             self.facts_learnt += 1
             self.facts.num_speculative_tokens = spec.num_speculative_tokens

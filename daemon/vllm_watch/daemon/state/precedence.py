@@ -224,12 +224,10 @@ def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> t
 
 
 def step_times(sources: ServerSources, key: EngineKey, now: float) -> Mapping[StepClass, StepTime]:
-    """Return the times of an engine's decode steps: by /metrics if it is shown, else by the log."""
-    scrape, engine = shown_scrape(sources, now), sources.engine_log(key)
-    measured, at = (scrape.step_times.get(key), scrape.read_at) if scrape else (None, None)
-    if scrape is None and engine is not None and (sources.settings.keeps_stale or engine.is_fresh(now)):
-        measured, at = engine.step_times, engine.stats_at
-    times = measured.recent(at) if measured is not None and at is not None else {}
+    """Return the times of an engine's decode steps, if /metrics is shown."""
+    scrape = shown_scrape(sources, now)
+    measured = scrape.step_times.get(key) if scrape else None
+    times = measured.recent(scrape.window.at) if scrape is not None and measured is not None else {}
     return {of_class: time._replace(at=time.at + sources.ahead) for of_class, time in times.items()}
 
 

@@ -39,6 +39,11 @@ class ProbeResult(NamedTuple):
     reason: ProbeReason
     first_token_seconds: float | None = None
 
+    @property
+    def is_success(self) -> bool:
+        """Whether there was a token."""
+        return self.reason == "ok"
+
 
 class ProbeSource:
     """Takes in one server's probes, in order; `every` is the seconds between the starts of two good ones."""
@@ -58,10 +63,9 @@ class ProbeSource:
 
     def apply(self, result: ProbeResult) -> None:
         """Take in how a probe ended."""
-        is_good = result.reason == "ok"
         self.last = result
-        self._failures = 0 if is_good else self._failures + 1
-        if is_good:
+        self._failures = 0 if result.is_success else self._failures + 1
+        if result.is_success:
             self.succeeded_at = result.at
         self._due_at = (result.at if self._started_at is None else self._started_at) + self._pause()
 

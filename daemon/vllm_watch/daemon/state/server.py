@@ -51,7 +51,6 @@ from vllm_watch.daemon.state.snapshot import (
     Configuration,
     EngineSnapshot,
     Latencies,
-    ProbeSnapshot,
     ServerEvent,
     ServerSnapshot,
 )
@@ -221,7 +220,7 @@ class ServerState:
             log=log.counts() if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
-            probe=None if is_sleeping else _probe(self._sources, now),
+            probe=None if is_sleeping or sources.probe is None else sources.probe.current(now),
             slo=settings.slo,
             labels=settings.labels,
             events=self._recent_events(now),
@@ -243,7 +242,7 @@ class ServerState:
             for engine in scrape.last.reading.engines.values():
                 names.update(gauges_of_traffic(engine))
         if log is not None and self._log_reason(now) not in WITHOUT_STATISTICS:
-            names.update({"decode_step_seconds"} if log.engines else GAUGES_OF_FIRST_LINE)
+            names.update(() if log.engines else GAUGES_OF_FIRST_LINE)
             names.update(GAUGES_OF_DRAFTS if log.facts.num_speculative_tokens else ())
         sources.settings = settings._replace(keeps_stale=True)
         snapshot = self.snapshot(now)
@@ -348,8 +347,3 @@ def _waiting(sources: ServerSources, key: EngineKey, now: float) -> Stretch | No
     scrape = deciding_scrape(sources, now)
     tracker = scrape.capacity.get(key) if scrape else None
     return tracker.meter.present() if tracker else None
-
-
-def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:
-    result = sources.probe.current(now) if sources.probe is not None else None
-    return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)

@@ -14,6 +14,7 @@ from vllm_watch.daemon.catalog.states import Cause, EngineState, common
 from vllm_watch.daemon.reading.log_reader import TailCounts
 from vllm_watch.daemon.state.gpu_report import ServerGpu
 from vllm_watch.daemon.state.http_source import HttpRequestKey
+from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.front_ends import EngineKind
@@ -161,13 +162,6 @@ class SourceSnapshot(NamedTuple):
     reason: str
     last_reading: float | None
     engine_kind: EngineKind | None = None
-
-
-class ProbeSnapshot(NamedTuple):
-    """The last probe: `first_token_seconds` is from its start to the first token, if there was one."""
-
-    is_success: bool
-    first_token_seconds: float | None
 
 
 class FailureTimes(NamedTuple):
@@ -318,7 +312,7 @@ class ServerSnapshot(NamedTuple):
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None
-    probe: ProbeSnapshot | None
+    probe: ProbeResult | None
     slo: Mapping[str, float]
     labels: Mapping[str, str]
     links: Mapping[str, str] = MappingProxyType({})

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.codes import STEP_TIME_SECONDS
-from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineReading
 
 
@@ -46,9 +45,6 @@ _MIN_STEPS = 10
 
 _MAX_GAP = 60.0
 """Seconds between two scrapes: in a longer time too much else may have happened."""
-
-_MAX_LATE = 1.5
-"""A line's interval began with the line before if that came at most this many intervals ago."""
 
 
 class StepClass(NamedTuple):
@@ -116,29 +112,6 @@ def scraped_step(
     if context is None or not (started or _is_steady(old, new, decoded)):
         return None
     return Measured(_class_of(decoded, context, kv_cache_tokens, prompt / steps), wait_seconds / waited)
-
-
-def logged_step(
-    intervals: float, old: EngineStats, new: EngineStats, tokens_per_step: float | None, kv_cache_tokens: int | None
-) -> Measured | None:
-    """
-    Return the time of a step in the interval of a statistics line, `None` unless the same requests only decoded.
-
-    Args:
-        intervals: How long ago the line before was, in intervals of the log.
-        old: The line before.
-        new: This line.
-        tokens_per_step: How many tokens a request gets in a step: the mean acceptance length, 1 without drafts.
-        kv_cache_tokens: The size of the KV cache in tokens, if it is known.
-    """
-    before, after = old.requests_running or 0, new.requests_running or 0
-    rate, usage = new.generation_tokens_per_second, new.kv_cache_usage_ratio
-    if intervals > _MAX_LATE or new.prompt_tokens_per_second != 0 or not rate or not tokens_per_step or usage is None:
-        return None
-    if not _is_same(before, after):
-        return None
-    running = (before + after) / 2
-    return Measured(_class_of(running, usage / after, kv_cache_tokens, 0.0), running * tokens_per_step / rate)
 
 
 def _class_of(decoded: float, context: float, kv_cache_tokens: int | None, prompt: float) -> StepClass:

@@ -7,13 +7,15 @@ If /metrics is configured, only /metrics is used, even while it cannot be read. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.state.engine_state import server_state
 from vllm_watch.daemon.state.latencies import histograms_of
+from vllm_watch.daemon.state.log_source import LogTotals
 from vllm_watch.daemon.state.precedence import counted_scrape, shown_scrape
+from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
 from vllm_watch_parsers.kv_transfer import KvKey
@@ -101,22 +103,23 @@ def admission_rejections(sources: ServerSources) -> dict[tuple[str, str], Readin
 
 def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], int]:
     """Return how many values of each source were out of range, by quantity."""
-    counts: dict[tuple[SourceName, str], int] = {}
-    if sources.log is not None:
-        counts.update({("log", quantity): count for quantity, count in sources.log.totals.out_of_range.items()})
-    if sources.scrape is not None:
-        counts.update({("metrics", quantity): count for quantity, count in sources.scrape.out_of_range.items()})
-    return counts
+    return {
+        (name, quantity): count
+        for name, source in _counting(sources)
+        for quantity, count in source.out_of_range.items()
+    }
 
 
 def label_values_dropped(sources: ServerSources) -> dict[SourceName, int]:
     """Return how many names (engines, models, values of labels) of each source were over the limit."""
-    counts: dict[SourceName, int] = {}
+    return {name: source.dropped for name, source in _counting(sources)}
+
+
+def _counting(sources: ServerSources) -> Iterator[tuple[SourceName, LogTotals | ScrapeSource]]:
     if sources.log is not None:
-        counts["log"] = sources.log.totals.dropped
+        yield "log", sources.log.totals
     if sources.scrape is not None:
-        counts["metrics"] = sources.scrape.dropped
-    return counts
+        yield "metrics", sources.scrape
 
 
 def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, Reading | HistogramReading]:
