@@ -203,22 +203,6 @@ def test_a_driver_that_is_not_there_is_no_failure():
     assert "/metrics FAILED, nothing read yet: nothing listens at this address" in rows
 
 
-def test_the_moment_of_overload_is_whole():
-    """A saturated server has rates, limits, latencies, hits, acceptance by position, and its last hour."""
-    server, document = only_server("saturated")
-    engine = server.engines[0]
-
-    assert value(engine, "generation_tokens_per_second") > 100
-    assert value(engine, "requests_waiting") > 100
-    assert engine.facts["max_running_requests"] == 24
-    assert server.sum_of_facts("kv_cache_capacity_tokens") == engine.facts["kv_cache_capacity_tokens"] > 1000
-    assert server.latencies == latencies_of(engine, server.document.slo)
-    assert server.now.ttft_p95 == server.latencies[0].p95 > 1
-    assert engine.facts["num_speculative_tokens"] == len(engine.position_acceptance) == 4
-    assert [point.at for point in server.hour] == document["history"]["t"]
-    assert server.hour[-1].requests_waiting == document["history"]["requests_waiting"][-1] > 100
-
-
 def test_the_worst_is_first():
     """Servers are in the order of their states' severity, whatever their order in the document: one of each state."""
     found = frame(*sorted(MOMENTS))
@@ -359,13 +343,6 @@ def test_what_is_no_document(answer):
     """Whatever else answers is an error in a sentence."""
     with pytest.raises(DaemonError, match="not what a vllm-watch answers"):
         decode(answer)
-
-
-def test_only_one_server():
-    """One server can be chosen; one that is not there is an error that names those that are."""
-    assert [server.name for server in frame("idle", "down", only="idle").servers] == ["idle"]
-    with pytest.raises(DaemonError, match=r'there is no server "nobody"; there are: "down", "idle"'):
-        frame("idle", "down", only="nobody")
 
 
 def test_the_kv_caches_of_several_engines():
