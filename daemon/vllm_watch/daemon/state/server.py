@@ -209,7 +209,7 @@ class ServerState:
             start_time=start_time(sources),  # One by the server's own clock stays.
             http_requests=http_requests(
                 log.totals.requests if log else None,
-                scrape.reading if scrape else None,
+                scrape.reading.http_requests if scrape and scrape.reading else {},
                 has_lines=log is not None and log.has_access_lines,
             ),
             admission_rejections=admission_rejections(sources),
