@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
-from vllm_watch_parsers.scrape import HttpRequests
+from vllm_watch_parsers.readings import HttpRequests
 
 
 class HttpRequestKey(NamedTuple):

@@ -16,8 +16,9 @@ from vllm_watch.daemon.state.progress import EngineProgress
 from vllm_watch.daemon.state.sleep_reports import ScrapedSleep
 from vllm_watch.daemon.state.step_times import StepTimes, scraped_step
 from vllm_watch.daemon.state.window import Window
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, INFERENCE_HANDLERS, REQUIRED
-from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
+from vllm_watch_parsers.readings import EngineReading, MetricsReading, Unreadable
 
 
 SAME_START_SECONDS = 1.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from vllm_watch_parsers.events import MEMORY_TAGS, AccessRequest, SleepKind, SleepOrPause
 from vllm_watch_parsers.metric_names import IN_FLIGHT, ServerSeries
-from vllm_watch_parsers.scrape import HttpRequests
+from vllm_watch_parsers.readings import HttpRequests
 
 
 DRAIN_SECONDS = 120.0

@@ -15,13 +15,12 @@ from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.state.engine_state import server_state
 from vllm_watch.daemon.state.latencies import histograms_of
 from vllm_watch.daemon.state.log_source import LogTotals
-from vllm_watch.daemon.state.precedence import counted_scrape, shown_scrape
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED, ServerSeries
-from vllm_watch_parsers.scrape import EngineKey
 
 
 K = TypeVar("K")
@@ -55,7 +54,7 @@ _PULLED, _PUSHED = ("nixl", "in"), ("nixl", "out")
 def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
     totals = EngineTotals(key, {}, {}, {}, {})
-    scrape, log = counted_scrape(sources), sources.log
+    scrape, log = sources.counted_scrape, sources.log
     engine = scrape.window.engine(key) if scrape else None
     if scrape is not None and engine is not None:
         at = scrape.window.at + sources.ahead
@@ -89,14 +88,14 @@ def _pushed(counters: Mapping[KvKey, Reading]) -> Mapping[KvKey, Reading]:
 
 def former_totals(sources: ServerSources, present: Iterable[EngineKey]) -> tuple[EngineTotals, ...]:
     """Return the totals of engines in the last scrape that are not among the present ones."""
-    scrape, shown = counted_scrape(sources), set(present)
+    scrape, shown = sources.counted_scrape, set(present)
     reading = scrape.reading if scrape else None
     return tuple(engine_totals(sources, key) for key in (reading.engines if reading else ()) if key not in shown)
 
 
 def admission_rejections(sources: ServerSources) -> dict[tuple[str, str], Reading]:
     """Return the requests that the server has rejected at its door, by model and reason."""
-    scrape = counted_scrape(sources)
+    scrape = sources.counted_scrape
     if scrape is None or scrape.reading is None:
         return {}
     return _readings(scrape.reading.admission_rejections, scrape.window.at + sources.ahead)
@@ -125,7 +124,7 @@ def _counting(sources: ServerSources) -> Iterator[tuple[SourceName, LogTotals | 
 
 def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, Reading | HistogramReading]:
     """Return them: gauges only while they are recent and the server is there, all others like those of its engines."""
-    scrape = counted_scrape(sources)
+    scrape = sources.counted_scrape
     if scrape is None or scrape.reading is None:
         return {}
     at, reading = scrape.window.at + sources.ahead, scrape.reading
@@ -146,4 +145,4 @@ def _has_gauges(sources: ServerSources, now: float) -> bool:
     if sources.settings.keeps_stale:
         return True
     is_gone = server_state(sources.log, sources.scrape, now) in {"down", "starting"}
-    return shown_scrape(sources, now) is not None and not is_gone
+    return sources.shown_scrape(now) is not None and not is_gone
