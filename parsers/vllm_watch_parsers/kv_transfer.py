@@ -3,8 +3,10 @@
 What each of vLLM's KV connectors shows of the KV blocks that it moves, in one shape for all of them; a page of it.
 
 A connector has names of its own. Here each of them has its row: the series that it is, and that series' labels, which
-are all from closed lists. `in` is towards the GPU. With tensor parallelism every worker reports its own transfers:
-bytes add up rightly, the numbers of transfers are those of workers, and their times overlap.
+are all from closed lists. `in` is towards the GPU. Of what can fail, ``transfer`` is any of a pair of servers,
+``receive`` what a Mooncake reader gave up, a promotion from a tier behind the CPU's memory to it, a cascade the way
+back. With tensor parallelism every worker reports its own transfers: bytes add up rightly, the numbers of transfers are
+those of workers, and their times overlap.
 """
 
 from __future__ import annotations
@@ -12,35 +14,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from vllm_watch_parsers.exposition import EngineKey, Labels, SeriesByName
 from vllm_watch_parsers.fields import MAX_COUNT, MAX_REQUESTS
 
-
-KvConnector = Literal[
-    "nixl", "mooncake", "mooncake_store", "kv_offload", "simple_kv_offload", "hf3fs", "umbp", "hisparse", "lmcache"
-]
-KV_CONNECTORS: tuple[KvConnector, ...] = get_args(KvConnector)
-
-KV_DIRECTIONS = ("in", "out")
-"""Towards the GPU, and away from it."""
-
-KV_FAILURES = ("transfer", "notification", "receive", "load", "store", "lookup", "promotion", "cascade")
-"""
-What can fail.
-
-``transfer`` is any of a pair of servers, ``receive`` what a Mooncake reader gave up. A promotion is from a tier behind
-the CPU's memory to it, a cascade the way back.
-"""
-
-KV_SKIPS = ("no_space", "no_space_to_promote", "backpressure", "not_reused")
-"""
-Why something was not moved.
-
-There was no room in the tier, or not in the CPU's memory for what another tier has; the tier is too slow; or the block
-was not asked for often enough (``store_threshold``), which is what was configured.
-"""
 
 KV_TIERS = ("cpu", "disk", "fs", "obj", "p2p", "kvcr", "example", "remote", "hot_buffer", "lmcache", "other")
 """
@@ -51,9 +29,6 @@ Where KV blocks are kept.
 """
 
 KV_FETCH_STAGES = ("waiting_to_start", "in_progress", "completed_waiting")
-
-KV_LOOKUPS = ("sync", "async")
-"""A lookup that the scheduler waits for, and one whose request is looked at again later."""
 
 BYTES = "kv_transfer_bytes_total"
 SECONDS = "kv_transfer_seconds_total"

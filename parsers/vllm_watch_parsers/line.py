@@ -284,7 +284,8 @@ def _parse_text(head: LogLine) -> LogLine:
     """Parse a line that is no vLLM record: uvicorn's, one of a traceback, or C++ output."""
     message = head.message
     if message.startswith(ACCESS_START):
-        return head._replace(events=_access_events(message) or _uvicorn_events(head))
+        requested = _access_events(message)
+        return LogLine(events=requested) if requested else head._replace(events=_uvicorn_events(head))
     if message.find(b"Error", 0, MAX_ERROR_NAME) < 0 and not message.startswith((b"[rank", *ROCR_STARTS)):
         return head
     text = message.decode("utf-8", "backslashreplace")

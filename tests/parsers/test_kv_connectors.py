@@ -15,17 +15,7 @@ from tests.support.corpus import CORPUS, bodies
 
 from vllm_watch_parsers.events import KvTransfers, Notice
 from vllm_watch_parsers.kv_transfer import (
-    DEPRECATED,
-    KV_CONNECTORS,
-    KV_DIRECTIONS,
-    KV_FAILURES,
     KV_FETCH_STAGES,
-    KV_GAUGES,
-    KV_SKIPS,
-    KV_TIERS,
-    LMCACHE,
-    ROWS,
-    TIER,
 )
 from vllm_watch_parsers.kv_transfer_line import parse_kv_transfers
 from vllm_watch_parsers.line import parse_line
@@ -279,25 +269,6 @@ def test_requests_that_fetch_are_counted_by_stage():
     )
 
     assert flat(kv.gauges) == {f"kv_fetch_requests {stage}": at for at, stage in enumerate(KV_FETCH_STAGES)}
-
-
-def test_all_labels_are_of_closed_lists():
-    """No row has a label that is on none of the lists."""
-    allowed = {
-        *KV_CONNECTORS,
-        *KV_DIRECTIONS,
-        *KV_FAILURES,
-        *KV_SKIPS,
-        *KV_TIERS,
-        *KV_FETCH_STAGES,
-        TIER,
-        "sync",
-        "async",
-    }
-    rows = [row for table in (ROWS, DEPRECATED, LMCACHE) for of_name in table.values() for row in of_name]
-
-    assert {label for row in rows for label in row.key.labels} <= allowed
-    assert all(row.key.series in KV_GAUGES or not row.adds_up for row in rows)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e400"])

@@ -18,7 +18,6 @@ from tests.support.monitoring import process
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
-from vllm_watch.daemon.config.config_file import load_config
 from vllm_watch.daemon.config.model import LONGEST_TIMEOUT, PrometheusConfig
 from vllm_watch.daemon.config.texts import parse_duration
 from vllm_watch.daemon.prometheus.answers import parse_alerts
@@ -33,7 +32,6 @@ from vllm_watch.daemon.service.alerts import (
     ask,
     our_alerts,
 )
-from vllm_watch.daemon.service.supervisor import Supervisor
 from vllm_watch.daemon.support.clock import SystemClock
 from vllm_watch.daemon.support.own_health import InternalErrors
 
@@ -303,48 +301,3 @@ def test_a_real_prometheus(tmp_path):
     assert (found.alertname, found.server, found.state) == ("VllmEngineDown", "a", "pending")
     assert found.summary == "It is down."
     assert abs(found.active_since - time.time()) < 600
-
-
-@pytest.mark.slow
-class TestDaemon:
-    """The whole daemon, and `check`."""
-
-    def write(self, folder, *lines):
-        """Write a configuration with one log."""
-        (folder / "a.log").touch()
-        (folder / "c.yml").write_text(
-            "\n".join(["listen: 127.0.0.1:0", *lines, "servers: [{name: a, log: a.log}]", ""])
-        )
-        return lambda: load_config(str(folder / "c.yml"))
-
-    def test_a_reload_applies_the_key(self, tmp_path):
-        """Without the key the snapshot has nothing about alerts; a reload adds the Prometheus, changes it, takes it."""
-        load = self.write(tmp_path)
-        service = Supervisor(load(), SystemClock(), load=load)
-
-        def shown():
-            found = json.loads(service.endpoints.snapshot().body)
-            return {name: found.get(name) for name in ("prometheus", "alerts")}
-
-        def reload(*lines):
-            self.write(tmp_path, *lines)
-            service.request_reload()
-            service.tick()
-
-        service.start()
-        try:
-            monitor = service.fleet.servers[0]
-            assert shown() == {"prometheus": None, "alerts": None}
-            with prometheus(page(alert(), alert(server="b"))) as (config, _):
-                reload(f"prometheus: {config.url}")
-                until(lambda: shown()["alerts"])
-                assert ["a"] == [each["server"] for each in shown()["alerts"]]
-                assert shown()["prometheus"]["up"]
-            reload("prometheus: {url: 'http://127.0.0.1:9', timeout: 1s}")
-            until(lambda: "nothing listens" in shown()["prometheus"]["explanation"])
-            assert shown()["alerts"] is None
-            reload()
-            assert shown() == {"prometheus": None, "alerts": None}
-            assert service.fleet.servers[0] is monitor
-        finally:
-            service.stop()

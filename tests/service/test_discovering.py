@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import threading
 import urllib.request
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -83,17 +81,6 @@ class Daemon:
 def finished(*command):
     """Run a command to its end."""
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-
-
-def first_in_its_namespace(*command):
-    """Run a daemon whose parent is `unshare` until it has started; return the lines of its own log."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
-        lines = [next(parent.stderr)]
-        while "service.started" not in lines[-1]:
-            lines.append(next(parent.stderr))
-        (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
-        os.kill(int(child), signal.SIGTERM)
-        return [*lines, *parent.stderr]
 
 
 @pytest.fixture
@@ -198,18 +185,3 @@ class TestCheck:
         assert 2 == sum(".log: ok." in text for text in before)
         said = f"log {log}: FAILED. Its process {server.pid} writes its log to {renamed} and not here"
         assert [said in line.text for line in after if "FAILED" in line.text][:1] == [True]
-
-    @pytest.mark.needs_root
-    def test_where_none_runs(self):
-        """Where none runs, all three say so: `discover` and `check` by their exit, `run` goes on looking."""
-        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        discovered = finished(*alone, *COMMAND, "discover")
-        checked = finished(*alone, *COMMAND, "check")
-        ran = first_in_its_namespace(*alone, *COMMAND, "run", "--listen", "127.0.0.1:0")
-
-        assert (1, 1) == (discovered.returncode, checked.returncode)
-        assert "No vLLM server found" in discovered.stdout
-        assert "run vllm-watch discover for the reason" in checked.stderr
-        assert ["discovery.nothing", "service.started", "service.stopped"] == [
-            json.loads(line)["event"] for line in ran
-        ]

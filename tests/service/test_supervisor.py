@@ -494,20 +494,6 @@ class TestCheckpoint:
 
         until(lambda: watch.page().get(("log_lines_total", "a")) == 1)
 
-    def test_the_checkpoint_tells_of_the_last_look(self, watch):
-        """A line written after the last look and before the save is not taken for read, whatever its file becomes."""
-        watch.write("a", checkpoint="state.json")
-        watch.log("a")
-        service = watch.make()
-        service.fleet.servers[0].log.poll()
-        time.sleep(0.01)  # The kernel's clock for files goes in steps.
-        watch.log("a")
-        service.tick()
-
-        saved = json.loads((watch.folder / "state.json").read_text())["files"][0]["read_until"]
-        service.fleet.servers[0].close()
-        assert saved < (watch.folder / "a.log").stat().st_mtime
-
     def test_a_damaged_checkpoint_is_named_and_the_log_is_read_as_on_a_first_start(self, watch):
         """Half a file is refused with its reason; the server's state is known all the same."""
         watch.write("a", checkpoint="state.json")

@@ -109,23 +109,6 @@ def test_an_abstract_socket_is_reached():
         assert ["READY=1"] == heard(listener)
 
 
-def test_a_socket_that_vanishes_is_done_without(systemd):
-    """D1: when systemd's socket is gone after the start nothing is raised, and what comes back is told again."""
-    told = notifier(systemd)
-    told.ready()
-    path = systemd.getsockname()
-    os.unlink(path)
-    told.status("a idle")
-    told.stopping()
-    assert ["READY=1"] == heard(systemd)
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as successor:
-        successor.bind(path)
-        successor.setblocking(False)
-        told.stopping()
-        assert ["STOPPING=1"] == heard(successor)
-
-
 @pytest.mark.parametrize(
     "environment",
     [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "vsock:2:1234"}, {"NOTIFY_SOCKET": "/nonexistent/notify"}],

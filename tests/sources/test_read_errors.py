@@ -130,22 +130,6 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     assert (True, "ok") == followed.status
 
 
-def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
-    """T31: a rotated file that cannot be opened keeps its successors waiting for a while only, and is counted lost."""
-    found = followed.grow(1)
-    for line in (2, 3):
-        followed.write(line)
-        followed.rotate()
-    followed.write(4)
-    system.fail("open", errno.EIO, followed.named(".1"))
-    found += followed.poll()
-    found += followed.poll(ROTATE_WAIT)
-
-    assert [1, 2, 4] == found
-    assert 1 == followed.counts.files_lost
-    assert (True, "ok") == followed.status
-
-
 def test_an_error_is_said_once(followed, system):
     """T31: the daemon's own log says once what the system answers."""
     with structlog.testing.capture_logs() as said:

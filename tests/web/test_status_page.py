@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.server_stories import Server, page
-
 from vllm_watch.analysis.backtest.rule_set import shipped_thresholds
 from vllm_watch.daemon.catalog.states import ENGINE_STATES
-from vllm_watch.daemon.exposition.json_view import server_view
 from vllm_watch.daemon.state.window import STAGES
 from vllm_watch.daemon.web.routes import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
@@ -23,24 +20,6 @@ from vllm_watch_parsers.events import FAILURE_KINDS
 ASSETS = {path: asset.body.decode() for path, asset in load_assets().items()}
 SCRIPTS = {path: text for path, text in ASSETS.items() if path.endswith(".js")}
 NAMESPACE = "http://www.w3.org/2000/svg"
-
-
-def test_files_that_the_page_names_are_served(client):
-    """Each address in the page leads somewhere, whatever path a proxy puts before it."""
-    addresses = set(re.findall(r'(?:src|href)="([^"]+)"', ASSETS["/"]))
-
-    assert "static/page.js" in addresses
-    for address in addresses:
-        assert client.ask(f"/{address}").status == 200
-
-
-@pytest.mark.parametrize("path", sorted(SCRIPTS))
-def test_imports_of_scripts_are_served(path):
-    """Each script imports only scripts that are there, and names that they export."""
-    for names, other in re.findall(r'import \{([^}]+)\} from "\./([^"]+)"', SCRIPTS[path]):
-        source = SCRIPTS[f"/static/{other}"]
-        for name in names.split(","):
-            assert re.search(rf"export (?:function|const|class) {name.strip()}\b", source)
 
 
 @pytest.mark.parametrize("path", sorted(ASSETS))
@@ -84,13 +63,3 @@ def test_state_is_known_to_the_page(state):
 def test_word_of_the_snapshot_is_known_to_the_page(name):
     """Every failure and every stage has its words."""
     assert re.search(rf"\b{name}\b", SCRIPTS["/static/words.js"])
-
-
-def test_links_are_told_and_open_a_window_of_their_own():
-    """Configured links are in the view; the page takes only those of the web, and tells them nothing of itself."""
-    snapshot = Server().scrape(page()).state.snapshot(1000.0)._replace(links={"logs": "https://logs.example.com/"})
-
-    assert {"logs": "https://logs.example.com/"} == server_view(snapshot)["links"]
-    assert "server.links" in SCRIPTS["/static/links.js"]
-    for needed in (r"/^https?:\/\//.test(url)", 'node.target = "_blank"', 'node.rel = "noopener noreferrer"'):
-        assert needed in SCRIPTS["/static/links.js"] + SCRIPTS["/static/dom.js"]

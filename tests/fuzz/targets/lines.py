@@ -45,14 +45,10 @@ from vllm_watch_parsers.events import (
 from vllm_watch_parsers.fields import MAX_COUNT, MAX_WORK
 from vllm_watch_parsers.flags import Flags
 from vllm_watch_parsers.kv_transfer import (
-    KV_CONNECTORS,
-    KV_DIRECTIONS,
-    KV_FAILURES,
-    KV_FETCH_STAGES,
+    DEPRECATED,
     KV_GAUGES,
-    KV_LOOKUPS,
-    KV_SKIPS,
     KV_TIERS,
+    ROWS,
 )
 from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
 from vllm_watch_parsers.prefix import LogLine, Record, parse_head
@@ -78,8 +74,9 @@ _NO_BLANK = re.compile(rb":\d{1,7}\][^ ]")
 _LEVEL = re.compile(r"INFO|WARNING ")
 _KV_SERIES = {name for name in SERIES if name.startswith("kv_")}
 _KV_LABELS = {
-    *KV_CONNECTORS, *KV_DIRECTIONS, *KV_FAILURES, *KV_FETCH_STAGES, *KV_LOOKUPS, *KV_SKIPS, *KV_TIERS
-}  # fmt: skip
+    *(label for table in (ROWS, DEPRECATED) for rows in table.values() for row in rows for label in row.key.labels),
+    *KV_TIERS,
+}
 _REFUSABLE = {
     *EngineStats._fields, *SpecDecoding._fields, *StartupFact._fields, *AchievedWork._fields,
     *DiffusionDecoding._fields, *_KV_SERIES,

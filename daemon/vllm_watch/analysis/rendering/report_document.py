@@ -88,6 +88,7 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
         blocks = (*first.blocks[:1], *plan_blocks(report.plan), *first.blocks[1:], *left_out)
         return Document(title(report.runs[0]), lead(report.runs[0]), (first._replace(blocks=blocks), *rest))
     common = common_capacity(report.runs)
+    is_said = report.plan is not None and report.plan.problem == common
     missing = len(report.runs) - len(sections)
     text = f"The page would be too large with all runs: the last {missing} have only their row in this table."
     several = Section(
@@ -99,7 +100,7 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
             *((Statement("warning", text),) if missing else ()),
             overview(report.runs),
             *latency_turn(report),
-            *((Paragraph(common),) if common else ()),
+            *((Paragraph(common),) if common and not is_said else ()),
             *(() if sections[0].sections else (Paragraph(_ONE_RUN),)),
             *figures,
         ),

@@ -29,7 +29,7 @@ from textual.types import AnimationLevel
 from vllm_watch.cli.terminal.cells import ThemeName
 from vllm_watch.cli.terminal.frames import Lost
 from vllm_watch.cli.terminal.reading_thread import ReadingThread
-from vllm_watch.cli.terminal.screens import TopScreen
+from vllm_watch.cli.terminal.screens import Present, TopScreen
 
 
 _DARK = {
@@ -115,7 +115,8 @@ class TopApp(App[None]):
         self._source = source
         self._tick = tick
         self._has_color = has_color
-        self._top = TopScreen(source, has_color=has_color)
+        self._present = Present(source)
+        self._top = TopScreen(self._present, has_color=has_color)
         for each in themes():
             self.register_theme(each)
         self.theme = theme
@@ -135,7 +136,8 @@ class TopApp(App[None]):
         """Draw the ages, and ask for the last hour of the server that is shown in detail."""
         self.look()
         # Not after each change: a request for an hour makes the source read, which may change which server is shown.
-        self._top.ask_for_hour()
+        selected = self._top.selected
+        self._present.ask_for_hour(self._top.opened or (selected.name if selected is not None else None))
 
     def look(self) -> None:
         """Draw what is known now; end if nothing was read, and nothing ever will be."""
@@ -143,7 +145,8 @@ class TopApp(App[None]):
         if isinstance(lost, Lost) and lost.is_final:
             self.exit()
         else:
-            self._top.look()
+            self._present.look()
+            self._top.draw()
 
     def on_top_app_changed(self) -> None:
         """Draw what the source has."""
@@ -152,6 +155,11 @@ class TopApp(App[None]):
     def action_leave(self) -> None:
         """Quit."""
         self.exit()
+
+    def action_pause(self) -> None:
+        """Hold what is shown, or go on."""
+        self._present.pause()
+        self._top.draw()
 
     def action_read_now(self) -> None:
         """Read at once, and draw everything again, also where something else has written on the terminal."""

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, get_args
 
-from rich.style import Style
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from vllm_watch.cli.terminal.cells import fit
-from vllm_watch.cli.terminal.frames import Server
+from vllm_watch.cli.terminal.frames import Frame, Server
 from vllm_watch.cli.terminal.heading import NO_SERVER, Moment, banner, common_lines, counts_line, title_line
 from vllm_watch.cli.terminal.lines import EMPTY, Line, Pane, Role, Span, fitted, line, placed, rule, spread, wrapped
 from vllm_watch.cli.terminal.numbers import state_piece
@@ -83,7 +83,7 @@ KEYS = (
     _key("question_mark,h,f1", "help", "?, h, F1", "Help", "this help"),
     _key("slash,f4,f3", "filter", "/, F3, F4", "Filter", "show only servers with these words in name, model or state"),
     _key("s,f6", "sort", "s, F6", "Sort", "sort by the next column"),
-    _key("space,p", "pause", "Space, p", "Pause", "hold the values, or go on"),
+    _key("space,p", "app.pause", "Space, p", "Pause", "hold the values, or go on"),
     _key("enter,right", "open", "Enter, Right, a click", "Open", "show the selected server in detail"),
     _key("escape,left,backspace", "back", "Esc, Left, Backspace", "Back", "back; in the table, show all servers again"),
     _key("r,f5,ctrl+l", "app.read_now", "r, F5, Ctrl-L", "Read", "read and draw everything now"),
@@ -97,12 +97,79 @@ KEYS = (
 )  # fmt: skip
 
 
+class Present:
+    """
+    What is known now, as far as it is shown.
+
+    Args:
+        source: Where frames come from.
+    """
+
+    def __init__(self, source: ReadingThread) -> None:
+        self._source = source
+        self._hours: frozenset[str] = frozenset()
+        self.moment = Moment(source.latest(), source.now(), source.title, source.delay)
+
+    def look(self) -> None:
+        """Take what the source has now; while paused, only the time goes on."""
+        source, shown = self._source, self.moment
+        if shown.paused is None:
+            shown = shown._replace(view=source.latest(), title=source.title)
+        self.moment = shown._replace(now=source.now(), delay=source.delay)
+
+    def pause(self) -> None:
+        """Hold what is known, or go on."""
+        self.moment = self.moment._replace(paused=self._source.now() if self.moment.paused is None else None)
+        self.look()
+
+    def ask_for_hour(self, server: str | None) -> None:
+        """Ask the source for the last hour of a server, if it does not read that already."""
+        names = frozenset() if server is None else frozenset((server,))
+        if names != self._hours:
+            self._hours = names
+            self._source.show_hours(names)
+
+
 class Page(VerticalScroll, inherit_bindings=False):
     """Lines that can be scrolled, by the keys of the screen."""
 
 
 class ServerTable(DataTable[Text], inherit_bindings=False):
     """The table of servers, with the keys of the screen."""
+
+    def __init__(self) -> None:
+        super().__init__(id="servers", cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0)
+        self.cursor_background_priority = "renderable"
+        self.header_height = _HEAD
+        self.servers: list[Server] = []
+        self.sorted_by = "state"
+        self._drawn: object = None
+
+    @property
+    def selected(self) -> Server | None:
+        """The server that is selected; the only one if there is one."""
+        return self.servers[min(self.cursor_row, len(self.servers) - 1)] if self.servers else None
+
+    def draw(self, frame: Frame | None, words: str, width: int, styled: Callable[[Sequence[Line]], Text]) -> None:
+        """Show the servers that have the words of a filter, and keep the selected one selected."""
+        chosen, every = self.selected, frame.servers if frame is not None else ()
+        self.servers = arranged(every, self.sorted_by, words)
+        shown, names = placed(columns_for(every), width), [server.name for server in self.servers]
+        drawn = (self.sorted_by, [(column.name, width) for column, width in shown], names)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self.clear(columns=True)
+            for column, room in shown:
+                head = column.head(room, SORT_MARK if column.name == self.sorted_by else "")
+                self.add_column(styled(head), width=room + (column is not shown[-1][0]), key=column.name)
+            self.add_rows([Text()] * len(shown) for _ in names)
+            index = next((index for index, name in enumerate(names) if chosen is not None and name == chosen.name), 0)
+            self.move_cursor(row=index)
+        for row, server in enumerate(self.servers):
+            for number, (column, room) in enumerate(shown):
+                text = styled([column.line_of(server, room)])
+                if self.get_cell_at(Coordinate(row, number)) != text:
+                    self.update_cell_at(Coordinate(row, number), text)
 
 
 _ALL = 1_000_000
@@ -119,21 +186,16 @@ class TopScreen(Screen[None]):
     The table of servers, the worst first, with the selected one below; or one server alone, or the help.
 
     Args:
-        source: Where frames come from.
+        present: What is known now.
         has_color: Whether colours are written.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES}
     BINDINGS: ClassVar[list[BindingType]] = list(KEYS)
 
-    def __init__(self, source: ReadingThread, *, has_color: bool) -> None:
+    def __init__(self, present: Present, *, has_color: bool) -> None:
         super().__init__(classes="" if has_color else "-plain")
-        self._source = source
-        self._moment = Moment(source.latest(), source.now(), source.title, source.delay)
-        self._hours: frozenset[str] = frozenset()
-        self._sorted_by = "state"
-        self._drawn: object = None
-        self._servers: list[Server] = []
+        self._present = present
         self.opened: str | None = None
         """The name of the server that is shown alone."""
         self.is_help = False
@@ -142,10 +204,7 @@ class TopScreen(Screen[None]):
         """Return the widgets."""
         yield Static(id="title")
         yield Static(id="top")
-        table = ServerTable(id="servers", cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0)
-        table.cursor_background_priority = "renderable"
-        table.header_height = _HEAD
-        yield table
+        yield ServerTable()
         yield Input(placeholder="words in name, model or state; Enter keeps them, Esc shows all", compact=True)
         with Page():
             yield Static(id="body")
@@ -154,124 +213,65 @@ class TopScreen(Screen[None]):
     @property
     def selected(self) -> Server | None:
         """The server that is selected in the table; the only one if there is one."""
-        row = self.query_one(ServerTable).cursor_row
-        return self._servers[min(row, len(self._servers) - 1)] if self._servers else None
+        return self.query_one(ServerTable).selected
 
     @property
     def has_table(self) -> bool:
         """Whether the table is shown: it needs more than one server."""
-        frame = self._moment.frame
+        frame = self._present.moment.frame
         return frame is not None and len(frame.servers) > 1 and self.opened is None and not self.is_help
-
-    def look(self) -> None:
-        """Draw what the source has now; while paused, only the time goes on."""
-        source, shown = self._source, self._moment
-        if shown.paused is None:
-            shown = shown._replace(view=source.latest(), title=source.title)
-        self._moment = shown._replace(now=source.now(), delay=source.delay)
-        self.draw()
-
-    def ask_for_hour(self) -> None:
-        """Ask the source for the last hour of the server whose detail is shown, if it does not read that already."""
-        name = self.opened or (self.selected.name if self.selected is not None else None)
-        names = frozenset() if name is None else frozenset((name,))
-        if names != self._hours:
-            self._hours = names
-            self._source.show_hours(names)
 
     def draw(self) -> None:
         """Show what is known now."""
-        width, moment = self.size.width, self._moment
+        width, frame, table = self.size.width, self._present.moment.frame, self.query_one(ServerTable)
         if not width or not self.is_mounted:
             return
-        self._draw_table(moment)
+        words = self.query_one(Input).value if frame is not None and len(frame.servers) > 1 else ""
+        table.draw(frame, words, width - 1, self.styled)
+        table.set_class(not self.has_table or not table.servers, "-hidden")
+        room = self.size.height - 3
+        least = 0 if room < _LEAST_WITH_DETAIL else max(room // 4, _LEAST_DETAIL)
+        table.styles.height = max(min(room - least, len(table.servers) + _HEAD), 1)
         self._draw_lines()
         self.refresh_bindings()
 
     def _draw_lines(self) -> None:
-        width, moment = self.size.width, self._moment
-        self.query_one("#title", Static).update(self.styled([title_line(moment, width)], width))
-        top = self.styled([*banner(moment, width), *self._faded(self._above(moment, width))], width)
-        self.query_one("#top", Static).update(top)
-        self.query_one("#top").set_class(not top, "-hidden")
+        width, moment, words = self.size.width, self._present.moment, self.query_one(Input).value
+        above: list[Line] = []
+        if moment.frame is not None and self.opened is None and not self.is_help:
+            is_small = width < _SMALL[0] or self.size.height < _SMALL[1]
+            right = f'{len(self.query_one(ServerTable).servers)} with "{words}"' if words else ""
+            above = _above(moment.frame, width, right, is_small=is_small)
         room = max(width - 1, 1)  # The last column is the scroll bar's.
-        lines = _help(room) if self.is_help else self._faded(self._detail(moment, room))
-        self.query_one("#body", Static).update(self.styled(lines, room))
-
-    def _above(self, moment: Moment, width: int) -> list[Line]:
-        """Return what is about no server, and how many servers are in which state."""
-        frame = moment.frame
-        if frame is None or self.is_help or self.opened is not None:
-            return []
-        is_small = width < _SMALL[0] or self.size.height < _SMALL[1]
-        lines = common_lines(frame, width, 1 if is_small else _COMMON)
-        if len(frame.servers) == 1:
-            return lines
-        words = self.query_one(Input).value
-        right = f'{len(self._servers)} with "{words}"' if words else ""
-        counts = counts_line(frame.servers, width - len(right) - 1)
-        return [*lines, spread(counts, line(Span(right, "label")), width)]
-
-    def _detail(self, moment: Moment, width: int) -> list[Line]:
-        if moment.frame is None:
-            return [] if moment.lost is not None else wrapped(f"Reading {moment.title} for the first time.", width)
         server = self.selected
         if self.opened is not None:
-            server = next((server for server in moment.frame.servers if server.name == self.opened), None)
-        if server is not None:
-            return server_detail(server, Pane(width, moment.at))
-        if self.opened is not None:
-            return wrapped(f"{self.opened} is not watched any more. Esc shows the others.", width)
-        words = self.query_one(Input).value
-        none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
-        return wrapped(none, width)
+            servers = moment.frame.servers if moment.frame is not None else ()
+            server = next((server for server in servers if server.name == self.opened), None)
+        lines = _help(room) if self.is_help else _detail(moment, server, self.opened, words, room)
+        title = self.styled([title_line(moment, width), *banner(moment, width)], width, is_current=True)
+        self.query_one("#title", Static).update(title)
+        self.query_one("#top", Static).update(self.styled(above, width))
+        self.query_one("#top").set_class(not above, "-hidden")
+        self.query_one("#body", Static).update(self.styled(lines, room, is_current=self.is_help))
 
-    def _draw_table(self, moment: Moment) -> None:
-        """Put the servers into the table, and keep the selected one selected."""
-        table, chosen = self.query_one(ServerTable), self.selected
-        servers = moment.frame.servers if moment.frame is not None else ()
-        self._servers = arranged(servers, self._sorted_by, self.query_one(Input).value if len(servers) > 1 else "")
-        table.set_class(not self.has_table or not self._servers, "-hidden")
-        shown = placed(columns_for(servers), self.size.width - 1)
-        names = [server.name for server in self._servers]
-        drawn = (self._sorted_by, [(column.name, width) for column, width in shown], names)
-        if drawn != self._drawn:
-            self._drawn = drawn
-            table.clear(columns=True)
-            for column, width in shown:
-                head = column.head(width, SORT_MARK if column.name == self._sorted_by else "")
-                table.add_column(self.styled(head), width=width + (column is not shown[-1][0]), key=column.name)
-            table.add_rows([Text()] * len(shown) for _ in names)
-            index = next((index for index, name in enumerate(names) if chosen is not None and name == chosen.name), 0)
-            table.move_cursor(row=index)
-        for row, server in enumerate(self._servers):
-            for number, (column, width) in enumerate(shown):
-                (cell,) = self._faded([column.line_of(server, width)])
-                text = self.styled([cell])
-                if table.get_cell_at(Coordinate(row, number)) != text:
-                    table.update_cell_at(Coordinate(row, number), text)
-        room = self.size.height - 3
-        least = 0 if room < _LEAST_WITH_DETAIL else max(room // 4, _LEAST_DETAIL)
-        table.styles.height = max(min(room - least, len(names) + _HEAD), 1)
+    def styled(self, lines: Sequence[Line], width: int | None = None, *, is_current: bool = False) -> Text:
+        """
+        Return lines as they look.
 
-    def styled(self, lines: Sequence[Line], width: int | None = None) -> Text:
-        """Return lines as they look: without a width as they are, else each in exactly this many columns."""
-        rows = lines if width is None else [fitted(row, width) for row in lines]
+        Args:
+            lines: The lines.
+            width: In how many columns each; without it they are as they are.
+            is_current: Whether they are no values of a source that may be lost, which are dim.
+        """
+        is_dim = not is_current and self._present.moment.lost is not None
         text = Text(no_wrap=True, end="")
-        for number, row in enumerate(rows):
+        for number, row in enumerate(lines):
             text.append("\n" if number else "")
-            for span in row.spans:
-                text.append(span.text, self._style(span.role))
+            for span in (row if width is None else fitted(row, width)).spans:
+                role = "dim" if is_dim else span.role
+                style = None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
+                text.append(span.text, style)
         return text
-
-    def _style(self, role: Role) -> Style | None:
-        return None if role == "text" else self.get_component_rich_style(f"role--{role}", partial=True)
-
-    def _faded(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """Return lines as values that are no longer current, if they are not."""
-        if self._moment.lost is None:
-            return lines
-        return [Line(tuple(Span(span.text, "dim") for span in row.spans)) for row in lines]
 
     def on_resize(self, event: Resize) -> None:
         """Draw everything for the new size."""
@@ -281,10 +281,6 @@ class TopScreen(Screen[None]):
     def on_data_table_row_highlighted(self) -> None:
         """Show the server that was selected."""
         self._draw_lines()
-
-    def on_data_table_row_selected(self) -> None:
-        """Open the server of a line that is clicked again."""
-        self.action_open()
 
     def on_input_changed(self) -> None:
         """Show what has the words of the filter."""
@@ -307,11 +303,6 @@ class TopScreen(Screen[None]):
         """Show the help, or go back from it."""
         self._turn(self.opened, is_help=not self.is_help)
 
-    def action_pause(self) -> None:
-        """Hold what is shown, or go on."""
-        self._moment = self._moment._replace(paused=self._source.now() if self._moment.paused is None else None)
-        self.look()
-
     def action_filter(self) -> None:
         """Write words that servers must have."""
         self._write(is_writing=True)
@@ -324,6 +315,7 @@ class TopScreen(Screen[None]):
             self.query_one(Input).value = ""
             self._write(is_writing=False)
 
+    @on(DataTable.RowSelected)  # By another click on its line.
     def action_open(self) -> None:
         """Show the selected server alone."""
         if self.has_table and self.selected is not None:
@@ -331,7 +323,8 @@ class TopScreen(Screen[None]):
 
     def action_sort(self) -> None:
         """Sort by the next column."""
-        self._sorted_by = next_order(self._sorted_by)
+        table = self.query_one(ServerTable)
+        table.sorted_by = next_order(table.sorted_by)
         self.draw()
 
     def action_move(self, where: str) -> None:
@@ -354,6 +347,27 @@ class TopScreen(Screen[None]):
         # Not by `focus`, which would come too late for keys that follow at once.
         self.set_focus(words if is_writing else None)
         self.draw()
+
+
+def _above(frame: Frame, width: int, right: str, *, is_small: bool) -> list[Line]:
+    """Return what is about no server, and how many servers are in which state, with a text at the right of that."""
+    lines = common_lines(frame, width, 1 if is_small else _COMMON)
+    if len(frame.servers) == 1:
+        return lines
+    counts = counts_line(frame.servers, width - len(right) - 1)
+    return [*lines, spread(counts, line(Span(right, "label")), width)]
+
+
+def _detail(moment: Moment, server: Server | None, opened: str | None, words: str, width: int) -> list[Line]:
+    """Return a server, or why none is shown: nothing is known, it is gone, none has the words of the filter."""
+    if moment.frame is None:
+        return [] if moment.lost is not None else wrapped(f"Reading {moment.title} for the first time.", width)
+    if server is not None:
+        return server_detail(server, Pane(width, moment.at))
+    if opened is not None:
+        return wrapped(f"{opened} is not watched any more. Esc shows the others.", width)
+    none = f'No server has "{words}" in its name, model or state. Esc shows all.' if words else NO_SERVER
+    return wrapped(none, width)
 
 
 def _help(width: int) -> list[Line]:
