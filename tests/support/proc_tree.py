@@ -93,7 +93,7 @@ class ProcTree:
 
     def find(self):
         """Return what is found."""
-        return find_servers(self.proc, self.proc.table.processes(), self.host)
+        return find_servers(self.proc, self.proc.processes(), self.host)
 
     def only(self):
         """Return the only server that is found."""

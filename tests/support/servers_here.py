@@ -52,7 +52,7 @@ class ServersHere:
     def found(self):
         """Return our servers, as discovery has them."""
         proc = Proc()
-        found = find_servers(proc, proc.table.processes())
+        found = find_servers(proc, proc.processes())
         return [server for server in found.servers if server.command.model == self.model]
 
     def until_listening(self, port):

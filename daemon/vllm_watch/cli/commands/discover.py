@@ -49,7 +49,7 @@ def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
 def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     """Print the servers of this machine, and write a configuration of them; return whether something is wrong."""
     proc = Proc()
-    found = find_servers(proc, proc.table.processes())
+    found = find_servers(proc, proc.processes())
     named = with_names(found.servers)
     gpus = read_once(Config(servers=tuple(each.config for each in named)), SystemClock())
     report = [*lines_of(found, named, gpus.uses), *unopened_gpus(gpus.unopened), *unread_gpus()]

@@ -147,83 +147,6 @@ class ProcessList(NamedTuple):
     hidepid: str | None
 
 
-class ProcessTable:
-    """Lists processes and reads about each of them, but for those at which reading hangs."""
-
-    def __init__(self, files: ProcFiles) -> None:
-        self._files = files
-        self._listing, self._reading = HangGuard[int](), HangGuard[int]()
-
-    @property
-    def hanging_pids(self) -> frozenset[int]:
-        """The numbers of the processes that are skipped because reading about them hangs."""
-        return self._listing.hanging | self._reading.hanging
-
-    def run_for_each(self, calls: Mapping[int, Callable[[], Result]]) -> dict[int, Result]:
-        """Make a call for each process, by its number, and skip those at which that hangs."""
-        return self._reading.run_each(calls)
-
-    def processes(self) -> ProcessList:
-        """
-        Return all processes: the part of the work that grows with the machine.
-
-        Raises:
-            DiscoveryError: There is no process table.
-        """
-        numbers = [int(name) for name in self._names() if name.isdigit()]
-        found = self._listing.run_each({number: partial(self._process_or_why, number) for number in numbers})
-        processes = tuple(each for each in found.values() if isinstance(each, Process))
-        return ProcessList(processes, sum(each == "denied" for each in found.values()), self._hidepid())
-
-    def is_running(self, process: Process) -> bool:
-        """Whether a process still runs, and its number is not another one's by now, or that of a zombie."""
-        try:
-            _, fields = self._stat(process.pid)
-        except (OSError, ValueError):
-            return False
-        return int(fields[19]) == process.started and fields[0] not in _ENDED
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self._files.root)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            text = f"{self._files.root}, where the kernel lists processes, cannot be read: {reason}"
-            raise DiscoveryError(text) from error
-
-    def _process_or_why(self, pid: int) -> Process | Literal["denied", "gone"]:
-        try:
-            return self._process(pid)
-        except PermissionError:
-            return "denied"
-        except (OSError, ValueError):
-            return "gone"
-
-    def _process(self, pid: int) -> Process:
-        name, fields = self._stat(pid)
-        parent, started = int(fields[1]), int(fields[19])
-        line = self._files.read(pid, "cmdline")
-        title = _TITLE.match(line)
-        arguments = arguments_of(_split_arguments(line)) if b"vllm" in line else None
-        command = None if arguments is None else parse_arguments(arguments)
-        return Process(pid, parent, started, name, title[1].decode() if title else "", command)
-
-    def _stat(self, pid: int) -> tuple[str, list[str]]:
-        """Return a process's name, and what follows it in ``/proc/PID/stat``, the state first."""
-        content = self._files.read(pid, "stat").decode(errors="replace")
-        end = content.rindex(")")
-        return content[content.index("(") + 1 : end], content[end + 2 :].split()
-
-    def _hidepid(self) -> str | None:
-        """Return how other users' processes are hidden here, `None` if they are not."""
-        for line in self._files.text(OWN, "mounts").splitlines():
-            _, folder, kind, options, *_ = (*line.split(), "", "", "", "")
-            found = _HIDEPID.search(options)
-            if kind == "proc" and folder == self._files.root and found is not None and found[1] not in {"0", "off"}:
-                return found[1]
-        return None
-
-
 class Owner(NamedTuple):
     """A systemd unit's name or a container's id of 64 digits; `is_user_unit` for a unit of ``systemd --user``."""
 
@@ -259,11 +182,80 @@ class Environment(NamedTuple):
 
 
 class Proc:
-    """The process table, wherever it is mounted."""
+    """The process table, wherever it is mounted; processes at which reading hangs are skipped."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.files = ProcFiles(root)
-        self.table = ProcessTable(self.files)
+        self._listing, self._reading = HangGuard[int](), HangGuard[int]()
+
+    @property
+    def hanging_pids(self) -> frozenset[int]:
+        """The numbers of the processes that are skipped because reading about them hangs."""
+        return self._listing.hanging | self._reading.hanging
+
+    def run_for_each(self, calls: Mapping[int, Callable[[], Result]]) -> dict[int, Result]:
+        """Make a call for each process, by its number, and skip those at which that hangs."""
+        return self._reading.run_each(calls)
+
+    def processes(self) -> ProcessList:
+        """
+        Return all processes: the part of the work that grows with the machine.
+
+        Raises:
+            DiscoveryError: There is no process table.
+        """
+        numbers = [int(name) for name in self._names() if name.isdigit()]
+        found = self._listing.run_each({number: partial(self._process_or_why, number) for number in numbers})
+        processes = tuple(each for each in found.values() if isinstance(each, Process))
+        return ProcessList(processes, sum(each == "denied" for each in found.values()), self._hidepid())
+
+    def is_running(self, process: Process) -> bool:
+        """Whether a process still runs, and its number is not another one's by now, or that of a zombie."""
+        try:
+            _, fields = self._stat(process.pid)
+        except (OSError, ValueError):
+            return False
+        return int(fields[19]) == process.started and fields[0] not in _ENDED
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.files.root)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            text = f"{self.files.root}, where the kernel lists processes, cannot be read: {reason}"
+            raise DiscoveryError(text) from error
+
+    def _process_or_why(self, pid: int) -> Process | Literal["denied", "gone"]:
+        try:
+            return self._process(pid)
+        except PermissionError:
+            return "denied"
+        except (OSError, ValueError):
+            return "gone"
+
+    def _process(self, pid: int) -> Process:
+        name, fields = self._stat(pid)
+        parent, started = int(fields[1]), int(fields[19])
+        line = self.files.read(pid, "cmdline")
+        title = _TITLE.match(line)
+        arguments = arguments_of(_split_arguments(line)) if b"vllm" in line else None
+        command = None if arguments is None else parse_arguments(arguments)
+        return Process(pid, parent, started, name, title[1].decode() if title else "", command)
+
+    def _stat(self, pid: int) -> tuple[str, list[str]]:
+        """Return a process's name, and what follows it in ``/proc/PID/stat``, the state first."""
+        content = self.files.read(pid, "stat").decode(errors="replace")
+        end = content.rindex(")")
+        return content[content.index("(") + 1 : end], content[end + 2 :].split()
+
+    def _hidepid(self) -> str | None:
+        """Return how other users' processes are hidden here, `None` if they are not."""
+        for line in self.files.text(OWN, "mounts").splitlines():
+            _, folder, kind, options, *_ = (*line.split(), "", "", "", "")
+            found = _HIDEPID.search(options)
+            if kind == "proc" and folder == self.files.root and found is not None and found[1] not in {"0", "off"}:
+                return found[1]
+        return None
 
     def pid_namespace(self) -> str:
         """Return the namespace in which this process has its number, empty if it cannot be read."""

@@ -100,7 +100,7 @@ def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Dis
         process.pid: partial(_read_server, proc, process, process_tree(process, by_pid), machine)
         for process in server_processes(listed.processes)
     }
-    servers = tuple(server for server in proc.table.run_for_each(calls).values() if server is not None)
+    servers = tuple(server for server in proc.run_for_each(calls).values() if server is not None)
     return Discovery(servers, tuple(_findings_of_machine(listed, by_pid, me)), len(listed.processes))
 
 
@@ -133,7 +133,7 @@ def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _M
     )
     name = name_of(command, address.url)
     server = DiscoveredServer(pid, root.started, name, user, command, address.url, place.log, place.journal, findings)
-    return server if proc.table.is_running(root) else None
+    return server if proc.is_running(root) else None
 
 
 def name_of(command: ServeCommand, url: str | None) -> str:

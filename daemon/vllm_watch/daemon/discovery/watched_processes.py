@@ -168,7 +168,7 @@ class WatchedProcesses:
         self._servers, self._listed_at, self._list_due = servers, now, now + LIST_SECONDS
         self._seen = {server.name for server in servers} & (self._seen | self._found.keys())
         try:
-            self._listed = self._proc.table.processes()
+            self._listed = self._proc.processes()
             found = find_servers(self._proc, self._listed).servers
         except DiscoveryError as error:
             self._listed, self._found, self._error = None, {}, str(error)
@@ -193,8 +193,8 @@ class WatchedProcesses:
         if self._listed is None or self._mean_nothing(pids):
             return None, frozenset()
         known = {process.pid: process for process in self._listed.processes if process.pid in pids}
-        calls = {pid: partial(self._proc.table.is_running, process) for pid, process in known.items()}
-        are_running = self._proc.table.run_for_each(calls)
+        calls = {pid: partial(self._proc.is_running, process) for pid, process in known.items()}
+        are_running = self._proc.run_for_each(calls)
         latest = (self._uptime() - age) * _TICKS
         running = frozenset(
             pid for pid, is_running in are_running.items() if is_running and known[pid].started <= latest

@@ -122,7 +122,7 @@ class ServerWatcher:
         """
         with self._lock:
             now = self._clock.now()
-            listed = self._proc.table.processes()
+            listed = self._proc.processes()
             running = frozenset((process.pid, process.started) for process in server_processes(listed.processes))
             if fully or running != self._running or now >= self._full_poll_at:
                 self._running, self._full_poll_at = running, now + FULL_POLL_SECONDS
@@ -143,7 +143,7 @@ class ServerWatcher:
 
     @property
     def _hanging_pids(self) -> frozenset[int]:
-        return self._proc.table.hanging_pids
+        return self._proc.hanging_pids
 
     def _write(self, events: Iterable[_Event]) -> None:
         """Write the events to the daemon's log that did not hold at the last poll."""
