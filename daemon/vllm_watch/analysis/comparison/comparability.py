@@ -24,6 +24,7 @@ from vllm_watch.analysis.comparison.sound_runs import (
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS
 from vllm_watch.analysis.loadtest.load_test import Load, Run
 from vllm_watch.analysis.loadtest.offered_load import SERVED, load_kind, served_share
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import count, limit, percent, significant
 
 
@@ -32,6 +33,11 @@ LENGTH_LIMIT = 0.20
 RATE_TOLERANCE = 0.02
 PROMPTS_TOLERANCE = 0.10
 HIT_TOLERANCE = 0.05
+
+_LENGTHS = {
+    "input": N_("The lengths differ: {a:.0f} and {b:.0f} input tokens for each request."),
+    "output": N_("The lengths differ: {a:.0f} and {b:.0f} output tokens for each request."),
+}
 
 
 def findings(pair: Pair) -> tuple[Finding, ...]:
@@ -54,9 +60,9 @@ def check_model(pair: Pair) -> Iterator[Finding]:
     """The sides serve one model."""
     names = [sorted({_model(run.model) for run in side.runs if run.model is not None}) for side in pair.sides]
     if not names[0] or not names[1]:
-        yield Finding(f"The model of {_lacking(pair, names)} is not known.")
+        yield Finding(_("The model of {sides} is not known.", sides=_lacking(pair, names)))
     elif names[0] != names[1]:
-        yield Finding(f"The models differ: {', '.join(names[0])} and {', '.join(names[1])}.", prevents=True)
+        yield Finding(_("The models differ: {a} and {b}.", a=listed(names[0]), b=listed(names[1])), prevents=True)
 
 
 def check_load(pair: Pair) -> Iterator[Finding]:
@@ -64,38 +70,50 @@ def check_load(pair: Pair) -> Iterator[Finding]:
     for side in pair.sides:
         texts = list(dict.fromkeys(load_name(run.load) for run in side.runs))
         if len(texts) > 1:
-            yield Finding(f"The runs of {side.name} have different loads: {', '.join(texts)}.", prevents=True)
+            yield Finding(
+                _("The runs of {name} have different loads: {texts}.", name=side.name, texts=listed(texts)),
+                prevents=True,
+            )
             return
     a, b = (side.runs[0].load for side in pair.sides)
     kinds = load_kind(a), load_kind(b)
     if a.endpoint is not None and b.endpoint is not None and a.endpoint != b.endpoint:
-        kinds_of_test = f"{BENCHMARK_KINDS[a.endpoint]} and {BENCHMARK_KINDS[b.endpoint]}"
-        yield Finding(f"The benchmarks are of different kinds: {kinds_of_test}.", prevents=True)
+        kinds_of_test = [_(BENCHMARK_KINDS[endpoint]) for endpoint in (a.endpoint, b.endpoint)]
+        yield Finding(
+            _("The benchmarks are of different kinds: {kinds}.", kinds=_(" and ").join(kinds_of_test)), prevents=True
+        )
     elif None in kinds:
-        yield Finding(f"Whether both sides got the same load is not known{_arrivals(pair)}.")
+        yield Finding(_unknown_load(pair))
     elif kinds[0] != kinds[1]:
-        yield Finding(f"The loads are of different kinds: {load_name(a)} and {load_name(b)}.", prevents=True)
+        yield Finding(
+            _("The loads are of different kinds: {a} and {b}.", a=load_name(a), b=load_name(b)), prevents=True
+        )
     elif _sizes_differ(a, b):
-        yield Finding(f"The loads differ: {load_name(a)} and {load_name(b)}.", prevents=True)
+        yield Finding(_("The loads differ: {a} and {b}.", a=load_name(a), b=load_name(b)), prevents=True)
     elif a.burstiness is not None and b.burstiness is not None and a.burstiness != b.burstiness:
-        yield Finding(f"The burstiness differs: {limit(a.burstiness)} and {limit(b.burstiness)}.", prevents=True)
+        yield Finding(
+            _("The burstiness differs: {a} and {b}.", a=limit(a.burstiness), b=limit(b.burstiness)), prevents=True
+        )
     elif a.num_prompts and b.num_prompts and relative_difference(a.num_prompts, b.num_prompts) > PROMPTS_TOLERANCE:
         yield Finding(
-            f"The sides sent {count(a.num_prompts)} and {count(b.num_prompts)} requests: the start and the end of the "
-            "load weigh more where there are fewer.",
+            _(
+                "The sides sent {a} and {b} requests: the start and the end of the load weigh "
+                "more where there are fewer.",
+                a=count(a.num_prompts),
+                b=count(b.num_prompts),
+            ),
             prevents=pair.is_burst,
         )
 
 
 def check_lengths(pair: Pair) -> Iterator[Finding]:
     """Prompts and answers are equally long; what is answered may follow from the configuration, what is asked not."""
-    for name in ("input", "output"):
+    for name, text in _LENGTHS.items():
         lengths = [[getattr(run.load, f"mean_{name}_tokens") for run in side.runs] for side in pair.sides]
         a, b = (mean_known(of_side) for of_side in lengths)
         difference = 0.0 if a is None or b is None else relative_difference(a, b)
         if difference > LENGTH_TOLERANCE:
-            text = f"The lengths differ: {a:.0f} and {b:.0f} {name} tokens for each request."
-            yield Finding(text, prevents=name == "input" and difference > LENGTH_LIMIT)
+            yield Finding(_(text, a=a, b=b), prevents=name == "input" and difference > LENGTH_LIMIT)
 
 
 def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
@@ -103,8 +121,12 @@ def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
     a, b = (side.mean(lambda run: run.use.prefix_cache_hit_ratio) for side in pair.sides)
     if a is not None and b is not None and abs(a - b) > HIT_TOLERANCE:
         yield Finding(
-            f"The shares of prompt tokens from the prefix cache differ: {percent(a)} % and {percent(b)} %. "
-            "If that is not what was tested, reset the cache between runs.",
+            _(
+                "The shares of prompt tokens from the prefix cache differ: {a} % and {b} %. If that is not what was "
+                "tested, reset the cache between runs.",
+                a=percent(a),
+                b=percent(b),
+            ),
         )
 
 
@@ -114,11 +136,11 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
         sorted({run.load.temperature for run in side.runs if run.load.temperature is not None}) for side in pair.sides
     ]
     if not temperatures[0] or not temperatures[1]:
-        why = "a result file does not hold it" if pair.view == "client" else "the server does not report it"
-        yield Finding(f"The temperature of {_lacking(pair, temperatures)} is not known: {why}.")
+        why = _("a result file does not hold it") if pair.view == "client" else _("the server does not report it")
+        yield Finding(_("The temperature of {sides} is not known: {why}.", sides=_lacking(pair, temperatures), why=why))
     elif temperatures[0] != temperatures[1]:
-        a, b = (", ".join(map(limit, values)) for values in temperatures)
-        yield Finding(f"The temperatures differ: {a} and {b}.", prevents=True)
+        a, b = (listed(map(limit, values)) for values in temperatures)
+        yield Finding(_("The temperatures differ: {a} and {b}.", a=a, b=b), prevents=True)
 
 
 def side_settings(runs: Sequence[Run]) -> dict[str, str]:
@@ -153,7 +175,7 @@ def traps(pair: Pair) -> Mapping[str, str]:
     chunks, rate, objectives = differs_in_chunks(pair), _repeated_rate(pair), _other_objectives(pair)
     notes: dict[str, str] = {}
     if chunks is not None:
-        text = f"ITL counts chunks, not tokens: {chunks}. Compare TPOT instead."
+        text = _("ITL counts chunks, not tokens: {chunks}. Compare TPOT instead.", chunks=chunks)
         notes |= {metric.name: text for metric in METRICS if metric.latency == "itl_ms"}
     if rate is not None:
         notes |= dict.fromkeys((*THROUGHPUTS, *COSTS), rate)
@@ -166,7 +188,7 @@ def _model(name: str) -> str:
 
 
 def _lacking(pair: Pair, values: Sequence[Sequence[object]]) -> str:
-    return " and ".join(side.name for side, of_side in zip(pair.sides, values, strict=True) if not of_side)
+    return _(" and ").join(side.name for side, of_side in zip(pair.sides, values, strict=True) if not of_side)
 
 
 def _sizes_differ(a: Load, b: Load) -> bool:
@@ -175,10 +197,17 @@ def _sizes_differ(a: Load, b: Load) -> bool:
     return is_other_rate or a.ramp_up != b.ramp_up or a.max_concurrency != b.max_concurrency
 
 
-def _arrivals(pair: Pair) -> str:
+def _unknown_load(pair: Pair) -> str:
     rates = [side.mean(lambda run: run.load.offered_request_rate) for side in pair.sides]
-    texts = [f"{significant(rate)} in {side.name}" for rate, side in zip(rates, pair.sides, strict=True) if rate]
-    return f"; requests that arrived each second: {', '.join(texts)}" if texts else ""
+    texts = [
+        _("{rate} in {name}", rate=significant(rate), name=side.name)
+        for rate, side in zip(rates, pair.sides, strict=True)
+        if rate
+    ]
+    if not texts:
+        return _("Whether both sides got the same load is not known.")
+    arrived = N_("Whether both sides got the same load is not known; requests that arrived each second: {rates}.")
+    return _(arrived, rates=listed(texts))
 
 
 def _settings(run: Run) -> dict[str, str]:
@@ -197,15 +226,19 @@ def _all_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 def _incomplete(side: Side) -> Finding | None:
     if not any(run.config for run in side.runs):
-        return Finding("The configuration of {side} is not known: add its log or recording to see what differs.")
+        return Finding(_("The configuration of {side} is not known: add its log or recording to see what differs."))
     if all(run.server is not None for run in side.runs):
-        return Finding("The configuration of {side} is from a Prometheus, which has few flags: others may differ, too.")
+        return Finding(
+            _(
+                "The configuration of {side} is from a Prometheus, which has few flags: others may differ, too.",
+            )
+        )
     return None
 
 
 def _varying(side: Side) -> Finding | None:
     varying = sorted(name for name, values in _all_settings(side.runs).items() if len(values) > 1)
-    text = f"The runs of {{side}} differ in {', '.join(varying)}: they are taken as one configuration."
+    text = _("The runs of {{side}} differ in {varying}: they are taken as one configuration.", varying=listed(varying))
     return Finding(text) if varying else None
 
 
@@ -214,14 +247,22 @@ def _repeated_rate(pair: Pair) -> str | None:
     if any(load_kind(load) != "open" for load in loads) or any(side.is_saturated for side in pair.sides):
         return None
     rate = loads[0].request_rate
-    given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
+    given = (
+        _("a rate that was given") if rate is None else _("a fixed rate of {rate} requests/s", rate=limit(float(rate)))
+    )
     served = {
         side.name: mean_known([served_share(run, result) for run, result in side.measured_runs]) for side in pair.sides
     }
     if all(share is None or share >= SERVED for share in served.values()):
-        return f"At {given} throughput only repeats the rate."
-    shares = " and ".join(f"{percent(share)} % in {name}" for name, share in served.items() if share is not None)
-    return f"At {given} throughput repeats the rate, of which {shares} was served: that may be chance."
+        return _("At {given} throughput only repeats the rate.", given=given)
+    shares = _(" and ").join(
+        _("{share} % in {name}", share=percent(share), name=name) for name, share in served.items() if share is not None
+    )
+    return _(
+        "At {given} throughput repeats the rate, of which {shares} was served: that may be chance.",
+        given=given,
+        shares=shares,
+    )
 
 
 def _other_objectives(pair: Pair) -> str | None:
@@ -231,4 +272,4 @@ def _other_objectives(pair: Pair) -> str | None:
         for result in side.results
         if result.goodput is not None
     }
-    return "The objectives of the sides differ." if len(limits) > 1 else None
+    return _("The objectives of the sides differ.") if len(limits) > 1 else None

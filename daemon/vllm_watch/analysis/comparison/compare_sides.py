@@ -13,18 +13,34 @@ from vllm_watch.analysis.comparison.comparability import (
     config_differences,
     findings,
 )
-from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Row, Side
+from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Grade, Row, Side
 from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
 from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Objective
+from vllm_watch.daemon.catalog.language import N_, _, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import significant
 
 
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = (
+    *(N_("no"), N_("one"), N_("two"), N_("three"), N_("four"), N_("five"), N_("six"), N_("seven")),
+    *(N_("eight"), N_("nine"), N_("ten"), N_("eleven"), N_("twelve")),
+)
 _WHOLE_PERCENT = 10
+_WORDS = {
+    (True, True): N_("faster"),
+    (True, False): N_("slower"),
+    (False, True): N_("better"),
+    (False, False): N_("worse"),
+}
+_GRADES: dict[Grade, str] = {
+    "shown": N_("shown"),
+    "likely": N_("likely"),
+    "not_decided": N_("not decided"),
+    "in_these_two_runs": N_("a hint"),
+}
 _SPEEDS = ("_throughput", "_ms", "duration_s")
 
 
@@ -42,17 +58,19 @@ def compare_sides(
     levels, left_out = _split_by_load(ordered)
     pairs = tuple(compare_pair(level[0], side) for level in levels for side in level[1:])
     if left_out:
-        warning = f"Not all sides have these loads, so they are left out: {'; '.join(left_out)}."
+        warning = _(
+            "Not all sides have these loads, so they are left out: {left_out}.", left_out=_("; ").join(left_out)
+        )
         pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
-    listed = [side for level in levels for side in level]
-    can_decide = len(listed) > 2 and len(levels) == 1 and all(pair.comparable for pair in pairs)
+    named = [side for level in levels for side in level]
+    can_decide = len(named) > 2 and len(levels) == 1 and all(pair.comparable for pair in pairs)
     return Comparisons(
         baseline=first,
         sides=ordered,
         pairs=pairs,
         left_out=left_out,
-        matrix=matrix(listed),
-        decisions=decide(listed) if can_decide else (),
+        matrix=matrix(named),
+        decisions=decide(named) if can_decide else (),
         sweeps=find_sweeps(sides, objective),
     )
 
@@ -114,14 +132,16 @@ def _prices(sides: Sequence[Side]) -> dict[str, tuple[float, ...]]:
 
 def _no_view(a: Side, b: Side) -> str:
     runs = [(side, run) for side in (a, b) for run in side.runs]
-    empty = [run.name for _, run in runs if run.result is None and not run.views]
+    empty = [run.name for _side, run in runs if run.result is None and not run.views]
     if empty:
-        return f"No result is known of {', '.join(empty)}."
+        return _("No result is known of {empty}.", empty=listed(empty))
     unseen = [dict.fromkeys(side.name for side, run in runs if result_in(run, view) is None) for view in VIEWS]
-    client, server = (" and ".join(names) for names in unseen)
-    return (
-        f"No result is common to all runs: give the benchmark's result with each run of {client}, or the server's log, "
-        f"a recording or a time range of a Prometheus with each run of {server}."
+    client, server = (_(" and ").join(names) for names in unseen)
+    return _(
+        "No result is common to all runs: give the benchmark's result with each run of {client}, or the server's "
+        "log, a recording or a time range of a Prometheus with each run of {server}.",
+        client=client,
+        server=server,
     )
 
 
@@ -132,42 +152,55 @@ def _sentence(pair: Comparison) -> str:
     ``B is slower: output 900 against 1,200 tokens/s, -25 % (likely; three more runs of each would show it).``
     """
     row = next((row for row in pair.metrics if row.is_headline and row.difference is not None), None)
-    values = "" if row is None else f": {_values(row)}"
+    names = {"candidate": pair.candidate, "baseline": pair.baseline}
     if not pair.comparable:
-        why = " ".join(pair.reasons).removesuffix(".")
-        return f"{pair.candidate} cannot be compared with {pair.baseline} ({why}){values}."
+        why = sentences(pair.reasons).rstrip(".\N{IDEOGRAPHIC FULL STOP}")
+        if row is None:
+            return _("{candidate} cannot be compared with {baseline} ({why}).", **names, why=why)
+        apart = N_("{candidate} cannot be compared with {baseline} ({why}): {values}.")
+        return _(apart, **names, why=why, values=_values(row))
     if row is None:
-        return f"Nothing was measured in which {pair.candidate} can be compared with {pair.baseline}."
-    said = "a hint" if row.grade == "in_these_two_runs" else row.grade.replace("_", " ")
-    return f"{_claim(pair, row)}{values} ({said}{_more_runs(row)})."
+        return _("Nothing was measured in which {candidate} can be compared with {baseline}.", **names)
+    grade = _(_GRADES[row.grade])
+    more = _more_runs(row)
+    how_sure = grade if more is None else _("{grade}; {more}", grade=grade, more=more)
+    return _("{claim}: {values} ({how_sure}).", claim=_claim(pair, row), values=_values(row), how_sure=how_sure)
 
 
 def _claim(pair: Comparison, row: Row) -> str:
-    where = {"in_these_two_runs": " in these two runs", "not_decided": " in these runs"}.get(row.grade, "")
+    names = {"candidate": pair.candidate, "baseline": pair.baseline}
     if row.is_better is None or (row.grade == "not_decided" and row.a and row.b):
-        return f"{pair.candidate} is not shown to differ from {pair.baseline}"
+        return _("{candidate} is not shown to differ from {baseline}", **names)
     is_speed = any(part in row.metric for part in _SPEEDS)
-    word = ("faster" if row.is_better else "slower") if is_speed else ("better" if row.is_better else "worse")
-    return f"{pair.candidate} is {word}{where}"
+    word = _(_WORDS[is_speed, row.is_better])
+    if row.grade == "in_these_two_runs":
+        return _("{candidate} is {word} in these two runs", candidate=pair.candidate, word=word)
+    if row.grade == "not_decided":
+        return _("{candidate} is {word} in these runs", candidate=pair.candidate, word=word)
+    return _("{candidate} is {word}", candidate=pair.candidate, word=word)
 
 
 def _values(row: Row) -> str:
     label, unit = metric_title(row.metric)
     name = label if label[:2].isupper() else label[:1].lower() + label[1:]
-    values = f"{name} {significant(row.b)} against {significant(row.a)} {unit}".strip()
+    values = _(
+        "{name} {b} against {a} {unit}", name=name, b=significant(row.b), a=significant(row.a), unit=unit
+    ).strip()
     if row.percent is None:
         return values
     return f"{values}, {row.percent:+.{0 if abs(row.percent) >= _WHOLE_PERCENT else 1}f} %"
 
 
-def _more_runs(row: Row) -> str:
+def _more_runs(row: Row) -> str | None:
     if row.needed_runs is None:
-        return ""
+        return None
     more = row.needed_runs - row.runs[0]
     if row.runs[0] != row.runs[1] or more < 1:
-        return f"; {_number(row.needed_runs)} runs of each would show it"
-    return f"; {_number(more)} more {'run' if more == 1 else 'runs'} of each would show it"
+        return _("{runs} runs of each would show it", runs=_number(row.needed_runs))
+    if more == 1:
+        return _("one more run of each would show it")
+    return _("{runs} more runs of each would show it", runs=_number(more))
 
 
 def _number(value: int) -> str:
-    return _NUMBERS[value] if value < len(_NUMBERS) else str(value)
+    return _(_NUMBERS[value]) if value < len(_NUMBERS) else str(value)

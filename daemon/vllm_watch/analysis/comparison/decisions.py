@@ -28,15 +28,16 @@ from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, mea
 from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.loadtest.planning import memory_gib
+from vllm_watch.daemon.catalog.language import N_, _, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import View
 
 
 MEMORY = "memory_gib"
 
 _CRITERIA = (
-    ("lowest TTFT", "ttft_ms.p50"),
-    ("most throughput", OUTPUT),
-    ("most users within the objective", GOODPUT),
+    (N_("lowest TTFT"), "ttft_ms.p50"),
+    (N_("most throughput"), OUTPUT),
+    (N_("most users within the objective"), GOODPUT),
 )
 _MATRIX = ("ttft_ms.p50", TPOT, OUTPUT, GOODPUT)
 _WEAKEST_FIRST: tuple[Grade, ...] = ("not_decided", "in_these_two_runs", "likely", "shown")
@@ -75,12 +76,13 @@ def _matrix_values(side: Side, view: View | None) -> dict[str, float]:
 
 def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: View) -> Decision:
     """Return which side is better than each of the others: the second best is one of them, so no correction is due."""
-    undecided = Decision(criterion=criterion, metric=metric.name)
+    undecided = Decision(criterion=_(criterion), metric=metric.name)
     values = [metric_mean(metric, side) for side in sides]
     lacking = [side.name for side, value in zip(sides, values, strict=True) if value is None]
     if lacking:
-        hint = " Give an objective, and results of --save-detailed." if metric.name == GOODPUT else ""
-        return replace(undecided, note=f"Not known of {', '.join(lacking)}.{hint}")
+        unknown = _("Not known of {sides}.", sides=listed(lacking))
+        hint = [_("Give an objective, and results of --save-detailed.")] if metric.name == GOODPUT else []
+        return replace(undecided, note=sentences([unknown, *hint]))
     ranked = sorted(range(len(sides)), key=lambda at: values[at] or 0.0, reverse=metric.higher_is_better)
     best, others = ranked[0], sorted(ranked[1:])
     pairs = [Pair(sides[min(best, other)], sides[max(best, other)], view) for other in others]
@@ -88,8 +90,12 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
     open_to = [sides[other].name for other, row in zip(others, rows, strict=True) if row.grade == "not_decided"]
     if open_to:
         why = next((row.reason for row in rows if row.grade == "not_decided" and row.low is None), None) or ""
-        note = f"{sides[best].name} has the best value, but the difference to {', '.join(open_to)} is not decided."
-        return replace(undecided, note=f"{note} {why}".strip())
+        note = _(
+            "{name} has the best value, but the difference to {others} is not decided.",
+            name=sides[best].name,
+            others=listed(open_to),
+        )
+        return replace(undecided, note=sentences([note, *([why] if why else [])]))
     return replace(undecided, winner=sides[best].name, grade=min((row.grade for row in rows), key=_WEAKEST_FIRST.index))
 
 

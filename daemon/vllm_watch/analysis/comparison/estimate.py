@@ -11,6 +11,7 @@ from vllm_watch.analysis.comparison.comparison_model import Metric, metric_bound
 from vllm_watch.analysis.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.analysis.loadtest.load_test import Bounds, Result, Run, ServerUse, bounded
 from vllm_watch.analysis.loadtest.offered_load import is_saturated, load_kind
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.number_texts import limit
 from vllm_watch.daemon.statistics.ratio import Interval, ratio_interval
 
@@ -27,13 +28,13 @@ others: there some runs have a queue and others do not, which the runs without o
 _LEAST_ROOM = 128
 """vLLM's lowest default of ``--max-num-seqs`` (``SchedulerConfig.DEFAULT_MAX_NUM_SEQS``)."""
 
-_QUEUE = (
-    "Near saturation a few runs tell nothing of TTFT, for some have a queue and others do not. Test at a lower rate, "
-    "or with a fixed number of users (--max-concurrency)."
+_QUEUE = N_(
+    "Near saturation a few runs tell nothing of TTFT, for some have a queue and others do not. Test at a lower "
+    "rate, or with a fixed number of users (--max-concurrency)."
 )
-_QUEUE_UNKNOWN = (
-    "Whether the load was near saturation, where some runs have a queue and others do not, is not known: give the "
-    "server's log or a recording with each run."
+_QUEUE_UNKNOWN = N_(
+    "Whether the load was near saturation, where some runs have a queue and others do not, is not known: give "
+    "the server's log or a recording with each run."
 )
 
 
@@ -52,7 +53,7 @@ def estimate(metric: Metric, pair: Pair, confidence: float) -> Estimate:
     a, b = (metric_values(metric, side) for side in pair.sides)
     interval = ratio_interval(a, b, confidence)
     if interval is None:
-        return Estimate(refusal="All runs of a side have the same value, so nothing is known of how they vary.")
+        return Estimate(refusal=_("All runs of a side have the same value, so nothing is known of how they vary."))
     # If a queue was left to chance in any run, an interval of a few runs is too narrow.
     by_chance = [
         is_near_saturation(run)
@@ -61,8 +62,8 @@ def estimate(metric: Metric, pair: Pair, confidence: float) -> Estimate:
         if metric.latency == "ttft_ms" and _varies_by_chance(run) and not is_saturated(run, result)
     ]
     if True in by_chance:
-        return Estimate(refusal=_QUEUE)
-    known = Estimate(interval, interval.low, interval.high, doubt=_QUEUE_UNKNOWN if None in by_chance else None)
+        return Estimate(refusal=_(_QUEUE))
+    known = Estimate(interval, interval.low, interval.high, doubt=_(_QUEUE_UNKNOWN) if None in by_chance else None)
     return _with_bounds(known, _bounds(metric, pair.a), _bounds(metric, pair.b))
 
 
@@ -88,22 +89,36 @@ def notes(metric: Metric, pair: Pair) -> list[str]:
     """Return what a reader must know of the values of a metric."""
     texts = []
     if metric.latency in {"ttft_ms", "e2el_ms"} and pair.is_burst:
-        texts.append("It is mostly the wait in the queue of a burst.")
+        texts.append(_("It is mostly the wait in the queue of a burst."))
     few = [needed for side in pair.sides for result in side.results if (needed := needed_values(metric, result))]
     if few:
-        texts.append(f"{metric.statistic.upper()} of fewer than {few[0]} requests in a run may be below the true one.")
+        texts.append(
+            _(
+                "{statistic} of fewer than {count} requests in a run may be below the true one.",
+                statistic=metric.statistic.upper(),
+                count=few[0],
+            )
+        )
     buckets = [_bounds(metric, side) for side in pair.sides]
     if buckets != [None, None]:
         ranges = [_bucket(side, metric, bounds) for side, bounds in zip(pair.sides, buckets, strict=True)]
-        texts.append(f"From buckets: {' and '.join(ranges)} {metric.unit}.")
+        texts.append(_("From buckets: {ranges} {unit}.", ranges=_(" and ").join(ranges), unit=_(metric.unit)))
     if min(len(side.runs) for side in pair.sides) == 1 and not pair.is_single:
-        texts.append("A side of one run is taken to vary as the other does.")
+        texts.append(_("A side of one run is taken to vary as the other does."))
     return texts
 
 
 def _bucket(side: Measured, metric: Metric, bounds: Bounds | None) -> str:
     values = metric_values(metric, side)
-    return bounded(bounds) if bounds is not None else limit(sum(values) / len(values)) if values else "an unknown value"
+    return (
+        bounded(bounds)
+        if bounds is not None
+        else limit(sum(values) / len(values))
+        if values
+        else _(
+            "an unknown value",
+        )
+    )
 
 
 def _bounds(metric: Metric, side: Measured) -> Bounds | None:
@@ -131,7 +146,7 @@ def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimat
     low = None if b.low is None or not a.high else b.low / a.high
     high = None if b.high is None or not a.low else b.high / a.low
     if (low is None or low <= 1) and (high is None or high >= 1):
-        return Estimate(refusal="The buckets that the values are in overlap.")
+        return Estimate(refusal=_("The buckets that the values are in overlap."))
     return known._replace(
         low=None if low is None else min(low, known.interval.low),
         high=None if high is None else max(high, known.interval.high),

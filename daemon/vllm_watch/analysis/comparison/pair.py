@@ -22,6 +22,7 @@ from vllm_watch.analysis.comparison.comparison_model import (
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import Load, Result, Run
 from vllm_watch.analysis.loadtest.offered_load import is_burst, is_saturated, load_kind
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.statistics.ratio import geometric_mean
 
@@ -81,7 +82,7 @@ class Pair(NamedTuple):
 
 def load_name(load: Load) -> str:
     """Return a load in a few words, also one of which nothing is known."""
-    return load_text(load) or "an unknown load"
+    return load_text(load) or _("an unknown load")
 
 
 def result_in(run: Run, view: View) -> Result | None:
@@ -132,7 +133,13 @@ def differs_in_chunks(pair: Pair) -> str | None:
     a, b = (_tokens_per_chunk(side) for side in pair.sides)
     if a is None or b is None or relative_difference(a, b) <= _SAME_CHUNKS:
         return None
-    return f"a chunk of the stream has {a:.1f} tokens in {pair.a.name} and {b:.1f} in {pair.b.name}"
+    return _(
+        "a chunk of the stream has {a:.1f} tokens in {name_a} and {b:.1f} in {name_b}",
+        a=a,
+        name_a=pair.a.name,
+        b=b,
+        name_b=pair.b.name,
+    )
 
 
 def headline_metric(pair: Pair) -> str:

@@ -12,6 +12,7 @@ from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name
 from vllm_watch.analysis.comparison.sound_runs import check_sides
 from vllm_watch.analysis.loadtest.load_test import Load, Objective
 from vllm_watch.analysis.loadtest.planning import is_within
+from vllm_watch.daemon.catalog.language import _, sentences
 from vllm_watch.daemon.catalog.number_texts import significant
 
 
@@ -83,7 +84,7 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
     is_growing = knee is points[-1]
     held = {} if limits is None else _held(points)
     growth = _growth(knee, most, is_growing=is_growing)
-    said = growth if limits is None else f"{growth} {_objective_text(held, points)}"
+    said = growth if limits is None else sentences([growth, _objective_text(held, points)])
     yield Sweep(
         name=name,
         loads=tuple(point.load for point in points),
@@ -91,7 +92,7 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
         stops_growing_at=None if is_growing else knee.load,
         last_within_objective=held.get("last"),
         first_beyond_objective=held.get("first"),
-        sentence=f"{name}: {said}" if name else said,
+        sentence=_("{name}: {text}", name=name, text=said) if name else said,
         warnings=tuple(finding.text for finding in check_sides(seen)),
     )
 
@@ -124,20 +125,30 @@ def _held(points: Sequence[_Point]) -> dict[str, str]:
 
 def _growth(knee: _Point, most: _Point, *, is_growing: bool) -> str:
     """Return where output stops to grow; what a server can do is at least the highest that was seen."""
-    first, highest = (f"{significant(point.throughput)} tokens/s" for point in (knee, most))
+    first, highest = (_("{value} tokens/s", value=significant(point.throughput)) for point in (knee, most))
     if is_growing:
-        return f"Output still grows at the highest load, {knee.load}: at least {first}."
+        return _("Output still grows at the highest load, {load}: at least {first}.", load=knee.load, first=first)
     if knee is most:
-        return f"Output stops growing at {knee.load}: at least {first}."
-    return f"Output stops growing at {knee.load} with {first}: at least {highest}, at {most.load}."
+        return _("Output stops growing at {load}: at least {first}.", load=knee.load, first=first)
+    return _(
+        "Output stops growing at {load} with {first}: at least {highest}, at {most}.",
+        load=knee.load,
+        first=first,
+        highest=highest,
+        most=most.load,
+    )
 
 
 def _objective_text(held: Mapping[str, str], points: Sequence[_Point]) -> str:
     last, first = held.get("last"), held.get("first")
     if first is None and last is None:
-        return "Whether the objective holds is not known: write the requests with --save-detailed."
+        return _("Whether the objective holds is not known: write the requests with --save-detailed.")
     if first is None:
-        return f"The objective holds up to {last}" + (", the highest load." if last == points[-1].load else ".")
+        if last == points[-1].load:
+            return _("The objective holds up to {last}, the highest load.", last=last)
+        return _("The objective holds up to {last}.", last=last)
     if last is None:
-        return f"The objective fails from {first} on; no load is known that holds it."
-    return f"The last load that holds the objective is {last}; the first that fails it is {first}."
+        return _("The objective fails from {first} on; no load is known that holds it.", first=first)
+    return _(
+        "The last load that holds the objective is {last}; the first that fails it is {first}.", last=last, first=first
+    )

@@ -21,6 +21,7 @@ from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FAMILY, MAK
 from vllm_watch.analysis.comparison.estimate import estimate, notes
 from vllm_watch.analysis.comparison.pair import Pair, headline_metric, metric_mean, metric_values
 from vllm_watch.analysis.comparison.sound_runs import are_in_turns
+from vllm_watch.daemon.catalog.language import N_, _, sentences
 from vllm_watch.daemon.catalog.number_texts import limit
 from vllm_watch.daemon.statistics.ratio import MOST_RUNS, Interval, needed_runs
 
@@ -35,10 +36,10 @@ TYPICAL_CV = 0.05
 """How much runs are taken to vary where there is one of each side: how many are needed is said, and no more."""
 FEWEST_RUNS = 3
 
-_APART = "The sides are not comparable."
-_OUTSIDE = "It is not one of the metrics that are tested together, so it is no more than likely."
-_ORDER = "All runs of one side came first, so a drift may look like this."
-_HOPELESS = f"Not even {MOST_RUNS:,} runs of each would show so small a difference."
+_APART = N_("The sides are not comparable.")
+_OUTSIDE = N_("It is not one of the metrics that are tested together, so it is no more than likely.")
+_ORDER = N_("All runs of one side came first, so a drift may look like this.")
+_HOPELESS = N_("Not even {runs:,} runs of each would show so small a difference.")
 
 
 class _Test(NamedTuple):
@@ -51,14 +52,14 @@ class _Test(NamedTuple):
 
 def graded_rows(pair: Pair, *, are_comparable: bool) -> tuple[Row, ...]:
     """Return the values of each metric that the sides have with its grade, the headline first."""
-    refused = traps(pair) if are_comparable else dict.fromkeys(BY_NAME, _APART)
-    order = None if are_in_turns(pair) else _ORDER
+    refused = traps(pair) if are_comparable else dict.fromkeys(BY_NAME, _(_APART))
+    order = None if are_in_turns(pair) else _(_ORDER)
     headline = BY_NAME[headline_metric(pair)]
     first = replace(_graded(_Test(headline, HEADLINE, order), pair, refused), is_headline=True)
     is_passed = first.confidence is None or first.grade == "shown" or _leaves_out_zero(first)
     level = others_confidence(headline.name, is_passed=is_passed)
     tests = (
-        _Test(metric, level, order) if metric.in_family else _Test(metric, LIKELY, _OUTSIDE)
+        _Test(metric, level, order) if metric.in_family else _Test(metric, LIKELY, _(_OUTSIDE))
         for metric in METRICS
         if metric is not headline and _is_shown(metric, pair)
     )
@@ -82,7 +83,7 @@ def _is_shown(metric: Metric, pair: Pair) -> bool:
 def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
     row = _ungraded(test.metric, pair)
     unknown = [side.name for side in pair.sides if not metric_values(test.metric, side)]
-    refusal = f"No value is known of {unknown[0]}." if unknown else refused.get(test.metric.name)
+    refusal = _("No value is known of {name}.", name=unknown[0]) if unknown else refused.get(test.metric.name)
     if refusal is not None:
         return replace(row, reason=refusal)
     if pair.is_single:
@@ -90,7 +91,7 @@ def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
         return replace(
             row,
             grade="in_these_two_runs",
-            reason="There is one run of each side.",
+            reason=_("There is one run of each side."),
             needed_runs=None if needed is None else max(needed, FEWEST_RUNS),
         )
     if min(value for side in pair.sides for value in metric_values(test.metric, side)) <= 0:
@@ -105,19 +106,23 @@ def _graded(test: _Test, pair: Pair, refused: Mapping[str, str]) -> Row:
 def _by_interval(row: Row, interval: Interval, test: _Test) -> Row:
     """Return a row with the grade that its interval gives it."""
     if _leaves_out_zero(row) and test.doubt is None:
-        note = _smaller(test.metric, row, "It is below {} %, which hardly matters.")
+        note = _smaller(test.metric, row, _("It is below {limit} %, which hardly matters."))
         return replace(row, grade="shown", note=_joined(row.note, note))
     needed = None
     if test.doubt is None:
         cv = interval.error / math.sqrt(sum(1 / number for number in row.runs))
         needed = needed_runs(cv, _size(row), test.confidence)
     if _leaves_out_zero(row) or interval.p < 1 - LIKELY:
-        only = f"Its {_per_cent(LIKELY)} % interval leaves out 0, but not that of {_per_cent(test.confidence)} %."
+        only = _(
+            "Its {likely} % interval leaves out 0, but not that of {confidence} %.",
+            likely=_per_cent(LIKELY),
+            confidence=_per_cent(test.confidence),
+        )
         return replace(row, grade="likely", reason=test.doubt or only, needed_runs=needed)
-    small = _smaller(test.metric, row, "If there is a difference, it is below {} %, which hardly matters.")
+    small = _smaller(test.metric, row, _("If there is a difference, it is below {limit} %, which hardly matters."))
     if small is not None:
         return replace(row, reason=small)
-    why = _HOPELESS if needed is None and test.doubt is None else "The interval holds 0."
+    why = _(_HOPELESS, runs=MOST_RUNS) if needed is None and test.doubt is None else _("The interval holds 0.")
     return replace(row, reason=why, needed_runs=needed)
 
 
@@ -131,10 +136,10 @@ def _by_zeros(row: Row, pair: Pair, test: _Test) -> Row:
     is_zero = [{value <= 0 for value in metric_values(test.metric, side)} for side in pair.sides]
     row = replace(row, confidence=test.confidence)
     if is_zero not in ([{True}, {False}], [{False}, {True}]):
-        return replace(row, reason="Some values are 0, which has no ratio.")
+        return replace(row, reason=_("Some values are 0, which has no ratio."))
     side = pair.a if is_zero[0] == {True} else pair.b
     chance = (1 + (row.runs[0] == row.runs[1])) / 4 ** min(row.runs)
-    why = f"{side.name} has 0 in each run."
+    why = _("{name} has 0 in each run.", name=side.name)
     if chance <= 1 - test.confidence and test.doubt is None:
         return replace(row, grade="shown", note=_joined(row.note, why), low=row.percent, high=row.percent)
     needed = math.ceil(math.log(2 / (1 - test.confidence), 4)) if test.doubt is None else None
@@ -168,7 +173,7 @@ def _ungraded(metric: Metric, pair: Pair) -> Row:
 def _smaller(metric: Metric, row: Row, text: str) -> str | None:
     """Return a text, with the limit, if the whole interval is below what matters."""
     most = max((math.inf if bound is None else abs(bound) for bound in (row.low, row.high)), default=math.inf)
-    return text.format(limit(metric.matters * 100)) if most <= metric.matters * 100 else None
+    return text.format(limit=limit(metric.matters * 100)) if most <= metric.matters * 100 else None
 
 
 def _size(row: Row) -> float:
@@ -178,8 +183,8 @@ def _size(row: Row) -> float:
     return max(row.a, row.b) / min(row.a, row.b) - 1 if row.a and row.b else math.inf
 
 
-def _joined(*sentences: str | None) -> str | None:
-    return " ".join(each for each in sentences if each) or None
+def _joined(*texts: str | None) -> str | None:
+    return sentences(each for each in texts if each) or None
 
 
 def _per_cent(confidence: float) -> str:
