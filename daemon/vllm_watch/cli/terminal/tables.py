@@ -11,13 +11,12 @@ from operator import attrgetter
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.terminal.cells import fit
 from vllm_watch.cli.terminal.frames import (
-    Latency,
+    Latencies,
     LatencyLevel,
     Server,
     Stage,
     cause_of,
     latencies_of,
-    latency_of,
     short_of,
     standing_of,
     state_of,
@@ -111,8 +110,8 @@ def _usage(read: Callable[[Item], float | None]) -> Cell[Item]:
     return cell
 
 
-def _latency(read: Callable[[Item], Sequence[Latency]], stage: Stage, level: LatencyLevel) -> Cell[Item]:
-    return lambda item, _width: line(latency_piece(latency_of(read(item), stage), level))
+def _latency(read: Callable[[Item], Latencies], stage: Stage, level: LatencyLevel) -> Cell[Item]:
+    return lambda item, _width: line(latency_piece(read(item)[stage], level))
 
 
 def _state(server: Server, _width: int) -> Line:
@@ -169,10 +168,6 @@ def _model(server: Server) -> str:
     return server.document.model_name or ""
 
 
-def _ttft(server: Server) -> float | None:
-    return latency_of(server.latencies, "time_to_first_token").p95
-
-
 _NAME = attrgetter("name")
 _OUTPUT = attrgetter("now.generation_tokens_per_second")
 _KV_CACHE = attrgetter("now.kv_cache_usage_ratio")
@@ -187,7 +182,7 @@ COLUMNS: Sequence[Column[Server]] = (
     Column("kv_cache", "KV cache", "% used", 11, _usage(_KV_CACHE), 5, grow=6, key=_KV_CACHE),
     Column("kv_cache_size", "KV of", "tokens", 6, _number(shortened, _capacity), 13),
     _latency_column("ttft_p50", "time_to_first_token", "p50", "TTFT", 14),
-    replace(_latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6), key=_ttft),
+    replace(_latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6), key=attrgetter("now.ttft_p95")),
     _latency_column("tpot_p50", "time_per_output_token", "p50", "TPOT", 8),
     _latency_column("tpot_p95", "time_per_output_token", "p95", "TPOT", 15),
     _latency_column("itl_p95", "inter_token", "p95", "ITL", 9),
