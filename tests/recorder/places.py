@@ -128,6 +128,8 @@ OTHERS = {
     "call": lambda secret: record(f"call with arguments {secret}", "hermes_tool_parser.py"),
     "cause": lambda secret: record(f"EngineCore encountered a fatal error.\nCUDA error: out of memory {secret}", "core.py", "ERROR"),
     "V0": lambda secret: record(f"RuntimeError('{secret}')", "engine.py", "ERROR"),
+    "long JSON": lambda secret: in_json(f"Error executing method {secret} {'x' * 2000}", levelname="ERROR", exc_info=(
+        f"RuntimeError: CUDA out of memory {secret}")),
     "other JSON": lambda secret: in_json("started", name="vllm.x", user=secret, context=secret),
     "connector": lambda secret: record(
         "non-default args: {'kv_transfer_config': {'kv_connector': 'Nixl', 'extra': {'url': '" + secret + "'}}}", "utils.py"),

@@ -194,6 +194,7 @@ class TestResults:
         ("x --api-key k1 --num-prompts 8", "x --api-key [removed] --num-prompts 8"),
         ("x --api-key=k1 --hf-token k2", "x --api-key=[removed] --hf-token [removed]"),
         ("env OPENAI_API_KEY=k1 vllm bench serve", "env [removed] vllm bench serve"),
+        ("./bench2.sh serve sk-a1b2", "./bench2.sh serve [removed]"),
         ("x --api-key k1 k2 --seed 1", "x --api-key [removed] [removed] --seed 1"),
         ("x --header=Sub-Key=k1 -H Z:k2", "x --header=[removed] -H [removed]"),
         ("x --prompt hello --model m --request-rate inf", "x --prompt [removed] --model m --request-rate inf"),

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from vllm_watch.daemon.reading.framing import CUT
@@ -25,7 +25,7 @@ from vllm_watch.daemon.state.http_source import HANDLERS
 from vllm_watch_parsers.benchmark import read_lines
 from vllm_watch_parsers.benchmark_printed import READ_ARGUMENTS
 from vllm_watch_parsers.benchmark_result import reason_of
-from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
+from vllm_watch_parsers.events import AccessRequest, Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import parse_cause
 from vllm_watch_parsers.flags import read_arguments
 from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
@@ -166,13 +166,18 @@ class LogRedactor:
             return left
         if isinstance(event, Failure):
             message = _REQUEST_ID.sub(b"Request [removed] ", message)
-        sizes = range(min(len(message), _LONGEST_READ))
-        size = next((size for size in sizes if is_same(message[:size])), len(message))
-        if size == len(message):
-            return message
+        return self._shortest(message, is_same)
+
+    def _shortest(self, text: bytes, is_same: Callable[[bytes], bool]) -> bytes:
+        """Return the shortest start of a text that is the same, and a mark; nothing of it if that is too long."""
+        size = next((size for size in range(min(len(text), _LONGEST_READ) + 1) if is_same(text[:size])), None)
+        if size is None:
+            return self._without()
+        if size == len(text):
+            return text
         self.removed["lines"] += 1
-        marked = message[:size] + b" " + _REMOVED
-        return marked if is_same(marked) else message[:size]
+        marked = text[:size] + b" " + _REMOVED
+        return marked if is_same(marked) else text[:size]
 
     def _access(self, head: bytes, request: bytes, is_shortened: bool) -> bytes:  # noqa: FBT001 - As `_request` has it.
         """Return an access line; its head has the client's address."""
@@ -193,12 +198,21 @@ class LogRedactor:
             text = message.decode("utf-8", "backslashreplace")
             return process + json.dumps({**head, "message": text}, ensure_ascii=False).encode("utf-8", "replace")
 
-        first, *others = f"{fields['message']}\n{fields.get('exc_info') or ''}".split("\n")
-        message = "\n".join([first, *(line for line in others if parse_cause(line.strip()))])
         if not read.is_read:
             return written(self._without())
-        encoded = message.encode("utf-8", "backslashreplace")
-        return written(self._read_part(encoded, read, lambda left: read.is_same(written(left))))
+        whole = f"{fields['message']}\n{fields.get('exc_info') or ''}".encode("utf-8", "backslashreplace")
+        first, *others = whole.split(b"\n")
+        named = [line for line in map(bytes.strip, others) if _cause(line)]
+        causes = b"".join(b"\n" + self._shortest(line, partial(_is_same_cause, line)) for line in named)
+        return written(self._read_part(first, read, lambda left: read.is_same(written(left + causes))) + causes)
+
+
+def _cause(line: bytes) -> tuple[Event, ...]:
+    return parse_cause(line.decode("utf-8", "backslashreplace"))
+
+
+def _is_same_cause(line: bytes, left: bytes) -> bool:
+    return _cause(left) == _cause(line)
 
 
 @lru_cache(maxsize=4096)  # A log has few of them, again and again.
@@ -280,18 +294,18 @@ def start_lines(batch: LogBatch) -> Iterator[tuple[float, bytes]]:
 
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?|inf")
-_WORD = re.compile(r"[\w./-]{1,128}")
+_WORD = re.compile(r"[A-Za-z_./-]{1,128}")
 
 
 def redact_arguments(argv: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """
     Return a command line with the values of the options that are read, numbers, and the names of all options.
 
-    And how many values were removed. Words before the first option are the command.
+    And how many values were removed. Words of letters before the first option are the command.
     """
-    left: list[str] = []
+    left = list(argv[:1])
     option = ""
-    for argument in argv:
+    for argument in argv[1:]:
         name, sign, value = argument.partition("=")
         if argument.startswith("-") and not _NUMBER.fullmatch(argument):
             option = name.lstrip("-").replace("-", "_")

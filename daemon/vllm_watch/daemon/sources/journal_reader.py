@@ -181,7 +181,6 @@ class JournalReader:
         cursor: The last entry that was read: where the next run of journalctl, or of the daemon, resumes.
         backlog: Tells which entries are old.
         cut_lines: Makes lines of entries.
-        has_read: Whether the present run of journalctl has printed an entry.
         lines: Lines read so far, without history.
         size: Their bytes.
         skipped_bytes: Bytes of output that was no entry.
@@ -191,7 +190,6 @@ class JournalReader:
         self.cursor = cursor
         self.backlog = Backlog()
         self.cut_lines = CutLines()
-        self.has_read = False
         self.lines = self.size = self.skipped_bytes = 0
         self._make_reader = make_reader
         self._log_reader = make_reader()
@@ -201,7 +199,6 @@ class JournalReader:
         """Prepare for the output of a new run of journalctl; without a cursor its first lines are history."""
         is_cold = self.cursor is None
         self.backlog = Backlog(started_at, ahead, is_history=is_cold)
-        self.has_read = False
         if is_cold:
             self._log_reader = self._make_reader()
             self.cut_lines.forget()
@@ -239,7 +236,7 @@ class JournalReader:
             entries = [entry for entry, _ in group if entry is not None]
             texts = [text for entry in entries if (text := self.cut_lines.line(entry)) is not None]
             batches.append(self._read_texts(texts, moment))
-            self.cursor, self.has_read = entries[-1].cursor, True
+            self.cursor = entries[-1].cursor
         return batches
 
     def _moment(self, entry: JournalEntry | None, now: float) -> Moment | None:

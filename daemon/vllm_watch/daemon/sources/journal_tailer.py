@@ -55,7 +55,7 @@ class JournalTailer:
     @property
     def is_waiting(self) -> bool:
         """Whether journalctl was started and has not yet shown whether there is anything."""
-        return self._journal.is_running and not self._reader.has_read and not self._journal.is_settled
+        return self._journal.is_running and not self._journal.has_read and not self._journal.is_settled
 
     @property
     def has_more(self) -> bool:
@@ -68,11 +68,7 @@ class JournalTailer:
         if self._journal.is_due(now):
             history = self._read_history(now)
             self._start(now)
-        lines = self._journal.take()
-        if lines is None:
-            return history
-        batches = self._reader.read(lines, now)
-        self._journal.judge(now, has_read=self._reader.has_read)
+        batches = self._reader.read(self._journal.take(now), now)
         if self._journal.is_settled:
             self._reader.backlog.end()
         if self._journal.has_bad_cursor:  # The next run reads the last lines instead.

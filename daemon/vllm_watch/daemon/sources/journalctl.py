@@ -150,6 +150,7 @@ class JournalFollower:
         reason: ``ok``, or why there are no lines.
         has_more: Whether the last `take` found as many lines as may wait: the child has more.
         has_bad_cursor: Whether the last run ended because it did not know the cursor that it was given.
+        has_read: Whether the present run has printed an entry.
         is_settled: Whether it has been silent for so long that it has printed all that there was.
     """
 
@@ -159,14 +160,13 @@ class JournalFollower:
         self._child: Journalctl | None = None
         self._restart_delay = RestartDelay()
         self._started_at = float("-inf")
-        self._is_cold = self._is_silent = self._is_over = False
-        self.is_settled = False
+        self._is_cold = self.has_read = self.is_settled = False
         self._long_lines = 0
         """Lines that earlier children dropped for their length."""
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a journalctl; it may have ended since the last `judge`."""
+        """Whether there is a journalctl; it may have ended since the last `take`."""
         return self._child is not None
 
     @property
@@ -186,7 +186,7 @@ class JournalFollower:
     def start(self, arguments: Sequence[str], now: float, *, is_cold: bool) -> None:
         """Start it; if that fails, note why. `is_cold`: it prints what there is, not only what follows a cursor."""
         self._is_cold = is_cold
-        self.is_settled = self.has_bad_cursor = False
+        self.has_read = self.is_settled = self.has_bad_cursor = False
         self._started_at = now
         try:
             self._child = Journalctl(arguments)
@@ -197,41 +197,35 @@ class JournalFollower:
         except OSError:
             self._fail("journal_failed", now)
 
-    def take(self) -> list[bytes] | None:
-        """Return the lines that were printed since the last call, without waiting; `None` while nothing runs."""
+    def take(self, now: float) -> list[bytes]:
+        """
+        Return the lines that were printed since the last call, without waiting.
+
+        A child works once it has printed entries, or nothing for a while; until then `reason` names its failure.
+        """
         self.has_more = False
         child = self._child
         if child is None:
-            return None
-        self._is_over = child.is_over  # Asked first: then no line comes after those taken now.
+            return []
+        is_over = child.is_over  # Asked first: then no line comes after those taken now.
         lines, self.has_more = child.take()
-        self._is_silent = not lines
-        return lines
-
-    def judge(self, now: float, *, has_read: bool) -> None:
-        """
-        Take a child for working once it has printed entries, or nothing for a while; until then name its failure.
-
-        Call it after each `take`; `has_read` tells whether this run has printed an entry.
-        """
-        child = self._child
-        if child is None:
-            return
-        self.is_settled = self._is_silent and now - self._started_at >= SETTLED_AFTER
-        if has_read:
+        self.has_read = self.has_read or any(line.startswith(b"{") for line in lines)
+        self.is_settled = not lines and now - self._started_at >= SETTLED_AFTER
+        if self.has_read:
             self.reason = "ok"
             self._restart_delay.reset()
         elif child.lacks_permission:
             self.reason = "permission_denied"
-        elif self.is_settled and not child.is_over:
+        elif self.is_settled and not is_over:
             # After a cursor it is the log that is silent; without one there is no line at all.
             self.reason = "no_entries" if self._is_cold else "ok"
             self._restart_delay.reset()
-        if self._is_over:
-            self.has_bad_cursor = child.has_bad_cursor and not has_read
+        if is_over:
+            self.has_bad_cursor = child.has_bad_cursor and not self.has_read
             reason: JournalReason = "permission_denied" if child.lacks_permission else "journal_failed"
             self.close()
             self._fail(reason, now)
+        return lines
 
     def close(self) -> None:
         """End the child."""

@@ -46,7 +46,6 @@ class KernelJournal:
         self._earlier = cursor
         """The cursor of an earlier run of the daemon, until its entry is read, or all that there was."""
         self._read_to: str | None = None
-        self._has_read = False
 
     @property
     def cursor(self) -> str | None:
@@ -67,11 +66,7 @@ class KernelJournal:
         """Return the messages since the last poll, without waiting; start journalctl if it is due."""
         if self._journal.is_due(now):
             self._start(now)
-        lines = self._journal.take()
-        if lines is None:
-            return []
-        found = self._read(lines, now)
-        self._journal.judge(now, has_read=self._has_read)
+        found = self._read(self._journal.take(now), now)
         if self._journal.is_settled:
             self._end_backlog()
         if self._journal.has_bad_cursor:
@@ -84,7 +79,6 @@ class KernelJournal:
 
     def _start(self, now: float) -> None:
         is_cold = self._read_to is None
-        self._has_read = False
         self._backlog = Backlog(now, self._wall(now) - now, is_history=True) if is_cold else Backlog()
         options = ["--dmesg", "--output=json", f"--output-fields={KERNEL_FIELDS}", "--all", "--no-pager"]
         # Without --no-tail, --follow shows the last ten lines only.
@@ -97,7 +91,6 @@ class KernelJournal:
             entry = parse_entry(line)
             if entry is None:
                 continue
-            self._has_read = True
             is_history = self._is_history(entry, now)
             if entry.is_kernel:
                 found.append(KernelLine(entry.written, entry.message.decode("utf-8", "replace"), is_history))
