@@ -47,6 +47,8 @@ _TEXT_PHASES = 24
 _NOTHING = N_("Nothing is known of how it went.")
 _ONE_RUN = N_("One of them whole, with all its numbers: --run and its number. All are in the HTML: -o report.html.")
 
+_TOO_LARGE = N_("The page would be too large with all runs: the last {count} have only their row in this table.")
+
 MAX_SECTIONS = 40
 """How many runs have a section of a page: of more, the last ones have only their row in the table."""
 
@@ -91,17 +93,13 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
     common = common_capacity(report.runs)
     is_said = report.plan is not None and report.plan.problem == common
     missing = len(report.runs) - len(sections)
-    text = _(
-        "The page would be too large with all runs: the last {count} have only their row in this table.",
-        count=missing,
-    )
     several = Section(
         _("Both runs") if len(report.runs) == 2 else _("All {count} runs", count=len(report.runs)),
         (
             Paragraph(answer_of_several(report)),
             *plan_blocks(report.plan),
             *left_out,
-            *((Statement("warning", text),) if missing else ()),
+            *((Statement("warning", _(_TOO_LARGE, count=missing)),) if missing else ()),
             overview(report.runs),
             *latency_turn(report),
             *((Paragraph(common),) if common and not is_said else ()),
