@@ -98,19 +98,6 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path):
     assert [each.read_text() for each in tmp_path.iterdir()] == ["half"]
 
 
-def test_a_full_temporary_folder_is_said(monkeypatch, tmp_path):
-    """What memory does not hold is spooled there: if that fails, it is one sentence, and there is no file."""
-
-    def add(_self, _snapshot):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(TimeSeriesFile, "add", add)
-
-    with pytest.raises(FileError, match="cannot be written: No space left on device"):
-        backfill(tmp_path / "series.om")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow
 def test_a_backfill_without_room_is_said(tmp_path):
     """If the file cannot grow, that is one sentence and exit 1, and there is no file."""
