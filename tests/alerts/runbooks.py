@@ -25,7 +25,6 @@ RUNBOOKS = ALERTS / "runbooks"
 _ANSWER = re.compile(r'expr: "(.*)", time: .*,\n.*\n\s+got: *(.*)')
 _SECTION = re.compile(r"^## (.+)\n([\s\S]*?)(?=^## |\Z)", re.MULTILINE)
 _BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$", re.MULTILINE)
-_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
 class Grep(NamedTuple):
@@ -43,11 +42,6 @@ def sections(text: str) -> dict[str, str]:
 def blocks(text: str, language: str) -> list[str]:
     """Return the lines of all blocks in a language."""
     return [line for found, body in _BLOCK.findall(text) if found == language for line in body.splitlines() if line]
-
-
-def links(text: str) -> list[str]:
-    """Return where a text links to."""
-    return _LINK.findall(text)
 
 
 def greps(text: str) -> Iterator[Grep]:

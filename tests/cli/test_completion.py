@@ -131,48 +131,33 @@ def typed(folder, command, lines):
     return (folder / "taken").read_text().split(";\n")[:-1], shown.decode()
 
 
+LINES = {
+    "vllm-watch rep\t": "vllm-watch;report",
+    "vllm-watch grafana push --lang\t": "vllm-watch;grafana;push;--language",
+    "vllm-watch grafana push --language z\t": "vllm-watch;grafana;push;--language;zh",
+    "vllm-watch grafana push --ca-file run\t": "vllm-watch;grafana;push;--ca-file;run one.log",
+}
+"""What is typed, and what a shell takes it for."""
+
+
 @pytest.mark.slow
 @pytest.mark.needs_tool("bash")
 def test_bash_completes(folder):
     """In bash without bash-completion: commands, an option, a choice, and a file whose name has a space."""
-    lines = [
-        f"vllm-watch re{ALL_MATCHES}",
-        "vllm-watch rep\t",
-        "vllm-watch grafana push --lang\t",
-        "vllm-watch grafana push --language z\t",
-        "vllm-watch grafana push --ca-file run\t",
-    ]
-    taken, _ = typed(folder, ["bash", "--noprofile", "--rcfile", "bashrc", "-i"], lines)
+    taken, _ = typed(
+        folder, ["bash", "--noprofile", "--rcfile", "bashrc", "-i"], [f"vllm-watch re{ALL_MATCHES}", *LINES]
+    )
 
-    assert taken == [
-        "vllm-watch;record;report",
-        "vllm-watch;report",
-        "vllm-watch;grafana;push;--language",
-        "vllm-watch;grafana;push;--language;zh",
-        "vllm-watch;grafana;push;--ca-file;run one.log",
-    ]
+    assert taken == ["vllm-watch;record;report", *LINES.values()]
 
 
 @pytest.mark.slow
 @pytest.mark.needs_tool("zsh")
 def test_zsh_completes(folder):
     """In zsh, from a folder of functions: commands with their summaries, an option, a choice, and a file."""
-    lines = [
-        "vllm-watch re\t",
-        "vllm-watch rep\t",
-        "vllm-watch grafana push --lang\t",
-        "vllm-watch grafana push --language z\t",
-        "vllm-watch grafana push --ca-file run\t",
-    ]
-    taken, shown = typed(folder, ["zsh", "-d", "-i"], lines)
+    taken, shown = typed(folder, ["zsh", "-d", "-i"], ["vllm-watch re\t", *LINES])
 
-    assert taken == [
-        "vllm-watch;re",
-        "vllm-watch;report",
-        "vllm-watch;grafana;push;--language",
-        "vllm-watch;grafana;push;--language;zh",
-        "vllm-watch;grafana;push;--ca-file;run one.log",
-    ]
+    assert taken == ["vllm-watch;re", *LINES.values()]
     assert re.search("record +-- Record the logs and /metrics", shown)
 
 

@@ -75,18 +75,6 @@ def test_once_is_as_wide_as_columns_says(monkeypatch, columns, longest):
     assert any(line.startswith("Now; ") and "What is wrong" in line for line in lines) is (longest == 200)
 
 
-def test_once_as_json_is_the_document_of_the_daemon():
-    """The JSON is what the daemon has at /api/v1/snapshot, with the hour and the events."""
-    done = vllm_watch("top", "--recording", DAY, "--once", "--format", "json")
-    (server,) = json.loads(done.stdout)["servers"]
-
-    assert done.stdout.isascii()
-    assert (server["name"], server["engines"][0]["state"]) == ("day", "idle")
-    assert {"sources", "history", "events", "configuration"} <= server.keys()
-    assert "start" in {event["kind"] for event in server["events"]}
-    assert server["engines"][0]["state_since"]["is_exact"] is True
-
-
 def test_once_as_json_has_the_keys_of_the_daemon(tmp_path):
     """Of the same log, --once and a daemon have the same of the whole, of a server and of an engine."""
     log = tmp_path / "vllm.log"

@@ -122,11 +122,6 @@ class TestGrafana:
         *_, self.program = programs(found, Setting(tmp_path, PORTS, 10, RECEIVER))
         return tmp_path
 
-    def test_the_command(self, folder):
-        """It serves with our settings, on its port, and variables of the environment do not change them."""
-        assert self.program.command == ["/opt/grafana/bin/grafana", "server", f"--config={folder / 'grafana.ini'}"]
-        assert self.program.port == 1004
-
     def test_whoever_reaches_loopback_may_look(self, folder):
         """Viewers need no password, nobody is an administrator, and everything is below the folder."""
         settings = configparser.ConfigParser(interpolation=None)

@@ -103,7 +103,7 @@ def test_a_report_on_gpus():
     def gpus(use):
         return [line.text for line in lines_of(found, [server], {server.name: use}) if "GPU" in line.text]
 
-    assert gpus(known) == ["  GPUs: 0 1 (NVIDIA H100 80GB HBM3)"]
+    assert gpus(known) == ["  GPUs: 0 (NVIDIA H100 80GB HBM3), 1 (NVIDIA H100 80GB HBM3)"]
     assert gpus(unknown) == ["  GPUs: the driver is not loaded"]
     assert gpus(unknown._replace(reason=None)) == []
     (view,) = view_of(found, [server], {server.name: known})["servers"]

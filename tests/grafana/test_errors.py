@@ -121,7 +121,7 @@ class TestNoGrafana:
         assert 1 == ended.status
         assert f"{grafana.url}/nothing: there is no Grafana at this address: check its path" in ended.err
 
-    @pytest.mark.parametrize("status", [301, 302, 307, 308])
+    @pytest.mark.parametrize("status", [302, 308])
     def test_a_redirect(self, command, grafana, status):
         """A redirect is not followed; where it leads is told, without what may be a secret in it."""
         grafana.instead[FOLDER] = page(status, b"", Location="https://sso.example/login?ticket=s3cret#now")
@@ -244,15 +244,11 @@ class TestWrongUse:
         ("url", "sentence"),
         [
             ("ftp://grafana", "--url: expected a URL that starts with http:// or https://"),
-            ("grafana:3000", "--url: expected a URL that starts with http:// or https://"),
-            ("http://", "--url: the URL has no host"),
-            ("http://a:99999", "--url: the URL's host or port is malformed"),
             (
                 f"http://admin:{SECRET}@grafana",
                 "--url: a URL must not contain a user name or password; use --token-file",
             ),
             ("http://grafana/?orgId=1", "--url: expected Grafana's own address, with nothing after its path"),
-            ("http://grafana/#x", "--url: expected Grafana's own address, with nothing after its path"),
         ],
     )
     def test_url(self, tmp_path, url, sentence):
@@ -267,12 +263,10 @@ class TestWrongUse:
         [
             (None, "cannot be read: No such file or directory"),
             ("", "expected one token and nothing else"),
-            (" \n", "expected one token and nothing else"),
             (f"{SECRET}\nX-Header: 1", "expected one token and nothing else"),
             (f"token {SECRET}", "expected one token and nothing else"),
-            (f"{SECRET}é", "expected one token and nothing else"),
         ],
-        ids=["missing", "empty", "blank", "two lines", "words", "letters"],
+        ids=["missing", "empty", "two lines", "words"],
     )
     def test_token_file(self, tmp_path, text, reason):
         """A token file that cannot be used is named, and what is in it is not shown."""
@@ -281,13 +275,6 @@ class TestWrongUse:
             path.write_text(text)
 
         assert (2, "", f"vllm-watch: --token-file: {path}: {reason}\n") == run("push", "--token-file", path)
-
-    def test_no_token_file(self):
-        """Without a token file the option is named."""
-        status, _, told = run("push")
-
-        assert 2 == status
-        assert "Missing option '--token-file'" in told
 
     def test_without_grafana_client(self, tmp_path):
         """Without the extra it is said how to install it."""
@@ -301,18 +288,6 @@ class TestWrongUse:
 
         said = "vllm-watch: grafana_client is not installed: in the sources, pip install '.[grafana]'\n"
         assert (2, said) == (result.returncode, result.stderr)
-
-    def test_other_commands_do_without_it(self):
-        """No other command, and no help, imports grafana-client or the client that it brings."""
-        look = (
-            "import sys, vllm_watch.cli, vllm_watch.cli.commands.grafana\n"
-            "print(sorted({'grafana_client', 'niquests'} & set(sys.modules)))"
-        )
-        result = subprocess.run(
-            [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=SECONDS
-        )
-
-        assert "[]\n" == result.stdout
 
 
 def run(*arguments):

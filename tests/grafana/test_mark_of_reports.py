@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-import json
-
-from unittest.mock import ANY
-
 import msgspec
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
-from tests.support.command_line import vllm_watch
 from tests.support.needs import without
 
 from vllm_watch.analysis.loadtest.load_test import Latency, Result, Run
@@ -45,16 +40,6 @@ def test_each_run_of_the_sources_is_marked(command, grafana):
     assert tags >= {"vllm-watch", "loadtest", "tuning"}
     assert len(again.lines("replaced")) == 1  # The tag is gone.
     assert len(grafana.annotations) == 2
-
-
-def test_the_json_of_a_report_has_what_marks_its_runs(command, grafana):
-    """What a report's JSON says of a run's region is what a mark writes of it: Grafana's API takes it as it is."""
-    command("mark", grafana.url, RUNS[0])
-    (run,) = json.loads(vllm_watch("report", RUNS[0], "--format", "json").stdout)["runs"]
-    (kept,) = grafana.annotations.values()
-
-    assert run["annotation"] == {**{key: kept[key] for key in ("time", "timeEnd", "text")}, "tags": ANY}
-    assert set(run["annotation"]["tags"]) == set(kept["tags"])
 
 
 def test_a_tag_is_a_line(command, grafana):

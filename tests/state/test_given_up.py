@@ -8,7 +8,7 @@ import pytest
 from tests.support.recordings import NAMES, recording_path
 
 from vllm_watch.analysis.replay.recording import BUNDLED, MetricsRead, Recording
-from vllm_watch.daemon.state.http_source import GivenUp
+from vllm_watch.daemon.state.scrape_source import GivenUp
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 

@@ -307,14 +307,3 @@ def test_a_recording_of_several_servers():
 
     states = {server.name: server.engines[0].state for server in decode(reader.read(None)).servers}
     assert states == {"day": "saturated", "stall": "unknown"}
-
-
-def test_the_end_of_a_recording():
-    """Where only one screen is wanted it is the end, with all that happened."""
-    day = recording("day")
-    reader = ReplayReader(day, ["day"], HandClock(), "day", is_end_only=True)
-    document = decode(reader.read(frozenset({"day"})))
-
-    assert document.at == pytest.approx(day.started + day.seconds)
-    assert len(document.servers[0].events) > 5
-    assert decode(reader.read(frozenset())).servers[0].events is None

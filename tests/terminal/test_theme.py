@@ -113,15 +113,3 @@ def test_without_colours_none_is_written(monkeypatch, variable):
     colours = {color.name for _, style, _ in segments for color in (style.color, style.bgcolor) if color is not None}
     assert {"default"} >= colours
     assert any(style.reverse for word, style, _ in segments if "stalled" in word)
-
-
-@pytest.mark.slow
-def test_with_colours_a_variable_for_others_changes_nothing(monkeypatch):
-    """NO_COLOR that is empty means colours, as its definition says."""
-    monkeypatch.setenv("NO_COLOR", "")
-
-    async def run():
-        async with running(HandSource(every_state())) as (app, _):
-            return [segment for strip in strips(app) for segment in strip]
-
-    assert len({style.color for _, style, _ in asyncio.run(run())}) > 5

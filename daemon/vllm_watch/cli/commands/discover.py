@@ -106,10 +106,8 @@ def _log(server: DiscoveredServer) -> str:
 def _gpus(use: GpuUse, reason: GpuReason) -> str:
     """Return the GPUs of a server by their numbers and models, or why they are not known; instances by their UUIDs."""
     known = [each.reading for each in use.gpus if each.reading is not None]
-    names = [each.gpu if is_instance(each.gpu) else str(each.number) for each in known]
-    models = dict.fromkeys(each.name for each in known)
-    numbers = {model: [name for name, each in zip(names, known, strict=True) if each.name == model] for model in models}
-    return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
+    names = (f"{each.gpu if is_instance(each.gpu) else each.number} ({each.name})" for each in known)
+    return ", ".join(names) or GPU[reason].short
 
 
 def view_of(found: Discovery, named: Sequence[DiscoveredServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:

@@ -62,26 +62,32 @@ _OBJECTIVES: Mapping[Stage, str] = {
 """The objective of a stage in `slo`."""
 
 
+class Quantile(NamedTuple):
+    """
+    A quantile of a latency, in seconds.
+
+    `sign` is ``>`` for one in a wide bucket, whose start is given; ``~`` for one in a coarse bucket, which is only
+    roughly known; and ``<`` for one that lies in the first bucket, whose end is given.
+    """
+
+    seconds: float
+    sign: Literal["", ">", "~", "<"] = ""
+
+
 class Latency(NamedTuple):
-    """
-    How long one stage took in the last minute, in seconds.
+    """How long one stage took in the last minute: what is known of it; `objective` is what the server promises."""
 
-    Args:
-        below: What those quantiles are below that are not known because they lie in their histogram's first bucket.
-        objective: What the server promises for this stage.
-        at_least: Which of the quantiles lie in a wide bucket: they are more than what is given.
-        roughly: Which of them lie in a coarse bucket: they are only roughly what is given.
-    """
-
-    stage: Stage
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    below: float | None = None
+    quantiles: Mapping[LatencyLevel, Quantile]
     objective: float | None = None
-    at_least: frozenset[str] = frozenset()
-    roughly: frozenset[str] = frozenset()
+
+    def seconds(self, level: LatencyLevel) -> float | None:
+        """Return a quantile; `None` if it is not known, or only that it lies in the first bucket."""
+        quantile = self.quantiles.get(level)
+        return None if quantile is None or quantile.sign == "<" else quantile.seconds
+
+
+Latencies = Mapping[Stage, Latency]
+"""In the order of `STAGE_NAMES`."""
 
 
 class Point(NamedTuple):
@@ -125,7 +131,7 @@ class Server(NamedTuple):
     since: SinceDocument | None
     first_steps: FirstSteps | None
     now: Point
-    latencies: tuple[Latency, ...]
+    latencies: Latencies
     findings: tuple[Finding, ...]
     recent: tuple[Point, ...] = ()
     hour: tuple[Point, ...] = ()
@@ -239,14 +245,11 @@ def standing_of(source: SourceDocument, server: ServerDocument) -> Standing:
     return standing(source.source, source.reason, is_up=source.up, is_stopped=server.is_stopped)
 
 
-def latencies_of(engine: EngineDocument, slo: Mapping[str, float | None]) -> tuple[Latency, ...]:
-    """Return how long each stage took, in the order of `STAGE_NAMES`."""
-    return tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES)
-
-
-def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
-    """Return how long a stage took; of one that is not known, a latency without numbers."""
-    return next((latency for latency in latencies if latency.stage == stage), Latency(stage))
+def latencies_of(engine: EngineDocument, slo: Mapping[str, float | None]) -> Latencies:
+    """Return how long each stage took."""
+    return {
+        stage: Latency(dict(_quantiles(stage, engine)), slo.get(_OBJECTIVES.get(stage, ""))) for stage in STAGE_NAMES
+    }
 
 
 def _server(server: ServerDocument, document: Document) -> Server:
@@ -255,7 +258,7 @@ def _server(server: ServerDocument, document: Document) -> Server:
     in_state = [engine for engine in server.engines if state_of(engine) == state]
     cause = common(map(cause_of, in_state))
     known_since = [engine.state_since for engine in in_state if engine.state_since is not None]
-    latencies = _worst_latencies([latencies_of(engine, server.slo) for engine in server.engines])
+    latencies = _worst([latencies_of(engine, server.slo) for engine in server.engines])
     return Server(
         document=server,
         state=state,
@@ -263,47 +266,39 @@ def _server(server: ServerDocument, document: Document) -> Server:
         meaning=meaning(state, cause),
         since=min(known_since, key=lambda since: since.at, default=None),
         first_steps=first_steps().get(state),
-        now=_now(server.engines, latency_of(latencies, "time_to_first_token"), document.at),
+        now=_now(server.engines, latencies["time_to_first_token"], document.at),
         latencies=latencies,
         findings=_server_findings(server, document.alerts),
         hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
     )
 
 
-def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | None]) -> Latency:
-    mean, bounds = engine.means.get(stage), engine.quantile_bounds.get(stage, {})
-    # Of one in a wide bucket only the bounds are known: an estimate would be a number that nobody had.
-    wide = {level: low_and_high[0] for level, low_and_high in bounds.items() if is_wide(low_and_high)}
-    quantiles = {**engine.quantiles.get(stage, {}), **wide}
-    return Latency(
-        stage,
-        mean,
-        quantiles.get("0.5"),
-        quantiles.get("0.95"),
-        quantiles.get("0.99"),
-        at_least=frozenset(name for level, name in _LEVELS.items() if level in wide),
-        roughly=frozenset(name for level, name in _LEVELS.items() if level in bounds and level not in wide),
-        below=None if mean is None else engine.first_bounds.get(stage),
-        objective=slo.get(_OBJECTIVES.get(stage, "")),
-    )
+def _quantiles(stage: Stage, engine: EngineDocument) -> Iterator[tuple[LatencyLevel, Quantile]]:
+    numbers, bounds = engine.quantiles.get(stage, {}), engine.quantile_bounds.get(stage, {})
+    first = engine.first_bounds.get(stage) if stage in engine.means else None
+    for key, level in _LEVELS.items():
+        number = numbers.get(key)
+        if key in bounds and is_wide(bounds[key]):  # An estimate within it would be a number that nobody had.
+            yield level, Quantile(bounds[key][0], ">")
+        elif number is not None:
+            yield level, Quantile(number, "~" if key in bounds else "")
+        elif first is not None:
+            yield level, Quantile(first, "<")
 
 
-def _worst_latencies(engines: Sequence[Sequence[Latency]]) -> tuple[Latency, ...]:
-    return tuple(_worst_latency(stage, [latency_of(engine, stage) for engine in engines]) for stage in STAGE_NAMES)
-
-
-def _worst_latency(stage: Stage, latencies: Sequence[Latency]) -> Latency:
-    highest = {
-        name: max([number for latency in latencies if (number := getattr(latency, name)) is not None], default=None)
-        for name in ("mean", *_LEVELS.values(), "below", "objective")
-    }
-    at_least, roughly = (
-        frozenset(
-            name for latency in latencies for name in getattr(latency, mark) if getattr(latency, name) == highest[name]
+def _worst(engines: Sequence[Latencies]) -> Latencies:
+    """Return the highest of each quantile of each stage; one below a bound only where none is known."""
+    return {
+        stage: Latency(
+            {
+                level: max(known, key=lambda each: (each.sign != "<", each.seconds, each.sign == ">"))
+                for level in _LEVELS.values()
+                if (known := [engine[stage].quantiles[level] for engine in engines if level in engine[stage].quantiles])
+            },
+            next((engine[stage].objective for engine in engines), None),
         )
-        for mark in ("at_least", "roughly")
-    )
-    return Latency(stage, **highest, at_least=at_least, roughly=roughly)
+        for stage in STAGE_NAMES
+    }
 
 
 def _now(engines: Sequence[EngineDocument], first_token: Latency, at: float) -> Point:
@@ -313,7 +308,7 @@ def _now(engines: Sequence[EngineDocument], first_token: Latency, at: float) -> 
         if name.endswith(("per_second", "running", "waiting"))
     }
     usage = [ratio for engine in engines if (ratio := value(engine, "kv_cache_usage_ratio")) is not None]
-    return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first_token.p95)
+    return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first_token.seconds("p95"))
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -12,7 +12,17 @@ from operator import attrgetter
 from typing import cast
 
 from vllm_watch.cli.terminal.cells import STATE_SYMBOLS, age, bar, columns, fit, latency_text, sparkline
-from vllm_watch.cli.terminal.frames import STAGE_NAMES, Latency, LatencyLevel, Point, Server, Stage, gauge, value
+from vllm_watch.cli.terminal.frames import (
+    STAGE_NAMES,
+    Latencies,
+    Latency,
+    LatencyLevel,
+    Point,
+    Server,
+    Stage,
+    gauge,
+    value,
+)
 from vllm_watch.cli.terminal.lines import Line, Pane, Span, line
 from vllm_watch.daemon.catalog.codes import KV_FULL_RATIO
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, of_most, share, shortened, significant
@@ -80,24 +90,22 @@ def latency_piece(latency: Latency, level: LatencyLevel, *, in_seconds: bool | N
     """
     Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective.
 
-    One that is only known to be more than a bound is written with a sign before that: ``>160s``. One that is only
-    roughly known has two digits and another sign: ``~130s``.
-
     Args:
         latency: All that is known of a stage.
-        level: Which of its quantiles to return.
+        level: Which of its quantiles to return; one that is only roughly known has two digits.
         in_seconds: Whether it is written in seconds; by default a long one is.
     """
-    seconds: float | None = getattr(latency, level)
-    least, roughly = level in latency.at_least, level in latency.roughly
-    is_over = seconds is not None and latency.objective is not None and (seconds, least) > (latency.objective, False)
-    below = latency.below if seconds is None else None
-    text = latency_text(
-        below if seconds is None else seconds,
-        in_seconds=is_in_seconds(seconds) if in_seconds is None else in_seconds,
-        digits=2 if roughly else 3,
+    known, seconds = latency.quantiles.get(level), latency.seconds(level)
+    sign = "" if known is None else known.sign
+    is_over = (
+        seconds is not None and latency.objective is not None and (seconds, sign == ">") > (latency.objective, False)
     )
-    text = f"{'<' if below is not None else '>' if least else '~' if roughly else ''}{text}"
+    text = latency_text(
+        None if known is None else known.seconds,
+        in_seconds=is_in_seconds(seconds) if in_seconds is None else in_seconds,
+        digits=2 if sign == "~" else 3,
+    )
+    text = f"{sign}{text}"
     # The blank keeps the digits of those that are not over below those that are.
     return Span(f"{text}{_OVER if is_over else ' '}", "over" if is_over else "text")
 
@@ -217,31 +225,28 @@ def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list
     return [sum(numbers) / len(numbers) if numbers else None for numbers in values]
 
 
-def latency_lines(latencies: Sequence[Latency], *, every: bool) -> list[Line]:
+def latency_lines(latencies: Latencies, *, every: bool) -> list[Line]:
     """
     Return the latencies of the last minute, in milliseconds; a stage that takes long in seconds.
 
     With `every` all stages that are known are shown, not only what users feel.
     """
     levels = "".join(f"{level} ".rjust(_QUANTILE) for level in _LEVELS)
-    head = Span(f"{'ms, last minute'.ljust(_STAGE)}{levels}{'objective'.rjust(_OBJECTIVE)}", "head")
-    shown = [
-        latency
-        for latency in latencies
-        if latency.stage in _ALWAYS_SHOWN or (every and (latency.mean is not None or latency.p50 is not None))
-    ]
-    return [line(head), *(_latency_line(latency) for latency in shown)]
-
-
-def _latency_line(latency: Latency) -> Line:
-    in_seconds = is_in_seconds(*(getattr(latency, level) for level in _LEVELS))
-    pieces = [latency_piece(latency, level, in_seconds=in_seconds) for level in _LEVELS]
-    objective = latency_text(latency.objective, in_seconds=in_seconds)
-    return line(
-        Span(STAGE_NAMES[latency.stage].ljust(_STAGE), "label"),
-        *(Span(piece.text.rjust(_QUANTILE), piece.role) for piece in pieces),
-        Span(objective.rjust(_OBJECTIVE), "label"),
-    )
+    lines = [line(Span(f"{'ms, last minute'.ljust(_STAGE)}{levels}{'objective'.rjust(_OBJECTIVE)}", "head"))]
+    for stage, latency in latencies.items():
+        if stage not in _ALWAYS_SHOWN and not (every and latency.quantiles):
+            continue
+        in_seconds = is_in_seconds(*map(latency.seconds, _LEVELS))
+        pieces = [latency_piece(latency, level, in_seconds=in_seconds) for level in _LEVELS]
+        objective = latency_text(latency.objective, in_seconds=in_seconds)
+        lines.append(
+            line(
+                Span(STAGE_NAMES[stage].ljust(_STAGE), "label"),
+                *(Span(piece.text.rjust(_QUANTILE), piece.role) for piece in pieces),
+                Span(objective.rjust(_OBJECTIVE), "label"),
+            )
+        )
+    return lines
 
 
 def draft_lines(engine: EngineDocument, width: int) -> list[Line]:

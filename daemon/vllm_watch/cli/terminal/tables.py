@@ -11,13 +11,12 @@ from operator import attrgetter
 from vllm_watch.analysis.rendering import gpu_cells
 from vllm_watch.cli.terminal.cells import fit
 from vllm_watch.cli.terminal.frames import (
-    Latency,
+    Latencies,
     LatencyLevel,
     Server,
     Stage,
     cause_of,
     latencies_of,
-    latency_of,
     short_of,
     standing_of,
     state_of,
@@ -111,8 +110,8 @@ def _usage(read: Callable[[Item], float | None]) -> Cell[Item]:
     return cell
 
 
-def _latency(read: Callable[[Item], Sequence[Latency]], stage: Stage, level: LatencyLevel) -> Cell[Item]:
-    return lambda item, _width: line(latency_piece(latency_of(read(item), stage), level))
+def _latency(read: Callable[[Item], Latencies], stage: Stage, level: LatencyLevel) -> Cell[Item]:
+    return lambda item, _width: line(latency_piece(read(item)[stage], level))
 
 
 def _state(server: Server, _width: int) -> Line:
@@ -147,10 +146,6 @@ def _gpus(server: Server, width: int) -> Line:
     return line(share(max(busy, default=None)))
 
 
-def _capacity(server: Server) -> float | None:
-    return server.sum_of_facts("kv_cache_capacity_tokens")
-
-
 def _latency_column(name: str, stage: Stage, level: LatencyLevel, title: str, rank: int) -> Column[Server]:
     return Column(name, title, f"{level} ms", 7, _latency(attrgetter("latencies"), stage, level), rank)
 
@@ -169,10 +164,6 @@ def _model(server: Server) -> str:
     return server.document.model_name or ""
 
 
-def _ttft(server: Server) -> float | None:
-    return latency_of(server.latencies, "time_to_first_token").p95
-
-
 _NAME = attrgetter("name")
 _OUTPUT = attrgetter("now.generation_tokens_per_second")
 _KV_CACHE = attrgetter("now.kv_cache_usage_ratio")
@@ -185,15 +176,11 @@ COLUMNS: Sequence[Column[Server]] = (
     Column("running", "running", "of max", 8, _running, 3, key=attrgetter("now.requests_running")),
     Column("waiting", "waiting", "", 8, _waiting, 4, key=attrgetter("now.requests_waiting")),
     Column("kv_cache", "KV cache", "% used", 11, _usage(_KV_CACHE), 5, grow=6, key=_KV_CACHE),
-    Column("kv_cache_size", "KV of", "tokens", 6, _number(shortened, _capacity), 13),
-    _latency_column("ttft_p50", "time_to_first_token", "p50", "TTFT", 14),
-    replace(_latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6), key=_ttft),
+    replace(_latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6), key=attrgetter("now.ttft_p95")),
     _latency_column("tpot_p50", "time_per_output_token", "p50", "TPOT", 8),
-    _latency_column("tpot_p95", "time_per_output_token", "p95", "TPOT", 15),
     _latency_column("itl_p95", "inter_token", "p95", "ITL", 9),
     _lowest_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, share),
     _lowest_column("spec_decode_mean_acceptance_length", "accept", "length", 11, significant),
-    Column("engines", "engines", "", 7, _text(lambda server: str(len(server.engines))), 16),
     Column("gpus", "GPUs", "% busy", 8, _gpus, 9),
     Column("finding", "what is wrong", "", 36, _finding, 12, grow=60, is_text=True),
     Column("model", "model", "", 16, _text(_model, "dim"), 17, grow=16, is_text=True),

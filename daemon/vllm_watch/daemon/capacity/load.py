@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from vllm_watch.daemon.catalog.codes import CapacityBasis, CapacityReason
-from vllm_watch_parsers.scrape import EngineReading
+from vllm_watch_parsers.readings import EngineReading
 
 
 LimitName = Literal["max-num-seqs", "KV cache"]

@@ -18,7 +18,7 @@ from vllm_watch.daemon.state.latencies import attainments
 from vllm_watch.daemon.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
 from vllm_watch.daemon.state.xid_events import KernelLogStatus
 from vllm_watch_parsers.kernel_messages import BY_CODE, GPU_XID
-from vllm_watch_parsers.scrape import Histogram
+from vllm_watch_parsers.readings import Histogram
 
 
 SERVERS_SERIES = frozenset(name for name, series in SERIES.items() if series.labels[:1] == ("server",))

@@ -17,7 +17,8 @@ from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.engine_state import is_end_contradicted
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch_parsers.events import EngineStats
-from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
+from vllm_watch_parsers.exposition import EngineKey
+from vllm_watch_parsers.readings import EngineReading, MetricsReading
 
 
 WINDOW_SECONDS = 300.0

@@ -22,8 +22,8 @@ from vllm_watch_parsers.events import (
     KvTransfers,
     SpecDecoding,
 )
+from vllm_watch_parsers.exposition import DEFAULT_ENGINE
 from vllm_watch_parsers.kv_transfer import FETCHING, KV_FETCH_STAGES, KvKey
-from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 CompanionLine = AchievedWork | DiffusionDecoding | SpecDecoding

@@ -28,7 +28,7 @@ from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.stall import stall_in_log, stall_in_scrapes
 from vllm_watch_parsers.events import FailureKind
-from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.exposition import EngineKey
 
 
 _CRASHES: Mapping[DownCause, frozenset[FailureKind]] = {

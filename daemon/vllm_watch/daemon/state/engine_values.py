@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.snapshot import Reading
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.kv_transfer import KvKey
-from vllm_watch_parsers.scrape import EngineKey, EngineReading
+from vllm_watch_parsers.readings import EngineReading
 
 
 _RATIOS = {

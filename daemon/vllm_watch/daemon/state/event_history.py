@@ -12,7 +12,7 @@ from vllm_watch.daemon.reading.log_reader import TailCounts, TimedEvent
 from vllm_watch.daemon.state.snapshot import ConfigChange, ServerEvent, StallCount, StateSince
 from vllm_watch.daemon.state.xid_events import XidEvent
 from vllm_watch_parsers.events import Failure, Lifecycle
-from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.exposition import EngineKey
 
 
 EVENT_SECONDS = 3600.0

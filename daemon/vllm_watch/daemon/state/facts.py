@@ -10,8 +10,8 @@ import msgspec
 
 from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch_parsers.events import AGGREGATED, StartupDetail, StartupFact
+from vllm_watch_parsers.exposition import DEFAULT_ENGINE
 from vllm_watch_parsers.flags import FLAG_TEXT
-from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 Size = TypeVar("Size", int, float)

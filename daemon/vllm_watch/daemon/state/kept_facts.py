@@ -10,8 +10,8 @@ import msgspec
 
 from vllm_watch.daemon.catalog.codes import MAX_ENGINES
 from vllm_watch.daemon.state.facts import Count, Facts, Text
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.flags import CommandFacts
-from vllm_watch_parsers.scrape import EngineKey
 
 
 Place = Literal["engine", "lines", "metrics", "arguments", "command line"]

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.snapshot import HistogramReading, Latencies, Reading
 from vllm_watch.daemon.state.window import QUANTILES, STAGES
-from vllm_watch_parsers.scrape import EngineKey, Histogram
+from vllm_watch_parsers.exposition import EngineKey
+from vllm_watch_parsers.readings import Histogram
 
 
 HISTOGRAMS = (

@@ -34,9 +34,9 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.exposition import DEFAULT_ENGINE
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
-from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 MAX_UNKNOWN_FIELDS = 20

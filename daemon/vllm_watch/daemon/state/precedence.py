@@ -33,8 +33,9 @@ from vllm_watch.daemon.state.sleep_reports import is_still_asleep, later
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.exposition import DEFAULT_ENGINE, EngineKey
 from vllm_watch_parsers.kv_transfer import KvKey
-from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
+from vllm_watch_parsers.readings import MetricsReading
 
 
 _TIMED_OUT = "timeout"
@@ -47,35 +48,9 @@ _RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _FIRST_WITHOUT_CACHED = (0, 16)
 
 
-def deciding_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
-    """Return the scrapes if they decide: the last attempt was a success, or nothing is dropped for its age."""
-    scrape = sources.scrape
-    return scrape if scrape is not None and (scrape.is_fresh(now) or sources.settings.keeps_stale) else None
-
-
-def shown_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
-    """Return the scrapes if they are recent enough to show, even if attempts have failed since."""
-    scrape = sources.scrape
-    return scrape if scrape is not None and (scrape.is_recent(now) or sources.settings.keeps_stale) else None
-
-
-def counted_scrape(sources: ServerSources) -> ScrapeSource | None:
-    """
-    Return the scrapes that counters are taken from: also the last ones of a server that is gone.
-
-    Prometheus reads them later than the daemon; what was counted just before the end would be lost otherwise. They
-    last until the next life has been scraped, or is ready and has not been scraped yet.
-    """
-    scrape, log = sources.scrape, sources.log
-    if scrape is None or scrape.read_at is None:
-        return None
-    has_next = log is not None and log.life.phase == "ready" and (log.life.started_at or 0.0) > scrape.read_at
-    return None if has_next else scrape
-
-
 def missing_metrics(sources: ServerSources, now: float) -> dict[str, bool]:
     """Return for each required quantity whether the shown scrape lacks it; empty if no scrape is shown."""
-    scrape = shown_scrape(sources, now)
+    scrape = sources.shown_scrape(now)
     return scrape.missing() if scrape else {}
 
 
@@ -161,7 +136,7 @@ GaugeSides = Mapping[SourceName, Mapping[str, Reading | None]]
 
 def gauge_sides(sources: ServerSources, key: EngineKey, now: float) -> GaugeSides:
     """Return an engine's gauges by the log and by /metrics."""
-    log, engine, scrape = sources.log, sources.engine_log(key), shown_scrape(sources, now)
+    log, engine, scrape = sources.log, sources.engine_log(key), sources.shown_scrape(now)
     logged: dict[str, Reading] = {}
     if log is not None and engine is not None:
         logged = engine.gauges(now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
@@ -173,7 +148,7 @@ def gauge_sides(sources: ServerSources, key: EngineKey, now: float) -> GaugeSide
 def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float) -> dict[str, Reading]:
     """Return an engine's gauges, each by the source that decides it."""
     chosen: dict[str, Reading | None] = dict(sides["log"])
-    if not chosen or deciding_scrape(sources, now) is not None:
+    if not chosen or sources.deciding_scrape(now) is not None:
         chosen.update(sides["metrics"])
     chosen["last_token_timestamp_seconds"] = _last_token(sources, key)
     achieved, peak = chosen.get("achieved_flops_per_second"), sources.settings.peak_flops
@@ -213,7 +188,7 @@ def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> t
     """
     if LEAST_DRAFTED in sources.flags.facts:
         return ()
-    scrape = deciding_scrape(sources, now)
+    scrape = sources.deciding_scrape(now)
     ratios = positions_of_scrape(scrape, key, ahead=sources.ahead) if scrape is not None else None
     if ratios is not None:
         return ratios
@@ -225,7 +200,7 @@ def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> t
 
 def step_times(sources: ServerSources, key: EngineKey, now: float) -> Mapping[StepClass, StepTime]:
     """Return the times of an engine's decode steps, if /metrics is shown."""
-    scrape = shown_scrape(sources, now)
+    scrape = sources.shown_scrape(now)
     measured = scrape.step_times.get(key) if scrape else None
     times = measured.recent(scrape.window.at) if scrape is not None and measured is not None else {}
     return {of_class: time._replace(at=time.at + sources.ahead) for of_class, time in times.items()}
@@ -237,8 +212,8 @@ def kv_gauges(sources: ServerSources, key: EngineKey, now: float) -> Mapping[KvK
 
     The log's line names no engine: it belongs to the statistics line before it, as the line on drafts does.
     """
-    scrape, engine = shown_scrape(sources, now), sources.engine_log(key)
-    if scrape is not None and (engine is None or deciding_scrape(sources, now) is not None):
+    scrape, engine = sources.shown_scrape(now), sources.engine_log(key)
+    if scrape is not None and (engine is None or sources.deciding_scrape(now) is not None):
         return kv_gauges_of_scrape(scrape, key, ahead=sources.ahead)
     if engine is None:
         return {}
@@ -248,7 +223,7 @@ def kv_gauges(sources: ServerSources, key: EngineKey, now: float) -> Mapping[KvK
 def facts(sources: ServerSources, key: EngineKey) -> dict[str, float]:
     """Return what an engine was started with, by the log where it has it, else by /metrics or the flags."""
     known: dict[str, float | None] = {**sources.flags.facts}
-    log, scrape = sources.log, counted_scrape(sources)
+    log, scrape = sources.log, sources.counted_scrape
     reading = scrape.reading if scrape else None
     if reading is not None:
         known[KV_CACHE_TOKENS] = reading.kv_cache_tokens.get(key.engine)
@@ -287,7 +262,7 @@ class EngineNames:
 
     def current(self, now: float) -> tuple[EngineKey, ...]:
         """Return the engines that are known; at least one."""
-        log, scrape = self._sources.log, shown_scrape(self._sources, now)
+        log, scrape = self._sources.log, self._sources.shown_scrape(now)
         if scrape is not None and scrape.reading is not None and scrape.reading.engines:
             return tuple(scrape.reading.engines)
         if log is not None and log.engines:

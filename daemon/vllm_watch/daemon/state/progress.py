@@ -18,7 +18,7 @@ from typing import NamedTuple
 from vllm_watch.daemon.state.sleep_reports import TokenSpan
 from vllm_watch.daemon.state.window import LastingQueue
 from vllm_watch_parsers.kv_transfer import BYTES, TRANSFERS
-from vllm_watch_parsers.scrape import EngineReading
+from vllm_watch_parsers.readings import EngineReading
 
 
 _AROUND, _COMPARED = 3, 5

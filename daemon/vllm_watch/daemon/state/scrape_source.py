@@ -12,13 +12,13 @@ from typing import NamedTuple
 from vllm_watch.daemon.capacity.load import load_sample
 from vllm_watch.daemon.capacity.tracker import CapacityTracker
 from vllm_watch.daemon.catalog.reasons import MetricsReason
-from vllm_watch.daemon.state.http_source import GivenUp
 from vllm_watch.daemon.state.progress import EngineProgress
 from vllm_watch.daemon.state.sleep_reports import ScrapedSleep
 from vllm_watch.daemon.state.step_times import StepTimes, scraped_step
 from vllm_watch.daemon.state.window import Window
-from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, REQUIRED
-from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
+from vllm_watch_parsers.exposition import EngineKey
+from vllm_watch_parsers.metric_names import COUNTERS, HISTOGRAMS, INFERENCE_HANDLERS, REQUIRED
+from vllm_watch_parsers.readings import EngineReading, MetricsReading, Unreadable
 
 
 SAME_START_SECONDS = 1.0
@@ -146,6 +146,78 @@ def scrape_result(at: float, duration: float, reading: MetricsReading | Unreadab
     return ScrapeResult(at, duration, reading, reading.reason, ahead)
 
 
+_IN_FLIGHT = ("requests_running", "requests_waiting")
+
+
+def _in_flight(reading: MetricsReading) -> float:
+    """Return how many requests a server has at present: their access lines may still be unread."""
+    return sum(engine.gauges.get(name, 0.0) for engine in reading.engines.values() for name in _IN_FLIGHT)
+
+
+_ANSWERED, _FAILED_STATUS = "2xx", "5xx"
+_FAILED = "error"
+
+_COPIES = "request_params_n"
+"""One request of the HTTP server may ask for several answers, of which the engine finishes each by itself."""
+
+
+class GivenUp:
+    """
+    Counts the requests of one life of a server that gave up, scrape by scrape.
+
+    No counter of vLLM has the clients that hung up (its reason ``abort`` reads 0 for them). Its HTTP server counts a
+    request when its answer has ended, as 2xx also if the client ended it; the engine counts those that finished. So
+    what the HTTP server has counted beyond the engine was given up. An answer that has just finished may not have ended
+    yet: the difference may be too small for a moment, never too large. So it never falls.
+    """
+
+    def __init__(self) -> None:
+        self._most: float | None = None
+        self._last: float | None = None
+        self._is_inexact = False
+
+    @property
+    def count(self) -> float | None:
+        """How many; `None` where the two counts cannot be compared: several prompts in one HTTP request."""
+        return None if self._is_inexact else self._most
+
+    @property
+    def difference(self) -> float:
+        """What the last scrape has counted of answers beyond finished requests; it may be too small for a moment."""
+        return self._last or 0.0
+
+    def note(self, reading: MetricsReading) -> None:
+        """Take in a scrape."""
+        if not reading.http_requests or not reading.engines:
+            return
+        failed = _answered(reading, _FAILED_STATUS)
+        errors = sum(engine.requests_finished.get(_FAILED, 0.0) for engine in reading.engines.values())
+        # A stream that fails in the engine has been answered 200 before; others have a status of their own.
+        finished = sum(_finished(engine) for engine in reading.engines.values()) + max(errors - failed, 0.0)
+        difference = _answered(reading, _ANSWERED) - finished
+        if not _in_flight(reading) and self._last is not None:
+            # Nothing is about to end, so the difference is what it is, but for what failed after it was finished.
+            self._is_inexact |= max(difference, self._last) + failed < 0
+        # Several API servers write what they count at moments of their own: two scrapes must say it.
+        if self._last is not None:
+            self._most = max(self._most or 0.0, min(difference, self._last))
+        self._last = difference
+
+
+def _answered(reading: MetricsReading, status: str) -> float:
+    return sum(
+        count
+        for request, count in reading.http_requests.items()
+        if request.method == "POST" and request.handler in INFERENCE_HANDLERS and request.status == status
+    )
+
+
+def _finished(engine: EngineReading) -> float:
+    finished = sum(count for reason, count in engine.requests_finished.items() if reason != _FAILED)
+    copies = engine.histograms.get(_COPIES)
+    return finished - (copies.sum - copies.observations if copies is not None else 0.0)
+
+
 class ScrapeSource:
     """Takes in one server's scrapes, in order."""
 
@@ -176,7 +248,7 @@ class ScrapeSource:
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
-        reading, before = result.reading, self.process.name
+        reading, former = result.reading, self.process.name
         start, name = (None, ()) if reading is None else (reading.process_start_seconds, reading.process)
         if reading is not None and self.process.alternates(result.at, start, name):
             self._forget_readings()
@@ -187,9 +259,12 @@ class ScrapeSource:
             return
         self.refused_since = None
         self._count(reading)
-        self._note_restart(reading, is_other=bool(before) and self.process.name != before)
+        self._note_restart(reading, is_other=bool(former) and self.process.name != former)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
-        self.sleep.apply_scrape(result.at, self.reading, reading)
+        before = self.reading.http_requests if self.reading is not None else None
+        self.sleep.note_operations(result.at, reading.server_values)
+        is_awake = all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values())
+        self.sleep.note_calls(result.at, before, reading.http_requests, is_awake=is_awake)
         self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self.given_up.note(reading)

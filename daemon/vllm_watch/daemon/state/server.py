@@ -27,8 +27,6 @@ from vllm_watch.daemon.state.latencies import latencies_of
 from vllm_watch.daemon.state.precedence import (
     KV_CACHE_TOKENS,
     EngineNames,
-    counted_scrape,
-    deciding_scrape,
     engine_state,
     excludes_cached,
     facts,
@@ -38,7 +36,6 @@ from vllm_watch.daemon.state.precedence import (
     kv_gauges,
     missing_metrics,
     position_acceptance,
-    shown_scrape,
     start_time,
     step_times,
 )
@@ -63,7 +60,7 @@ from vllm_watch.daemon.state.totals import (
     server_values,
     values_out_of_range,
 )
-from vllm_watch_parsers.scrape import EngineKey
+from vllm_watch_parsers.exposition import EngineKey
 
 
 class ServerState:
@@ -209,7 +206,7 @@ class ServerState:
             start_time=start_time(sources),  # One by the server's own clock stays.
             http_requests=http_requests(
                 log.totals.requests if log else None,
-                scrape.reading if scrape else None,
+                scrape.reading.http_requests if scrape and scrape.reading else {},
                 has_lines=log is not None and log.has_access_lines,
             ),
             admission_rejections=admission_rejections(sources),
@@ -272,7 +269,7 @@ class ServerState:
         sides = gauge_sides(sources, key, now)
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
-        shown = shown_scrape(sources, now) if is_present else None
+        shown = sources.shown_scrape(now) if is_present else None
         present = gauges(sources, key, sides, now) if is_present else {}
         of_start = facts(sources, key)
         started = log.facts.of_engine(key.engine) if log else None
@@ -334,7 +331,7 @@ def _note_caches(sources: ServerSources, keys: Iterable[EngineKey]) -> None:
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
     """Return an engine's capacity; what was learnt of it in an earlier life of its server does not count."""
-    scrape = counted_scrape(sources)
+    scrape = sources.counted_scrape
     reading = scrape.reading if scrape else None
     # Other servers may have a part of a data parallel group's engines: /metrics shows those of this one.
     own = len(reading.engines) if reading else 0
@@ -344,6 +341,6 @@ def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float]
 
 def _waiting(sources: ServerSources, key: EngineKey, now: float) -> Stretch | None:
     """Return the time for which an engine's requests have waited until now, if /metrics shows it."""
-    scrape = deciding_scrape(sources, now)
+    scrape = sources.deciding_scrape(now)
     tracker = scrape.capacity.get(key) if scrape else None
     return tracker.meter.present() if tracker else None

@@ -18,8 +18,8 @@ from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.probe_source import ProbeSource
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.flags import CommandFacts
-from vllm_watch_parsers.scrape import EngineKey
 
 
 class ServerSettings(NamedTuple):
@@ -107,3 +107,27 @@ class ServerSources:
     def engine_log(self, key: EngineKey) -> EngineLog | None:
         """Return what the log has reported about an engine."""
         return self.log.engines.get(self.name_in_log(key)) if self.log else None
+
+    def deciding_scrape(self, now: float) -> ScrapeSource | None:
+        """Return the scrapes if they decide: the last attempt was a success, or nothing is dropped for its age."""
+        scrape = self.scrape
+        return scrape if scrape is not None and (scrape.is_fresh(now) or self.settings.keeps_stale) else None
+
+    def shown_scrape(self, now: float) -> ScrapeSource | None:
+        """Return the scrapes if they are recent enough to show, even if attempts have failed since."""
+        scrape = self.scrape
+        return scrape if scrape is not None and (scrape.is_recent(now) or self.settings.keeps_stale) else None
+
+    @property
+    def counted_scrape(self) -> ScrapeSource | None:
+        """
+        The scrapes that counters are taken from: also the last ones of a server that is gone.
+
+        Prometheus reads them later than the daemon; what was counted just before the end would be lost otherwise. They
+        last until the next life has been scraped, or is ready and has not been scraped yet.
+        """
+        scrape, log = self.scrape, self.log
+        if scrape is None or scrape.read_at is None:
+            return None
+        has_next = log is not None and log.life.phase == "ready" and (log.life.started_at or 0.0) > scrape.read_at
+        return None if has_next else scrape

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from vllm_watch_parsers.events import MEMORY_TAGS, AccessRequest, SleepKind, SleepOrPause
-from vllm_watch_parsers.metric_names import IN_FLIGHT
-from vllm_watch_parsers.scrape import MetricsReading
+from vllm_watch_parsers.metric_names import IN_FLIGHT, ServerSeries
+from vllm_watch_parsers.readings import HttpRequests
 
 
 DRAIN_SECONDS = 120.0
@@ -122,23 +122,33 @@ class ScrapedSleep(SleepReports):
         self.operated_at = -math.inf
         """When such an operation was last in flight: weights that a trainer updates, a sleep, a waking up."""
 
-    def apply_scrape(self, at: float, before: MetricsReading | None, reading: MetricsReading) -> None:
-        """
-        Take in which calls were counted since the scrape before; only increases count.
-
-        Totals prove nothing: a server that is paused twice is paused, and one that is resumed twice is not.
-        """
-        if any(value for series, value in reading.server_values.items() if series.name in IN_FLIGHT):
+    def note_operations(self, at: float, values: Mapping[ServerSeries, float]) -> None:
+        """Take in what a scrape has about the whole server."""
+        if any(value for series, value in values.items() if series.name in IN_FLIGHT):
             self._operates_since = at if self._operates_since is None else self._operates_since
             if at - self._operates_since <= MAX_OPERATION_SECONDS:
                 self.operated_at = at
         else:
             self._operates_since = None
+
+    def note_calls(
+        self,
+        at: float,
+        before: Mapping[HttpRequests, float] | None,
+        counts: Mapping[HttpRequests, float],
+        *,
+        is_awake: bool,
+    ) -> None:
+        """
+        Take in how many calls a scrape and the one before it have counted; only increases count.
+
+        Totals prove nothing: a server that is paused twice is paused, and one that is resumed twice is not.
+        """
         if before is None:
             return
-        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
+        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(counts, handler) > _calls(before, handler)}
         self.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
-        if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
+        if WAKE_UP in moved and is_awake:
             self.apply(at, SleepOrPause("resumed"))
 
     def forget(self) -> None:
@@ -182,6 +192,6 @@ def sleep_calls(requests: Iterable[AccessRequest]) -> set[str]:
     }
 
 
-def _calls(reading: MetricsReading, handler: str) -> float:
+def _calls(counts: Mapping[HttpRequests, float], handler: str) -> float:
     done = ("POST", handler, "2xx")
-    return sum(count for request, count in reading.http_requests.items() if request == done)
+    return sum(count for request, count in counts.items() if request == done)

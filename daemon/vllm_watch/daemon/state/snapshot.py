@@ -17,10 +17,11 @@ from vllm_watch.daemon.state.http_source import HttpRequestKey
 from vllm_watch.daemon.state.probe_source import ProbeResult
 from vllm_watch.daemon.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.events import AdapterChangeKind
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import ServerSeries
-from vllm_watch_parsers.scrape import EngineKey, Histogram
+from vllm_watch_parsers.readings import Histogram
 
 
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}

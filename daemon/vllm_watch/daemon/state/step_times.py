@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.catalog.codes import STEP_TIME_SECONDS
-from vllm_watch_parsers.scrape import EngineReading
+from vllm_watch_parsers.readings import EngineReading
 
 
 MIN_MEASURED = 3

@@ -8,20 +8,22 @@ If /metrics is configured, only /metrics is used, even while it cannot be read. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from vllm_watch.daemon.catalog.reasons import SourceName
 from vllm_watch.daemon.catalog.series import SERIES
 from vllm_watch.daemon.state.engine_state import server_state
 from vllm_watch.daemon.state.latencies import histograms_of
 from vllm_watch.daemon.state.log_source import LogTotals
-from vllm_watch.daemon.state.precedence import counted_scrape, shown_scrape
 from vllm_watch.daemon.state.scrape_source import ScrapeSource
 from vllm_watch.daemon.state.server_sources import ServerSources
 from vllm_watch.daemon.state.snapshot import EngineTotals, HistogramReading, Reading
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.metric_names import CACHE_SOURCES, PROMPT_SOURCES, WATERMARKED, ServerSeries
-from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
+
+K = TypeVar("K")
 
 _COUNTERS = {
     "prompt_tokens": "prompt_tokens_total",
@@ -52,11 +54,21 @@ _PULLED, _PUSHED = ("nixl", "in"), ("nixl", "out")
 def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
     totals = EngineTotals(key, {}, {}, {}, {})
-    scrape, log = counted_scrape(sources), sources.log
+    scrape, log = sources.counted_scrape, sources.log
     engine = scrape.window.engine(key) if scrape else None
     if scrape is not None and engine is not None:
-        histograms = histograms_of(scrape, key, sources.version, ahead=sources.ahead)
-        totals = _scraped(totals, engine, histograms, scrape.window.at + sources.ahead)
+        at = scrape.window.at + sources.ahead
+        counters = {name: Reading(count, at, "metrics") for name, count in engine.counters.items()}
+        totals = EngineTotals(
+            key,
+            counters={series: counters[name] for name, series in _COUNTERS.items() if name in counters},
+            requests_finished=_readings(engine.requests_finished, at),
+            # They are not known before 0.16.
+            prompt_tokens={source: counters[name] for source, name in PROMPT_SOURCES.items() if name in counters},
+            histograms=histograms_of(scrape, key, sources.version, ahead=sources.ahead),
+            kv=_readings(engine.kv.counters, at),
+            by_label={place: counters[name] for name, place in _BY_LABEL.items() if name in counters},
+        )
     elif sources.scrape is None and log is not None and log.last_line_at is not None:
         at, name = log.last_line_at + sources.ahead, sources.name_in_log(key)
         totals = totals._replace(counters=log.totals.counters(name, at), kv=log.totals.kv_counters(name, at))
@@ -65,19 +77,8 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     return totals
 
 
-def _scraped(
-    totals: EngineTotals, engine: EngineReading, histograms: Mapping[str, HistogramReading], at: float
-) -> EngineTotals:
-    """Return an engine's counts as vLLM has them; the sources of prompt tokens are not known before 0.16."""
-    counters = {name: Reading(count, at, "metrics") for name, count in engine.counters.items()}
-    return totals._replace(
-        counters={series: counters[name] for name, series in _COUNTERS.items() if name in counters},
-        requests_finished={reason: Reading(count, at, "metrics") for reason, count in engine.requests_finished.items()},
-        prompt_tokens={source: counters[name] for source, name in PROMPT_SOURCES.items() if name in counters},
-        histograms=histograms,
-        kv={series: Reading(count, at, "metrics") for series, count in engine.kv.counters.items()},
-        by_label={place: counters[name] for name, place in _BY_LABEL.items() if name in counters},
-    )
+def _readings(counts: Mapping[K, float], at: float) -> dict[K, Reading]:
+    return {key: Reading(count, at, "metrics") for key, count in counts.items()}
 
 
 def _pushed(counters: Mapping[KvKey, Reading]) -> Mapping[KvKey, Reading]:
@@ -87,18 +88,17 @@ def _pushed(counters: Mapping[KvKey, Reading]) -> Mapping[KvKey, Reading]:
 
 def former_totals(sources: ServerSources, present: Iterable[EngineKey]) -> tuple[EngineTotals, ...]:
     """Return the totals of engines in the last scrape that are not among the present ones."""
-    scrape, shown = counted_scrape(sources), set(present)
+    scrape, shown = sources.counted_scrape, set(present)
     reading = scrape.reading if scrape else None
     return tuple(engine_totals(sources, key) for key in (reading.engines if reading else ()) if key not in shown)
 
 
 def admission_rejections(sources: ServerSources) -> dict[tuple[str, str], Reading]:
     """Return the requests that the server has rejected at its door, by model and reason."""
-    scrape = counted_scrape(sources)
+    scrape = sources.counted_scrape
     if scrape is None or scrape.reading is None:
         return {}
-    rejections, at = scrape.reading.admission_rejections, scrape.window.at + sources.ahead
-    return {key: Reading(value, at, "metrics") for key, value in rejections.items()}
+    return _readings(scrape.reading.admission_rejections, scrape.window.at + sources.ahead)
 
 
 def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], int]:
@@ -124,7 +124,7 @@ def _counting(sources: ServerSources) -> Iterator[tuple[SourceName, LogTotals | 
 
 def server_values(sources: ServerSources, now: float) -> Mapping[ServerSeries, Reading | HistogramReading]:
     """Return them: gauges only while they are recent and the server is there, all others like those of its engines."""
-    scrape = counted_scrape(sources)
+    scrape = sources.counted_scrape
     if scrape is None or scrape.reading is None:
         return {}
     at, reading = scrape.window.at + sources.ahead, scrape.reading
@@ -145,4 +145,4 @@ def _has_gauges(sources: ServerSources, now: float) -> bool:
     if sources.settings.keeps_stale:
         return True
     is_gone = server_state(sources.log, sources.scrape, now) in {"down", "starting"}
-    return shown_scrape(sources, now) is not None and not is_gone
+    return sources.shown_scrape(now) is not None and not is_gone

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from operator import sub
 from typing import NamedTuple
 
+from vllm_watch_parsers.exposition import EngineKey
 from vllm_watch_parsers.front_ends import RAY_REPORT_SECONDS
-from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
+from vllm_watch_parsers.readings import EngineReading, Histogram, MetricsReading
 
 
 MIN_SECONDS = 10.0
