@@ -119,10 +119,10 @@ def read_csv(text: str) -> ServeResult:
     return result_of(rows, CLIENT)
 
 
-def result_of(rows: Sequence[Request], client: str, settings: Settings | None = None, line: int = 1) -> ServeResult:
+def result_of(rows: Sequence[Request], client: str) -> ServeResult:
     """Return the result of requests; what not all successful ones have is not in it."""
     if not rows:
-        raise BenchmarkError(line, f"{client} without a request")
+        raise BenchmarkError(1, f"{client} without a request")
     good = sorted((_whole(row) for row in rows if row.error is None), key=lambda row: row.start or 0.0)
     requests = lists_of(good)
     span = _span(rows)
@@ -130,8 +130,8 @@ def result_of(rows: Sequence[Request], client: str, settings: Settings | None = 
     prompt, output = sum(requests.input_lens), sum(requests.output_lens)
     is_known = bool(good and duration)
     return ServeResult(
-        line=line,
-        settings=settings or Settings(num_prompts=len(rows)),
+        line=1,
+        settings=Settings(num_prompts=len(rows)),
         duration=duration,
         completed=len(good),
         failed=len(rows) - len(good),

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of a long time in a file for promtool: what memory holds does not grow with the time, nor do silences."""
+"""Series of a long time in a file for promtool: silences take no room."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import subprocess
-import tempfile
 
 import pytest
 
@@ -16,7 +15,6 @@ from tests.support.waiting import SECONDS
 
 from vllm_watch.analysis.replay.finished_log import FinishedLog
 from vllm_watch.analysis.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_logs
-from vllm_watch.daemon.exposition import time_series_file
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.exposition.time_series_file import TimeSeriesFile
 from vllm_watch.daemon.state.server import ServerState
@@ -29,62 +27,13 @@ pytestmark = pytest.mark.slow
 
 
 STEP = 5.0
-FEW = 8
 LOOK_BACK = 300.0
 """So long Prometheus shows a value after its sample."""
-
-
-@pytest.fixture
-def few_in_memory(monkeypatch):
-    """Of each series few runs are kept in memory, and few moments are written at once."""
-    monkeypatch.setattr(time_series_file, "RUNS_IN_MEMORY", FEW)
-    monkeypatch.setattr(time_series_file, "MOMENTS_AT_ONCE", FEW)
 
 
 def lines_of(file):
     """Return the lines of a file."""
     return "".join(file.texts()).splitlines()
-
-
-@pytest.mark.usefixtures("few_in_memory")
-def test_memory_holds_the_newest_only():
-    """However many snapshots there are, so many runs of each series are in memory, and the others in the spool."""
-    taken = [each for second, each in snapshots("dp1", step=5) if second in {90, 95}]
-    with tempfile.TemporaryFile() as spool:
-        file = TimeSeriesFile(spool)
-        sizes = []
-        for number in range(20 * FEW):
-            file.add(taken[number % 2]._replace(at=taken[0].at + number))
-            sizes.append(spool.seek(0, 2))
-        held = {name: len(runs._pending) for name, runs in file._runs.items()}
-        lines = [line for line in lines_of(file) if not line.startswith("#")]
-
-    assert sizes[-1] > sizes[len(sizes) // 2] > 0
-    assert max(held.values()) < FEW * (2 + 40)
-    assert 0 < sum(size > 0 for size in held.values()) < len(held)
-    assert file.samples == len(lines)
-
-
-@pytest.mark.usefixtures("few_in_memory")
-def test_what_was_spooled_is_written_in_order():
-    """Every sample stands in the file once, each series' times ascend, and a moment's buckets stand together."""
-    taken = [each._replace(at=each.at + 1000 * turn) for turn in range(3) for _, each in snapshots("vl", step=5.0)]
-    with tempfile.TemporaryFile() as spool:
-        spooled, in_memory = TimeSeriesFile(spool), TimeSeriesFile()
-        for each in taken:
-            spooled.add(each)
-            in_memory.add(each)
-        lines = lines_of(spooled)
-
-        assert spool.tell() > 0
-    times = {}
-    for text in lines:
-        if not text.startswith("#"):
-            name, _, at = text.rsplit(" ", 2)
-            assert float(at) > times.get(name, 0.0)
-            times[name] = float(at)
-    assert spooled.samples == sum(not text.startswith("#") for text in lines)
-    assert lines == lines_of(in_memory)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -168,12 +117,11 @@ def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
 def test_promtool_loads_a_log_with_silence(silent_log, tmp_path):
     """Blocks are made of the file, the first and the last minutes among them."""
     out = tmp_path / "out.om"
-    with tempfile.TemporaryFile() as spool:
-        file = TimeSeriesFile(spool)
-        state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
-        for snapshot in run_logs([str(silent_log)], state, STEP):
-            file.add(snapshot)
-        out.write_text("".join(file.texts()))
+    file = TimeSeriesFile()
+    state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
+    for snapshot in run_logs([str(silent_log)], state, STEP):
+        file.add(snapshot)
+    out.write_text("".join(file.texts()))
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", out, tmp_path / "data"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -71,15 +70,14 @@ def write_backfill(paths: Sequence[str], step: float, output: str | None, progre
     recording = next((source.name for source in sources if source.is_recording), None)
     if recording is not None and len(sources) > 1:
         raise UsageError("give one recording, or the logs of one server")
-    with tempfile.TemporaryFile() as spool:
-        gathered = TimeSeriesFile(spool)
-        snapshots = _of_recording(recording, step, progress) if recording else _of_logs(sources, step, progress)
-        for snapshot in snapshots:
-            _gather(gathered, snapshot)
-        if not gathered.samples:
-            raise FileError(f"{', '.join(paths)}: nothing to backfill: no statistics of a vLLM server are in it")
-        _write(gathered, output)
-        return gathered.samples
+    gathered = TimeSeriesFile()
+    snapshots = _of_recording(recording, step, progress) if recording else _of_logs(sources, step, progress)
+    for snapshot in snapshots:
+        gathered.add(snapshot)
+    if not gathered.samples:
+        raise FileError(f"{', '.join(paths)}: nothing to backfill: no statistics of a vLLM server are in it")
+    _write(gathered, output)
+    return gathered.samples
 
 
 def _of_recording(path: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
@@ -102,13 +100,6 @@ def _of_logs(logs: Sequence[FileSource], step: float, progress: Progress) -> Ite
                 continue  # Logs that overlap: Prometheus accepts one sample for a moment.
             last = snapshot.at
             yield snapshot
-
-
-def _gather(gathered: TimeSeriesFile, snapshot: ServerSnapshot) -> None:
-    try:
-        gathered.add(snapshot)
-    except OSError as error:
-        raise FileError(f"{tempfile.gettempdir()}: cannot be written: {error.strerror}") from error
 
 
 def _write(gathered: TimeSeriesFile, output: str | None) -> None:

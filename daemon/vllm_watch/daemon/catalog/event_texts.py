@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from vllm_watch.daemon.catalog.language import N_
+from vllm_watch.daemon.catalog.states import DownCause
+from vllm_watch_parsers.events import FailureKind
 
 
 EventKind = Literal["start", "state", "failure", "file", "flags", "xid", "gpu"]
@@ -40,23 +42,19 @@ FAILURES: Mapping[str, str] = {
 }
 """The failures that a log reports, and what explains them, by kind."""
 
-FAILURE_RUNBOOKS: Mapping[str, str] = dict.fromkeys(
-    (
-        "cuda_illegal_access",
-        "cuda_launch_failure",
-        "engine_dead",
-        "execution_timeout",
-        "gpu_ecc",
-        "gpu_lost",
-        "gpu_memory_too_small",
-        "gpu_nvlink",
-        "kv_cache_too_small",
-        "nccl_error",
-        "out_of_memory",
-        "worker_died",
+CRASHES: Mapping[DownCause, frozenset[FailureKind]] = {
+    "out_of_memory": frozenset({"out_of_memory", "gpu_memory_too_small", "kv_cache_too_small"}),
+    "worker_failed": frozenset(
+        {
+            "worker_died", "nccl_error", "execution_timeout", "gpu_ecc", "gpu_nvlink", "gpu_lost",
+            "cuda_illegal_access", "cuda_launch_failure",
+        }
     ),
-    "VllmEngineCrashed",
-)
+    "engine_died": frozenset({"engine_dead"}),
+}  # fmt: skip
+"""The failures that a crash is put down to: the first of these causes that the log reports."""
+
+FAILURE_RUNBOOKS: Mapping[str, str] = {kind: "VllmEngineCrashed" for kinds in CRASHES.values() for kind in kinds}
 """The runbook that says what to do about a failure: that of the alert on it."""
 
 FILE_CHANGES: Mapping[FileChange, str] = {

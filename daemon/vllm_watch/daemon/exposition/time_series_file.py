@@ -3,25 +3,19 @@
 Snapshots of many moments as one OpenMetrics file, for ``promtool tsdb create-blocks-from openmetrics``.
 
 The format wants all samples of a family together, and those of a series in the order of their times. Most values stay
-the same for a long time: a series is kept as runs of moments between which nothing changes. Memory holds the newest
-runs of each series; the others are in a spool, a file.
+the same for a long time: a series is kept as runs of moments between which nothing changes.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from io import SEEK_END, BytesIO
-from typing import IO, NamedTuple
 
 from vllm_watch.daemon.catalog.series import PREFIX, SERIES
 from vllm_watch.daemon.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.daemon.exposition.text_format import escaped, label_text
 from vllm_watch.daemon.state.snapshot import ServerSnapshot
 
-
-RUNS_IN_MEMORY = 256
-"""How many runs of a series are gathered before they go into the spool."""
 
 MOMENTS_AT_ONCE = 4096
 """How many moments are turned into text at once."""
@@ -37,15 +31,11 @@ class TimeSeriesFile:
     Gathers snapshots and writes them family by family.
 
     Every sample gets the snapshot's time, as if Prometheus had scraped the daemon then.
-
-    Args:
-        spool: An empty file that can be written and read, for what memory should not hold. Without one memory holds
-            it.
     """
 
-    def __init__(self, spool: IO[bytes] | None = None) -> None:
-        self._spool = spool or BytesIO()
-        self._moments = _Moments()
+    def __init__(self) -> None:
+        self._times: list[str] = []
+        """The times of all moments as they are written."""
         self._runs: dict[_Metric, _Runs] = {}
         self._families: dict[str, int] = {}
         """The moment at which each family was first there."""
@@ -53,13 +43,14 @@ class TimeSeriesFile:
 
     def add(self, snapshot: ServerSnapshot) -> None:
         """Take in one moment."""
-        moment = self._moments.append(snapshot.at)
+        moment = len(self._times)
+        self._times.append(f"{snapshot.at:.3f}")
         configured = tuple(sorted(snapshot.labels.items()))
         for sample in server_samples(snapshot):
             metric = (sample.name, sample.labels, configured)
             runs = self._runs.get(metric)
             if runs is None:
-                runs = self._runs[metric] = _Runs(self._spool)
+                runs = self._runs[metric] = _Runs()
                 self._families.setdefault(sample.name, moment)
             if isinstance(sample, HistogramSample):
                 bounds, counts, total, _ = sample.histogram
@@ -83,46 +74,13 @@ class TimeSeriesFile:
 
     def _texts_of(self, metric: _Metric) -> Iterator[str]:
         """Yield the lines of a series moment by moment, those of a histogram's buckets together."""
-        for bounds, runs in self._runs[metric].all():
+        for bounds, runs in self._runs[metric].closed():
             names = list(_series_texts(metric, bounds))
             columns = [runs[column :: 2 + len(names)] for column in range(2 + len(names))]
             for start, end, *values in zip(*columns, strict=True):
                 lines = [f"{name} {value!r} " for name, value in zip(names, values, strict=True)]
-                for times in self._moments.texts(int(start), int(end)):
-                    yield _repeated(lines, times)
-
-
-class _Moments:
-    """The times of all moments, by the number of the moment."""
-
-    def __init__(self) -> None:
-        self._times = array("d")
-        self._texts: tuple[int, list[str]] = (-1, [])
-        """The last ones that were made, and which they are."""
-
-    def append(self, at: float) -> int:
-        """Take in a moment, in seconds since the epoch; return its number."""
-        self._times.append(at)
-        return len(self._times) - 1
-
-    def texts(self, start: int, end: int) -> Iterator[Sequence[str]]:
-        """Yield the times of the moments from one number to before another as they are written, in pieces."""
-        while start < end:
-            number, first = divmod(start, MOMENTS_AT_ONCE)
-            if self._texts[0] != number:
-                times = self._times[number * MOMENTS_AT_ONCE : (number + 1) * MOMENTS_AT_ONCE]
-                self._texts = number, [f"{at:.3f}" for at in times]
-            piece = self._texts[1][first : first + end - start]
-            yield piece
-            start += len(piece)
-
-
-class _Piece(NamedTuple):
-    """Runs in the spool: the bounds of their buckets, where they are, and how many bytes they take."""
-
-    bounds: tuple[float, ...]
-    place: int
-    size: int
+                for first in range(int(start), int(end), MOMENTS_AT_ONCE):
+                    yield _repeated(lines, self._times[first : min(first + MOMENTS_AT_ONCE, int(end))])
 
 
 class _Runs:
@@ -132,14 +90,11 @@ class _Runs:
     A run is its first moment, the one after its last, and its values.
     """
 
-    __slots__ = ("_bounds", "_end", "_pending", "_pieces", "_spool", "_start", "_values")
+    __slots__ = ("_end", "_parts", "_start", "_values")
 
-    def __init__(self, spool: IO[bytes]) -> None:
-        self._spool = spool
-        self._pieces: list[_Piece] = []
-        self._pending = array("d")
-        """The runs that are not in the spool but for the last one, which may go on."""
-        self._bounds: tuple[float, ...] = ()
+    def __init__(self) -> None:
+        self._parts: list[tuple[tuple[float, ...], array[float]]] = []
+        """The bounds of buckets, and the runs with these but for the last one, which may go on."""
         self._values: tuple[float, ...] = ()
         self._start = self._end = 0
 
@@ -150,32 +105,20 @@ class _Runs:
 
     def set(self, moment: int, values: tuple[float, ...], bounds: tuple[float, ...] = ()) -> None:
         """Take in the values at a moment, and the bounds of buckets; at moments that are left out nothing is there."""
-        if moment != self._end or values != self._values or bounds != self._bounds:
-            self._close()
-            if bounds != self._bounds or len(self._pending) >= RUNS_IN_MEMORY * (2 + len(values)):
-                self._spool_pending()
-            self._start, self._values, self._bounds = moment, values, bounds
+        has_same_bounds = bool(self._parts) and bounds == self._parts[-1][0]
+        if moment != self._end or values != self._values or not has_same_bounds:
+            self.closed()
+            if not has_same_bounds:
+                self._parts.append((bounds, array("d")))
+            self._start, self._values = moment, values
         self._end = moment + 1
 
-    def all(self) -> Iterator[tuple[tuple[float, ...], array[float]]]:
-        """Yield runs in the order of time, with the bounds of their buckets."""
-        self._close()
-        self._start = self._end
-        for bounds, place, size in self._pieces:
-            self._spool.seek(place)
-            yield bounds, array("d", self._spool.read(size))
-        yield self._bounds, self._pending
-
-    def _close(self) -> None:
+    def closed(self) -> Sequence[tuple[tuple[float, ...], array[float]]]:
+        """Return all runs in the order of time, with the bounds of their buckets."""
         if self._start < self._end:
-            self._pending.extend((self._start, self._end, *self._values))
-
-    def _spool_pending(self) -> None:
-        if self._pending:
-            runs = self._pending.tobytes()
-            self._pieces.append(_Piece(self._bounds, self._spool.seek(0, SEEK_END), len(runs)))
-            self._spool.write(runs)
-            self._pending = array("d")
+            self._parts[-1][1].extend((self._start, self._end, *self._values))
+            self._start = self._end
+        return self._parts
 
 
 def _series_texts(metric: _Metric, bounds: tuple[float, ...]) -> Iterator[str]:

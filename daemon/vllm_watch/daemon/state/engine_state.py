@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.daemon.capacity.saturation import AT_LIMIT, KV_AT_LIMIT, Stretch
+from vllm_watch.daemon.catalog.event_texts import CRASHES
 from vllm_watch.daemon.catalog.reasons import StallReason
 from vllm_watch.daemon.catalog.states import DownCause, EngineState, SaturationCause
 from vllm_watch.daemon.state.engine_log import EngineLog
@@ -27,21 +28,7 @@ from vllm_watch.daemon.state.log_source import LogSource
 from vllm_watch.daemon.state.scrape_source import NOTHING_LISTENS, ScrapeSource
 from vllm_watch.daemon.state.snapshot import Reading
 from vllm_watch.daemon.state.stall import stall_in_log, stall_in_scrapes
-from vllm_watch_parsers.events import FailureKind
 from vllm_watch_parsers.exposition import EngineKey
-
-
-_CRASHES: Mapping[DownCause, frozenset[FailureKind]] = {
-    "out_of_memory": frozenset({"out_of_memory", "gpu_memory_too_small", "kv_cache_too_small"}),
-    "worker_failed": frozenset(
-        {
-            "worker_died", "nccl_error", "execution_timeout", "gpu_ecc", "gpu_nvlink", "gpu_lost",
-            "cuda_illegal_access", "cuda_launch_failure",
-        }
-    ),
-    "engine_died": frozenset({"engine_dead"}),
-}  # fmt: skip
-"""The failures that a crash is put down to: the first of these causes that the log reports."""
 
 
 def why_saturated(
@@ -77,7 +64,7 @@ def why_down(log: LogSource | None, scrape: ScrapeSource | None) -> DownCause | 
     life = log.life
     end = life.phase_at if life.has_ended else scrape.refused_since if scrape is not None else None
     failures = life.failures_near(end) if end is not None else frozenset()
-    for cause, kinds in _CRASHES.items():
+    for cause, kinds in CRASHES.items():
         if failures & kinds:
             return cause
     if life.has_ended:

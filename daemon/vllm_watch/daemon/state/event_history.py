@@ -58,10 +58,6 @@ class EventHistory:
             if len(alike) > MAX_EVENTS:
                 self._events.remove(alike[0])
 
-    def note_restart(self, at: float) -> None:
-        """Take in a start that only /metrics shows."""
-        self.add(ServerEvent(at, "start"))
-
     def note_log(self, news: Iterable[TimedEvent]) -> None:
         """Take in the starts and failures that the log has reported."""
         for at, event in news:

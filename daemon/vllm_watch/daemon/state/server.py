@@ -140,7 +140,7 @@ class ServerState:
             self.life.note_scrape(scrape.process.started_by(result.at), is_restart=scrape.restarts != restarts)
         if scrape.restarts != restarts:
             if sources.readable_log is None:
-                self.events.note_restart(scrape.process.started_by(result.at))
+                self.events.add(ServerEvent(scrape.process.started_by(result.at), "start"))
             self._cross_check.forget()
             if sources.probe is not None:
                 sources.probe.start_life()
