@@ -23,11 +23,6 @@ DAY = 86_400.0
 NOW = 1_795_000_000.0
 BY_OUR_CLOCK = {"last_token_timestamp_seconds", "source_last_reading_timestamp_seconds"}
 STATS = record(STATS_MESSAGE)
-PAGE = (
-    b'vllm:num_requests_running{engine="0",model_name="m"} 2\n'
-    b'vllm:num_requests_waiting{engine="0",model_name="m"} 0\n'
-    b'vllm:generation_tokens_total{engine="0",model_name="m"} %d\n'
-)
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 365 * DAY, -NOW])

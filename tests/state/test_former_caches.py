@@ -64,12 +64,6 @@ def test_a_start_that_both_sources_report_is_one():
     assert (80_000, 100_000) == tuple(server.engine().facts.get(name) for name in (PRESENT, FORMER))
 
 
-def cached(tokens, start, model="m"):
-    """Return a page with a KV cache."""
-    labels = f'block_size="16",cache_dtype="auto",engine="0",kv_cache_size_tokens="{tokens}"'
-    return page(start=start, extra=f"vllm:cache_config_info{{{labels}}} 1.0\n").replace(b'"m"', f'"{model}"'.encode())
-
-
 @pytest.mark.parametrize("is_logged", [True, False])
 def test_it_outlives_the_daemon(is_logged):
     """A start while no daemon ran is seen in the log that goes on, or by the process's start."""
