@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from vllm_watch.analysis.loadtest.load_test import Report, Result, Run
 from vllm_watch.analysis.rendering.results import best_figure, latency_text
 from vllm_watch.analysis.rendering.run_facts import load_seconds, seconds_of_load
+from vllm_watch.daemon.catalog.language import N_, _, full_stop, listed
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, percent, significant
 
 
@@ -18,48 +19,57 @@ _FULL = 0.95
 def answer(run: Run) -> str:
     """Return one sentence; what is not known is not said, and a run of which nothing is known has none."""
     result = run.result
-    went = [] if result is None else [", ".join(_went(run, result)), *_failed(result)]
+    went = [] if result is None else [listed(_went(run, result)), *_failed(result)]
     parts = [part for part in (*went, *_troubles(run), *_carries(run), *_preempted(run)) if part]
-    return f"{'; '.join(parts)}." if parts else ""
+    return full_stop(_("; ").join(parts)) if parts else ""
 
 
 def answer_of_several(report: Report) -> str:
     """Return one sentence on several runs: how many there are, and the one with the most output."""
     known = [(at, run, run.result.output_throughput) for at, run in enumerate(report.runs, 1) if run.result is not None]
     rates = [(rate, at, run) for at, run, rate in known if rate is not None]
-    parts = [f"{len(report.runs)} load tests"]
+    parts = [_("{count} load tests", count=len(report.runs))]
     if rates:
-        lowest, (highest, number, _) = min(rates)[0], max(rates, key=lambda each: each[0])
-        least = "at least " * any(_is_bound(run) for run in report.runs)
-        parts.append(
-            f"output {least}{significant(lowest)} to {significant(highest)} tokens/s, the most in number {number}"
-        )
+        lowest, (highest, number, _run) = min(rates)[0], max(rates, key=lambda each: each[0])
+        most = N_("output {lowest} to {highest} tokens/s, the most in number {number}")
+        if any(_is_bound(run) for run in report.runs):
+            most = N_("output at least {lowest} to {highest} tokens/s, the most in number {number}")
+        parts.append(_(most, lowest=significant(lowest), highest=significant(highest), number=number))
     capacities = {run.capacity for run in report.runs if run.capacity is not None}
     if len(capacities) == 1:
         parts += _carries(next(run for run in report.runs if run.capacity is not None))
-    return f"{'; '.join(parts)}."
+    return full_stop(_("; ").join(parts))
 
 
 def _went(run: Run, result: Result) -> Iterator[str]:
     seconds = load_seconds(run) if result.duration_s is None else result.duration_s
-    requests = (
-        None if result.successful is None else f"{count(result.successful)} request{'s' * (result.successful != 1)}"
-    )
-    if requests is not None or seconds is not None:
-        took = None if seconds is None else f"{'at most ' * _is_bound(run)}{duration(seconds)}"
-        yield " in ".join(part for part in (requests, took) if part)
+    is_bound = _is_bound(run)
+    if result.successful is not None:
+        requests = N_("{count} request") if result.successful == 1 else N_("{count} requests")
+        served = _(requests, count=count(result.successful))
+        if seconds is not None:
+            within = N_("{requests} in at most {time}") if is_bound else N_("{requests} in {time}")
+            served = _(within, requests=served, time=duration(seconds))
+        yield served
+    elif seconds is not None:
+        yield _("at most {time}", time=duration(seconds)) if is_bound else duration(seconds)
     if result.output_throughput is not None:
-        yield f"output {'at least ' * _is_bound(run)}{significant(result.output_throughput)} tokens/s"
+        output = N_("output at least {rate} tokens/s") if is_bound else N_("output {rate} tokens/s")
+        yield _(output, rate=significant(result.output_throughput))
     elif result.total_token_throughput is not None:
-        yield f"{significant(result.total_token_throughput)} tokens/s"
+        yield _("{value} tokens/s", value=significant(result.total_token_throughput))
     if result.ttft_ms is not None and best_figure("p50", result.ttft_ms) != MISSING:
-        yield f"TTFT P50 {best_figure('p50', result.ttft_ms)} and P99 {best_figure('p99', result.ttft_ms)}"
+        yield _(
+            "TTFT P50 {p50} and P99 {p99}",
+            p50=best_figure("p50", result.ttft_ms),
+            p99=best_figure("p99", result.ttft_ms),
+        )
     if result.tpot_ms is not None and result.tpot_ms.mean is not None:
         yield f"TPOT {latency_text(result.tpot_ms.mean)}"
     if result.ttft_ms is None and result.e2el_ms is not None and result.e2el_ms.mean is not None:
         yield f"E2EL {latency_text(result.e2el_ms.mean)}"
     if result.goodput is not None and result.goodput.ratio is not None:
-        yield f"{percent(result.goodput.ratio)} % within the objective"
+        yield _("{ratio} % within the objective", ratio=percent(result.goodput.ratio))
 
 
 def _is_bound(run: Run) -> bool:
@@ -68,24 +78,28 @@ def _is_bound(run: Run) -> bool:
 
 def _failed(result: Result) -> Iterator[str]:
     if result.failed:
-        sent = "" if result.successful is None else f" of {count(result.failed + result.successful)}"
-        yield f"{count(result.failed)}{sent} failed"
+        if result.successful is None:
+            yield _("{count} failed", count=count(result.failed))
+        else:
+            sent = count(result.failed + result.successful)
+            yield _("{count} of {sent} failed", count=count(result.failed), sent=sent)
 
 
 def _troubles(run: Run) -> Iterator[str]:
     stalled, down = (seconds_of_load(run, phase) for phase in ("stalled", "down"))
     if stalled:
-        yield f"it stalled for {duration(stalled)}"
+        yield _("it stalled for {time}", time=duration(stalled))
     if down:
-        yield f"it was down for {duration(down)}"
+        yield _("it was down for {time}", time=duration(down))
 
 
 def _carries(run: Run) -> Sequence[str]:
     if run.capacity is None:
         return ()
-    limit = _limit(run)
-    by = "" if limit is None else f", limited by {limit}"
-    return (f"it can carry about {significant(run.capacity.tokens_per_second)} output tokens/s{by}",)
+    limit, rate = _limit(run), significant(run.capacity.tokens_per_second)
+    if limit is None:
+        return (_("it can carry about {rate} output tokens/s", rate=rate),)
+    return (_("it can carry about {rate} output tokens/s, limited by {limit}", rate=rate, limit=limit),)
 
 
 def _limit(run: Run) -> str | None:
@@ -94,9 +108,10 @@ def _limit(run: Run) -> str | None:
         return None
     if seats and (use.max_running or 0.0) >= _FULL * seats:
         return "max-num-seqs"
-    return "the KV cache" if (use.max_kv_cache_usage_ratio or 0.0) >= _FULL else None
+    return _("the KV cache") if (use.max_kv_cache_usage_ratio or 0.0) >= _FULL else None
 
 
 def _preempted(run: Run) -> Iterator[str]:
     if run.use.preemptions:
-        yield f"{count(run.use.preemptions)} preemption{'s' * (run.use.preemptions != 1)}"
+        preemptions = N_("{count} preemption") if run.use.preemptions == 1 else N_("{count} preemptions")
+        yield _(preemptions, count=count(run.use.preemptions))

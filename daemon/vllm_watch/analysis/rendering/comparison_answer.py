@@ -20,15 +20,16 @@ from vllm_watch.analysis.comparison.comparison_model import (
     Row,
 )
 from vllm_watch.analysis.rendering.document import Block, Column, Paragraph, Statement, Table, Tone, plain_table
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.metric_titles import metric_title, titled
 from vllm_watch.daemon.catalog.number_texts import MISSING, signed, significant
 
 
 GRADES: dict[Grade, str] = {
-    "shown": "shown",
-    "likely": "likely",
-    "not_decided": "not decided",
-    "in_these_two_runs": "in these two runs",
+    "shown": N_("shown"),
+    "likely": N_("likely"),
+    "not_decided": N_("not decided"),
+    "in_these_two_runs": N_("in these two runs"),
 }
 Heads: TypeAlias = tuple[str, str]
 """What heads the columns of the baseline and of the candidate."""
@@ -41,14 +42,14 @@ _FIRST = (OUTPUT, "ttft_ms.p50", "ttft_ms.p99", TPOT, "e2el_ms.mean", GOODPUT, "
 _MOST_ROWS = 4
 _OF_SIDES = (OUTPUT, "ttft_ms.p50", TPOT, "e2el_ms.mean", GOODPUT)
 _MARKS = ("*", "†", "‡", "§")
-_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z])")
-_NOT_A_VERDICT = "The sides cannot be compared: the differences are those of these runs."
+_SENTENCES = re.compile("(?<=\\.) (?=[A-Z])|(?<=\N{IDEOGRAPHIC FULL STOP})")
+_NOT_A_VERDICT = N_("The sides cannot be compared: the differences are those of these runs.")
 
 
 def brief(comparisons: Comparisons) -> tuple[Block, ...]:
     """Return the answer as it is on a terminal."""
-    sentences = (Paragraph(each.text) for each in answer(comparisons))
-    return (*sentences, *short_tables(comparisons), *next_steps(comparisons), Paragraph(_left_out(comparisons)))
+    said = (Paragraph(each.text) for each in answer(comparisons))
+    return (*said, *short_tables(comparisons), *next_steps(comparisons), Paragraph(_left_out(comparisons)))
 
 
 def answer(comparisons: Comparisons) -> Iterator[Statement]:
@@ -85,7 +86,7 @@ def next_steps(comparisons: Comparisons) -> Iterator[Paragraph]:
         if headline is None or headline.grade == "in_these_two_runs":
             continue
         if not pair.comparable:
-            remarks.setdefault(_NOT_A_VERDICT, []).append(pair.candidate)
+            remarks.setdefault(_(_NOT_A_VERDICT), []).append(pair.candidate)
         elif headline.grade == "shown":
             others = [row for row in _first(pair) if row.grade != "shown" and row.needed_runs and len(pairs) == 1]
             needed += [f"{metric_title(row.metric).label} {row.needed_runs}" for row in others]
@@ -95,9 +96,11 @@ def next_steps(comparisons: Comparisons) -> Iterator[Paragraph]:
         else:
             remarks.setdefault(headline.reason or "", []).append(pair.candidate)
     if needed:
-        yield Paragraph(f"Next: runs of each side, in turns (A B B A), that would show it: {', '.join(needed)}.")
+        yield Paragraph(
+            _("Next: runs of each side, in turns (A B B A), that would show it: {needed}.", needed=listed(needed))
+        )
     for remark, names in remarks.items():
-        yield Paragraph(remark if len(pairs) == 1 else f"{', '.join(names)}: {remark}")
+        yield Paragraph(remark if len(pairs) == 1 else _("{name}: {text}", name=listed(names), text=remark))
 
 
 def heads_of(pair: Comparison, names: Iterable[str]) -> Heads:
@@ -109,12 +112,16 @@ def heads_of(pair: Comparison, names: Iterable[str]) -> Heads:
 
 def letters(pair: Comparison, heads: Heads) -> tuple[str, ...]:
     """Return which side has which letter, if the columns are headed by letters."""
-    return () if heads == (pair.baseline, pair.candidate) else (f"A is {pair.baseline}, B is {pair.candidate}.",)
+    return (
+        ()
+        if heads == (pair.baseline, pair.candidate)
+        else (_("A is {baseline}, B is {candidate}.", baseline=pair.baseline, candidate=pair.candidate),)
+    )
 
 
 def grade_text(row: Row) -> str:
     """Return how sure a difference is, in the words of the sentence."""
-    return GRADES[row.grade]
+    return _(GRADES[row.grade])
 
 
 def percent_text(value: float | None, sign: str = "+") -> str:
@@ -141,8 +148,8 @@ def _first(pair: Comparison) -> list[Row]:
     """Return the rows of the short table: the headline, then those that most ask for, what is not compared last."""
     rows = {row.metric: row for row in pair.metrics if row.difference is not None}
     headline = [row.metric for row in rows.values() if row.is_headline]
-    listed = [rows[name] for name in dict.fromkeys((*headline, *_FIRST)) if name in rows]
-    return sorted(listed, key=lambda row: row.grade == "not_decided" and row.confidence is None)[:_MOST_ROWS]
+    ordered = [rows[name] for name in dict.fromkeys((*headline, *_FIRST)) if name in rows]
+    return sorted(ordered, key=lambda row: row.grade == "not_decided" and row.confidence is None)[:_MOST_ROWS]
 
 
 def _of_pair(pair: Comparison) -> Table:
@@ -160,13 +167,13 @@ def _of_pair(pair: Comparison) -> Table:
         )
         for row in rows
     ]
-    columns = ("", *heads, "Difference", "%", "Grade")
+    columns = ("", *heads, _("Difference"), "%", _("Grade"))
     table = plain_table("", tuple(Column(name, is_text=at in {0, 5}) for at, name in enumerate(columns)), tuple(cells))
     return table._replace(notes=(*letters(pair, heads), *(f"{_mark(at)} {note}" for at, note in enumerate(notes))))
 
 
 def _notes(row: Row) -> list[str]:
-    return [] if row.note is None else _SENTENCES.split(row.note)
+    return [] if row.note is None else [part for part in _SENTENCES.split(row.note) if part]
 
 
 def _mark(at: int) -> str:
@@ -180,13 +187,13 @@ def _of_sides(pairs: Sequence[Comparison], matrix: Sequence[MatrixRow], *, has_g
     # On a narrow terminal three values leave room for the difference.
     metrics = metrics[:3] if has_grades else metrics
     columns = [
-        Column("Side", is_text=True),
+        Column(_("Side"), is_text=True),
         *(Column(metric_title(name).label, metric_title(name).unit) for name in metrics),
     ]
     rows = [(row.name, *(significant(row.values.get(name)) for name in metrics)) for row in matrix if metrics]
     if has_grades:
         label = next((metric_title(row.metric).label for row in headlines.values() if row is not None), "")
-        columns += [Column(label, "%"), Column("Grade", is_text=True)]
+        columns += [Column(label, "%"), Column(_("Grade"), is_text=True)]
         rows = [(*row, *_difference(headlines.get(row[0]))) for row in rows]
     return plain_table("", tuple(columns), tuple(rows))
 
@@ -203,8 +210,16 @@ def warnings(comparisons: Comparisons) -> tuple[str, ...]:
 
 def _left_out(comparisons: Comparisons) -> str:
     count = len(warnings(comparisons))
-    said = "No warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
-    them = "them, " if count > 1 else "it, " if count else ""
     if is_sweep(comparisons):
-        return f"{said}; --all has {them}what differs, and --table wide all metrics."
-    return f"{said}; --all has {them}all metrics and what differs."
+        rest = N_("No warnings; --all has what differs, and --table wide all metrics.")
+        if count == 1:
+            rest = N_("1 warning; --all has it, what differs, and --table wide all metrics.")
+        elif count:
+            rest = N_("{count} warnings; --all has them, what differs, and --table wide all metrics.")
+    else:
+        rest = N_("No warnings; --all has all metrics and what differs.")
+        if count == 1:
+            rest = N_("1 warning; --all has it, all metrics and what differs.")
+        elif count:
+            rest = N_("{count} warnings; --all has them, all metrics and what differs.")
+    return _(rest, count=count)

@@ -14,6 +14,7 @@ from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name
 from vllm_watch.analysis.loadtest.load_test import Run
 from vllm_watch.analysis.rendering.comparison_answer import grade_text
 from vllm_watch.analysis.rendering.document import Column, Table, plain_table
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import LATENCIES, metric_title
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, hundredths
 
@@ -24,7 +25,7 @@ TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
 _RATES = ("request_throughput", "output_throughput", "total_token_throughput")
 _STATISTICS = ("mean", "p50", "p99")
 _FEW = "†"
-_FEW_NOTE = f"{_FEW} Few requests stand behind this percentile: it may be below the true one."
+_FEW_NOTE = N_("† Few requests stand behind this percentile: it may be below the true one.")
 
 
 class _Lines(list[str]):
@@ -51,11 +52,11 @@ def wide_table(comparisons: Comparisons) -> Table:
     seen = [] if view is None else [measured(side, view) for side in sides]
     known = [name for name in names if any(metric_mean(BY_NAME[name], side) is not None for side in seen)]
     has_loads, has_memory = len(set(loads)) > 1, any(memory.values())
-    columns = [Column("Side", is_text=True), *(Column(name, is_text=True) for name in flags)]
-    columns += [Column("Load", is_text=True)] if has_loads else []
+    columns = [Column(_("Side"), is_text=True), *(Column(name, is_text=True) for name in flags)]
+    columns += [Column(_("Load"), is_text=True)] if has_loads else []
     columns += [Column(metric_title(name).label, metric_title(name).unit) for name in known]
-    columns += [Column("Success", is_text=True)]
-    columns += [Column("Memory", "GiB")] if has_memory else []
+    columns += [Column(_("Success"), is_text=True)]
+    columns += [Column(_("Memory"), "GiB")] if has_memory else []
     rows = []
     for at, (side, of_side, load) in enumerate(zip(sides, settings, loads, strict=True)):
         cells = [side.name, *(of_side.get(name, MISSING) for name in flags), *([load] if has_loads else [])]
@@ -67,8 +68,8 @@ def wide_table(comparisons: Comparisons) -> Table:
 
 def gains_table(comparisons: Comparisons) -> Table:
     """Return for each side and metric the value, that of the baseline, and the gain: absolute, and in per cent."""
-    heads = ("Side", "Metric", "Unit", "Baseline", "Value", "Gain", "Gain %", "Grade")
-    columns = tuple(Column(head, is_text=head in {"Side", "Metric", "Unit", "Grade"}) for head in heads)
+    heads = (_("Side"), _("Metric"), _("Unit"), _("Baseline"), _("Value"), _("Gain"), _("Gain %"), _("Grade"))
+    columns = tuple(Column(head, is_text=head in {_("Side"), _("Metric"), _("Unit"), _("Grade")}) for head in heads)
     rows = [
         (
             pair.candidate,
@@ -84,7 +85,7 @@ def gains_table(comparisons: Comparisons) -> Table:
         for row in pair.metrics
         if row.difference is not None
     ]
-    note = f"The baseline is {comparisons.baseline}."
+    note = _("The baseline is {baseline}.", baseline=comparisons.baseline)
     return plain_table("", columns, tuple(rows))._replace(notes=(note,))
 
 
@@ -124,7 +125,11 @@ def _success(runs: Sequence[Run]) -> str:
         return MISSING
     succeeded = sum(result.successful or 0 for result in results)
     failed = None if any(result.failed is None for result in results) else sum(result.failed or 0 for result in results)
-    return count(succeeded) if failed is None else f"{count(succeeded)} of {count(succeeded + failed)}"
+    return (
+        count(succeeded)
+        if failed is None
+        else _("{part} of {whole}", part=count(succeeded), whole=count(succeeded + failed))
+    )
 
 
 def _signed(value: float | None) -> str:
@@ -134,4 +139,4 @@ def _signed(value: float | None) -> str:
 
 def _noted(table: Table) -> Table:
     is_few = any(cell.endswith(f" {_FEW}") for group in table.groups for row in group.rows for cell in row)
-    return table._replace(notes=(_FEW_NOTE,)) if is_few else table
+    return table._replace(notes=(_(_FEW_NOTE),)) if is_few else table

@@ -13,6 +13,7 @@ from vllm_watch.analysis.rendering.difference_figure import difference_figure
 from vllm_watch.analysis.rendering.distribution_figures import latency_figure, together
 from vllm_watch.analysis.rendering.document import Figure, Section
 from vllm_watch.analysis.rendering.html import render_html
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 
 
@@ -24,14 +25,23 @@ def comparisons_html(comparisons: Comparisons) -> str:
         *_latencies(sides),
         *curve_figures(sides, "curve"),
     )
-    plots = [Section("Plots", figures)] if figures else []
+    plots = [Section(_("Plots"), figures)] if figures else []
     return render_html(comparisons_document(comparisons, plots))
 
 
 def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
     figures = [(pair, difference_figure(pair, f"difference-{at}")) for at, pair in enumerate(pairs)]
     return tuple(
-        figure if len(pairs) == 1 else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        figure
+        if len(pairs) == 1
+        else figure._replace(
+            title=_(
+                "{candidate} with {baseline}: {title}",
+                candidate=pair.candidate,
+                baseline=pair.baseline,
+                title=figure.title,
+            )
+        )
         for pair, figure in figures
         if figure is not None
     )

@@ -14,6 +14,7 @@ from vllm_watch.analysis.loadtest.load_test import Load, Run
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.analysis.rendering.run_facts import short_names
+from vllm_watch.daemon.catalog.language import N_, _, full_stop, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import limit, milliseconds, significant
 
@@ -33,8 +34,8 @@ class _Point(NamedTuple):
 
 
 _LATENCIES: Mapping[str, tuple[str, ...]] = {
-    "Time to first token against throughput": ("ttft_ms.p50", "ttft_ms.p95"),
-    "Time per output token against throughput": ("tpot_ms.mean", "tpot_ms.p95"),
+    N_("Time to first token against throughput"): ("ttft_ms.p50", "ttft_ms.p95"),
+    N_("Time per output token against throughput"): ("tpot_ms.mean", "tpot_ms.p95"),
 }
 _TOP = 16
 _HEIGHT = 230
@@ -53,7 +54,7 @@ def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure,
             for name, runs in sides.items()
             for each in shown
         ]
-        figures += _figure(title, lines, f"{key}-{at}", is_one_side=len(sides) == 1)
+        figures += _figure(_(title), lines, f"{key}-{at}", is_one_side=len(sides) == 1)
     return tuple(figures)
 
 
@@ -71,27 +72,29 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
     if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
         return []
     known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
-    x = svg.linear((point.throughput for _, each in known for point in each), ticks=5)
-    y = svg.logarithmic(point.latency for _, each in known for point in each)
+    x = svg.linear((point.throughput for _line_of, each in known for point in each), ticks=5)
+    y = svg.logarithmic(point.latency for _line_of, each in known for point in each)
     plot = svg.Plot(x, y, _TOP, _HEIGHT)
     show, unit = svg.latency_ticks(y)
     parts = [
         svg.upright_axis(plot, lambda value: f"{show(value)} {unit}"),
-        svg.level_axis(plot, "Output, tokens/s", has_grid=False),
+        svg.level_axis(plot, _("Output, tokens/s"), has_grid=False),
     ]
     # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
-    for at, (_, each) in enumerate(known):
+    for at, (_drawn, each) in enumerate(known):
         parts.append(_line(at, each, plot))
         parts += [] if is_one_side and at < len(known) - 1 else [_labels(each, plot)]
-    description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in known)
+    description = sentences(
+        full_stop(_("{name}: {text}", name=line.label, text=_in_words(each))) for line, each in known
+    )
     picture = svg.drawing(key, title, description, _TOP + _HEIGHT + svg.AXIS_HEIGHT, *parts)
-    entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(known))
-    note = f"The number at a point is its load: {_unit(known[0][1][0].run.load)}."
+    entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _points_of) in enumerate(known))
+    note = _("The number at a point is its load: {load}.", load=_unit(known[0][1][0].run.load))
     return [Figure(key, title, picture, entries, _table(known), (note,))]
 
 
 def _points(line: Line) -> list[_Point]:
-    name, _, statistic = line.metric.partition(".")
+    name, _dot, statistic = line.metric.partition(".")
     found = []
     for run in line.runs:
         result = run.result if run.load.ramp_up is None else None
@@ -110,15 +113,15 @@ def _short(load: Load) -> str:
         return limit(float(load.request_rate or 0))
     if load.max_concurrency is not None:
         return limit(load.max_concurrency)
-    return "all" if load.request_rate == "inf" else ""
+    return _("all") if load.request_rate == "inf" else ""
 
 
 def _unit(load: Load) -> str:
-    return "requests per second" if load.request_rate not in {None, "inf"} else "requests at once"
+    return _("requests per second") if load.request_rate not in {None, "inf"} else _("requests at once")
 
 
 def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
-    return [list(group) for _, group in groupby(points, key=lambda point: load_order(point.run.load))]
+    return [list(group) for _order, group in groupby(points, key=lambda point: load_order(point.run.load))]
 
 
 def _line(style: int, points: Sequence[_Point], plot: svg.Plot) -> str:
@@ -138,15 +141,21 @@ def _labels(points: Sequence[_Point], plot: svg.Plot) -> str:
 
 
 def _in_words(points: Sequence[_Point]) -> str:
-    return "; ".join(
-        f"{_load_of(each)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}" for each in points
+    return _("; ").join(
+        _(
+            "{load}, {throughput} tokens/s, {latency}",
+            load=_load_of(each),
+            throughput=significant(each.throughput),
+            latency=milliseconds(each.latency),
+        )
+        for each in points
     )
 
 
 def _table(drawn: Sequence[tuple[Line, Sequence[_Point]]]) -> Table:
-    columns = (Column("Load", is_text=True), Column("Output", "tokens/s"), Column("Latency", "ms"))
+    columns = (Column(_("Load"), is_text=True), Column(_("Output"), _("tokens/s")), Column(_("Latency"), "ms"))
     groups = [Group(line.label, tuple(_row(point) for point in points)) for line, points in drawn]
-    return Table("The points", columns, tuple(groups))
+    return Table(_("The points"), columns, tuple(groups))
 
 
 def _row(point: _Point) -> Cells:

@@ -10,12 +10,13 @@ from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.comparison_answer import grade_text
 from vllm_watch.analysis.rendering.comparisons import percent_interval
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, plain_table
+from vllm_watch.daemon.catalog.language import N_, _, full_stop
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import limit
 
 
-_TITLE = "Differences with their intervals"
-_WORDS = {2: "better, shown", 1: "worse, shown", 4: "likely, or not decided"}
+_TITLE = N_("Differences with their intervals")
+_WORDS = {2: N_("better, shown"), 1: N_("worse, shown"), 4: N_("likely, or not decided")}
 _TOP = 10
 _ROW = 26
 _MIDDLE = 13
@@ -41,16 +42,22 @@ def difference_figure(pair: Comparison, key: str) -> Figure | None:
     scale = svg.linear(ends, ticks=5)
     x = scale._replace(room=_LABELS)
     plot = svg.Plot(x, x, _TOP, _ROW * len(shown))
-    parts = [svg.level_axis(plot, f"{pair.candidate} less {pair.baseline}, % of {pair.baseline}", limit)]
+    parts = [
+        svg.level_axis(
+            plot,
+            _("{candidate} less {baseline}, % of {baseline}", candidate=pair.candidate, baseline=pair.baseline),
+            limit,
+        )
+    ]
     parts.append(svg.upright(x.share(0), plot.top, plot.bottom, "zero"))
     parts += [_drawn(each, plot, _TOP + at * _ROW + _MIDDLE) for at, each in enumerate(shown)]
     rows = [each.row for each in shown]
     described = (f"{metric_title(row.metric).label} {percent_interval(row)} %, {grade_text(row)}" for row in rows)
-    picture = svg.drawing(key, _TITLE, f"{'; '.join(described)}.", plot.bottom + svg.AXIS_HEIGHT, *parts)
-    legend = tuple(Entry(style, _WORDS[style], is_marked=True) for style in dict.fromkeys(map(_style, rows)))
-    columns = (Column("Metric", is_text=True), Column("% [interval]"), Column("Grade", is_text=True))
+    picture = svg.drawing(key, _(_TITLE), full_stop(_("; ").join(described)), plot.bottom + svg.AXIS_HEIGHT, *parts)
+    legend = tuple(Entry(style, _(_WORDS[style]), is_marked=True) for style in dict.fromkeys(map(_style, rows)))
+    columns = (Column(_("Metric"), is_text=True), Column(_("% [interval]")), Column(_("Grade"), is_text=True))
     cells = tuple((metric_title(row.metric).label, percent_interval(row), grade_text(row)) for row in rows)
-    return Figure(key, _TITLE, picture, legend, plain_table("Differences", columns, cells))
+    return Figure(key, _(_TITLE), picture, legend, plain_table(_("Differences"), columns, cells))
 
 
 def _interval(row: Row) -> _Interval | None:

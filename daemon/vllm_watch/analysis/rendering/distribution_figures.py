@@ -9,6 +9,7 @@ from itertools import accumulate
 from vllm_watch.analysis.loadtest.load_test import Distribution, Run
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Group, Table
+from vllm_watch.daemon.catalog.language import _, sentences
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_NAMES, LatencyName
 from vllm_watch.daemon.catalog.number_texts import count, limit, milliseconds, percent
 
@@ -60,7 +61,7 @@ def together(distributions: Sequence[Distribution]) -> Distribution:
 def latency_figures(run: Run, key: str) -> tuple[Figure, ...]:
     """Return the figure of each latency whose values are known."""
     figures = [
-        latency_figure(name, {LATENCY_NAMES[name]: distribution}, f"{key}-{name}")
+        latency_figure(name, {_(LATENCY_NAMES[name]): distribution}, f"{key}-{name}")
         for name, distribution in run.distributions.items()
     ]
     return tuple(figure for figure in figures if figure is not None)
@@ -75,15 +76,25 @@ def latency_figure(name: LatencyName, sides: Mapping[str, Distribution], key: st
     values += [curve[0][0] / _ROOM_BELOW for curve in curves.values() if curve[0][1] > _MUCH_BELOW]
     plot = svg.Plot(svg.logarithmic(values), svg.linear((0, 100)), _TOP, _HEIGHT)
     show, unit = svg.latency_ticks(plot.x)
-    parts = [svg.upright_axis(plot, lambda share: f"{limit(share)} %"), svg.level_axis(plot, f"Latency, {unit}", show)]
+    parts = [
+        svg.upright_axis(plot, lambda share: f"{limit(share)} %"),
+        svg.level_axis(plot, _("Latency, {unit}", unit=unit), show),
+    ]
     parts += [_line(at, curve, plot) for at, curve in enumerate(curves.values())]
-    title = f"{LATENCY_NAMES[name]}: share of the values at or below"
-    description = " ".join(f"{side}: {count(sum(sides[side].counts))} values." for side in curves)
+    title = _("{name}: share of the values at or below", name=_(LATENCY_NAMES[name]))
+    description = sentences(
+        _("{side}: {count} values.", side=side, count=count(sum(sides[side].counts))) for side in curves
+    )
     picture = svg.drawing(key, title, description, plot.bottom + svg.AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, side, is_marked=True) for at, side in enumerate(curves)) if len(curves) > 1 else ()
     above = {side: sides[side] for side in curves if sides[side].counts[-1]}
     notes = (
-        f"{side}: values above {milliseconds(each.bounds[-1])}: {count(each.counts[-1])}."
+        _(
+            "{side}: values above {bound}: {count}.",
+            side=side,
+            bound=milliseconds(each.bounds[-1]),
+            count=count(each.counts[-1]),
+        )
         for side, each in above.items()
     )
     return Figure(key, title, picture, entries, _table(curves), tuple(notes))
@@ -106,4 +117,4 @@ def _table(curves: Mapping[str, _Curve]) -> Table:
         size = max(1, -(-len(curve) // svg.TABLE_ROWS))
         rows = tuple((limit(bound), percent(share)) for bound, share in curve[::size])
         groups.append(Group(side if len(curves) > 1 else "", rows))
-    return Table("Shares at or below", (Column("Latency", "ms"), Column("At or below", "%")), tuple(groups))
+    return Table(_("Shares at or below"), (Column(_("Latency"), "ms"), Column(_("At or below"), "%")), tuple(groups))

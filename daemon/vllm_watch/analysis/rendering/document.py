@@ -7,9 +7,10 @@ All texts in it are plain and untrusted: each format escapes them itself. Only a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.catalog.number_texts import MISSING
 
 
@@ -128,3 +129,8 @@ def known_table(caption: str, columns: tuple[Column, ...], rows: Sequence[Cells]
     shown = [at for at in range(len(columns)) if at < kept or {row[at] for row in rows} - {MISSING}]
     cells = tuple(tuple(row[at] for at in shown) for row in rows)
     return plain_table(caption, tuple(columns[at] for at in shown), cells)
+
+
+def said_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns of a table of this program's with their heads and units in the language that is spoken."""
+    return tuple(column._replace(head=_(column.head), unit=_(column.unit)) for column in columns)

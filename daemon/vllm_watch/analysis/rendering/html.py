@@ -22,6 +22,7 @@ from vllm_watch.analysis.rendering.document import (
     Table,
     Tone,
 )
+from vllm_watch.analysis.rendering.run_facts import phase_text
 from vllm_watch.analysis.rendering.svg import escaped, sample, style_rules
 from vllm_watch.daemon.catalog.language import N_, _, language_tag
 
@@ -150,7 +151,7 @@ def _figure(figure: Figure, level: int) -> str:
 
 
 def _phase_entry(phase: str) -> str:
-    return f'<li><span class="swatch {phase}" aria-hidden="true"></span>{phase}</li>'
+    return f'<li><span class="swatch {phase}" aria-hidden="true"></span>{escaped(phase_text(phase))}</li>'
 
 
 def _entry(entry: Entry) -> str:

@@ -36,6 +36,7 @@ from vllm_watch.analysis.rendering.server_use import (
 )
 from vllm_watch.analysis.rendering.text import WIDTH, render_text
 from vllm_watch.analysis.rendering.timeline_figure import timeline_figure
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.number_texts import MISSING, duration, milliseconds, moment, significant
 
 
@@ -43,8 +44,10 @@ MAX_EVENTS = 100
 """How many events a table has; of more, the first ones."""
 
 _TEXT_PHASES = 24
-_NOTHING = "Nothing is known of how it went."
-_ONE_RUN = "One of them whole, with all its numbers: --run and its number. All are in the HTML: -o report.html."
+_NOTHING = N_("Nothing is known of how it went.")
+_ONE_RUN = N_("One of them whole, with all its numbers: --run and its number. All are in the HTML: -o report.html.")
+
+_TOO_LARGE = N_("The page would be too large with all runs: the last {count} have only their row in this table.")
 
 MAX_SECTIONS = 40
 """How many runs have a section of a page: of more, the last ones have only their row in the table."""
@@ -63,7 +66,7 @@ def report_markdown(report: Report) -> str:
 def _without_figures(run: Run, report: Report, max_phases: int) -> Section:
     if len(report.runs) == 1:
         return Section("", sections=run_sections(run, max_phases))
-    return Section("", _in_short(run) or (Paragraph(_NOTHING),))
+    return Section("", _in_short(run) or (Paragraph(_(_NOTHING)),))
 
 
 def report_html(report: Report) -> str:
@@ -81,8 +84,8 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
     """
     left_out = () if report.left_out is None else (Statement("note", report.left_out),)
     if not report.runs:
-        nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
-        return Document("Load test", "", (nothing,))
+        nothing = Section(_("No load test"), (Statement("unknown", _("There is no load test in these sources.")),))
+        return Document(_("Load test"), "", (nothing,))
     if len(report.runs) == 1:
         first, *rest = sections[0].sections
         blocks = (*first.blocks[:1], *plan_blocks(report.plan), *first.blocks[1:], *left_out)
@@ -90,27 +93,28 @@ def document(report: Report, sections: Sequence[Section], figures: Sequence[Figu
     common = common_capacity(report.runs)
     is_said = report.plan is not None and report.plan.problem == common
     missing = len(report.runs) - len(sections)
-    text = f"The page would be too large with all runs: the last {missing} have only their row in this table."
     several = Section(
-        "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
+        _("Both runs") if len(report.runs) == 2 else _("All {count} runs", count=len(report.runs)),
         (
             Paragraph(answer_of_several(report)),
             *plan_blocks(report.plan),
             *left_out,
-            *((Statement("warning", text),) if missing else ()),
+            *((Statement("warning", _(_TOO_LARGE, count=missing)),) if missing else ()),
             overview(report.runs),
             *latency_turn(report),
             *((Paragraph(common),) if common and not is_said else ()),
-            *(() if sections[0].sections else (Paragraph(_ONE_RUN),)),
+            *(() if sections[0].sections else (Paragraph(_(_ONE_RUN)),)),
             *figures,
         ),
     )
     names = short_names([run.name for run in report.runs])
     folded = [
-        section._replace(title=f"Run {at}: {name}", is_folded=bool(section.sections), is_open=at == 1)
+        section._replace(
+            title=_("Run {number}: {name}", number=at, name=name), is_folded=bool(section.sections), is_open=at == 1
+        )
         for at, (name, section) in enumerate(zip(names, sections, strict=False), 1)
     ]
-    return Document(f"{len(report.runs)} load tests", _common_lead(report), (several, *folded))
+    return Document(_("{count} load tests", count=len(report.runs)), _common_lead(report), (several, *folded))
 
 
 def latency_turn(report: Report) -> tuple[Paragraph, ...]:
@@ -120,14 +124,20 @@ def latency_turn(report: Report) -> tuple[Paragraph, ...]:
         return ()
     names = [run.name for run in report.runs]
     short = dict(zip(names, short_names(names), strict=True)).get(turn.run, turn.run)
-    reached = f"{significant(turn.output_throughput)} tokens/s and {milliseconds(turn.e2el_ms)} from end to end"
-    where = f"with {significant(turn.requests_in_flight)} requests in flight, {reached}"
-    return (Paragraph(f"Latency turns at {short}, {where}: with more at once it grows more than throughput."),)
+    text = _(
+        "Latency turns at {run}, with {requests} requests in flight, {rate} tokens/s and {latency} from end to end: "
+        "with more at once it grows more than throughput.",
+        run=short,
+        requests=significant(turn.requests_in_flight),
+        rate=significant(turn.output_throughput),
+        latency=milliseconds(turn.e2el_ms),
+    )
+    return (Paragraph(text),)
 
 
 def title(run: Run) -> str:
     """Return what a run is called."""
-    return f"Load test: {run.name}" if run.name else "Load test"
+    return _("Load test: {name}", name=run.name) if run.name else _("Load test")
 
 
 def lead(run: Run) -> str:
@@ -149,7 +159,7 @@ def _common_lead(report: Report) -> str:
     whole = Run(
         source=(),
         name="",
-        model=models.pop() if len(models) == 1 else f"{len(models)} models",
+        model=models.pop() if len(models) == 1 else _("{count} models", count=len(models)),
         version=versions.pop() if len(versions) == 1 else None,
         start=min(starts, default=None),
         end=max(ends, default=None),
@@ -165,18 +175,18 @@ def run_sections(run: Run, max_phases: int, key: str | None = None) -> tuple[Sec
     """
     known = flags(run)
     rest = (
-        Section("Requests", request_blocks(run)),
-        Section("How much it can carry", capacity_blocks(run)),
-        Section("The server during the load", _some(use_block(run))),
-        Section("More drawings", () if key is None else _drawings(run, key)),
-        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
+        Section(_("Requests"), request_blocks(run)),
+        Section(_("How much it can carry"), capacity_blocks(run)),
+        Section(_("The server during the load"), _some(use_block(run))),
+        Section(_("More drawings"), () if key is None else _drawings(run, key)),
+        Section(_("What ran"), (what_ran(run), Paragraph(_("No flags are known.")) if known.is_empty else known)),
     )
     over_time = None if key is None else timeline_figure(run, f"{key}-timeline")
     drawn = () if over_time is None else (over_time,)
     sections = (
-        Section("In short", _in_short(run) or (Paragraph(_NOTHING),)),
-        Section("The run over time", (*drawn, *_some(phase_table(run, max_phases)), *_some(events(run)))),
-        Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
+        Section(_("In short"), _in_short(run) or (Paragraph(_(_NOTHING)),)),
+        Section(_("The run over time"), (*drawn, *_some(phase_table(run, max_phases)), *_some(events(run)))),
+        Section(_("Result"), (_or_nothing(result_block(run), _("No result is known.")),)),
         *(each._replace(is_folded=True) for each in rest),
     )
     return tuple(section for section in sections if section.blocks)
@@ -194,10 +204,15 @@ def events(run: Run) -> Table:
         (str(at), moment(event.at), duration(event.at - start), event.text)
         for at, event in enumerate(run.events[:MAX_EVENTS], start=1)
     )
-    columns = (Column("No."), Column("Time", "UTC", is_text=True), Column("After"), Column("Event", is_text=True))
+    columns = (
+        Column(_("No.")),
+        Column(_("Time"), "UTC", is_text=True),
+        Column(_("After")),
+        Column(_("Event"), is_text=True),
+    )
     left_out = len(run.events) - len(rows)
     return plain_table("", columns, rows)._replace(
-        notes=(f"{left_out} later events are left out.",) if left_out else ()
+        notes=(_("{count} later events are left out.", count=left_out),) if left_out else ()
     )
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from vllm_watch.analysis.loadtest.client_texts import load_text
 from vllm_watch.analysis.loadtest.load_test import QUANTILES, Bounds, Goodput, Latency, Quantile, Result, Run, bounded
 from vllm_watch.analysis.loadtest.planning import run_objective
-from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, known_table
+from vllm_watch.analysis.rendering.document import Cells, Column, Group, Table, known_table, said_columns
 from vllm_watch.analysis.rendering.run_facts import objective_text, short_names
+from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import (
     LATENCY_NAMES,
     VIEW_LABELS,
@@ -21,15 +22,15 @@ from vllm_watch.daemon.catalog.number_texts import MISSING, count, hundredths, m
 
 
 _OVERVIEW = (
-    Column("Run", is_text=True),
-    Column("From", "UTC", is_text=True),
-    Column("Load", is_text=True),
-    Column("Failed"),
-    Column("Output", "tokens/s"),
+    Column(N_("Run"), is_text=True),
+    Column(N_("From"), "UTC", is_text=True),
+    Column(N_("Load"), is_text=True),
+    Column(N_("Failed")),
+    Column(N_("Output"), "tokens/s"),
     Column("TTFT P50"),
     Column("TTFT P99"),
     Column("TPOT", "ms"),
-    Column("Good", "%"),
+    Column(N_("Good"), "%"),
 )
 
 _COUNTS = ("successful", "failed", "total_input_tokens", "total_output_tokens")
@@ -45,11 +46,11 @@ _TOTALS = (
 )
 _COSTS = ("cost_per_million_input_tokens", "cost_per_million_output_tokens", "cost_per_million_tokens")
 _ENERGIES = ("mean_watts", "energy_joules", "joules_per_output_token", "tokens_per_joule")
-_ENERGY = "Energy"
-_OF_GPUS = "Energy is that of the GPUs alone: CPUs, fans and cooling are not in it."
-_COST = "Cost"
-_WHOLE_COST = "Cost: each line is the whole cost, by another count of tokens. The lines do not add up."
-_BUCKETS = "“~187 (100 to 200)”: estimated between the bounds of its bucket; “>200”: above the highest bound."
+_ENERGY = N_("Energy")
+_OF_GPUS = N_("Energy is that of the GPUs alone: CPUs, fans and cooling are not in it.")
+_COST = N_("Cost")
+_WHOLE_COST = N_("Cost: each line is the whole cost, by another count of tokens. The lines do not add up.")
+_BUCKETS = N_("“~187 (100 to 200)”: estimated between the bounds of its bucket; “>200”: above the highest bound.")
 _FEW = " \N{DAGGER}"
 _IN_SECONDS = 1000.0
 """From this mean on, in milliseconds, a server's latency is in seconds; a client's stays in its own unit."""
@@ -60,7 +61,7 @@ def overview(runs: Sequence[Run]) -> Table:
     names = short_names([run.name for run in runs])
     is_one_day = len({moment(run.start)[:10] for run in runs if run.start is not None}) < 2
     rows = [_overview_row(at, *each, is_one_day=is_one_day) for at, each in enumerate(zip(names, runs, strict=True), 1)]
-    return known_table("", _OVERVIEW, rows)
+    return known_table("", said_columns(_OVERVIEW), rows)
 
 
 def _overview_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cells:
@@ -82,26 +83,26 @@ def _overview_row(number: int, name: str, run: Run, *, is_one_day: bool) -> Cell
 def result_columns(run: Run) -> tuple[tuple[Column, Result], ...]:
     """Return a run's results, each with the head of its column: the views of the whole load, then the steady window."""
     views = run.views or (() if run.result is None else (run.result,))
-    columns = [(Column(VIEW_LABELS[view.view], "whole load"), view) for view in views]
+    columns = [(Column(_(VIEW_LABELS[view.view]), _("whole load")), view) for view in views]
     if run.steady is not None and run.steady.result is not None:
         steady = run.steady.result
-        columns.append((Column(VIEW_LABELS[steady.view], "steady window"), steady))
+        columns.append((Column(_(VIEW_LABELS[steady.view]), _("steady window")), steady))
     return tuple(columns)
 
 
 def result_block(run: Run) -> Table:
     """Return the result block of a run; it is empty if nothing is known."""
     columns = result_columns(run)
-    results = [result for _, result in columns]
+    results = [result for _column, result in columns]
     groups = [_known_group("", _TOTALS, results)]
     groups += [_latency_group(name, results) for name in LATENCY_NAMES]
     groups += [_goodput_group(run, results)]
-    groups += [_known_group(_ENERGY, _ENERGIES, results), _known_group(_COST, _COSTS, results)]
+    groups += [_known_group(_(_ENERGY), _ENERGIES, results), _known_group(_(_COST), _COSTS, results)]
     filled = tuple(group for group in groups if group.rows)
-    said = {_ENERGY: _OF_GPUS, _COST: _WHOLE_COST}
+    said = {_(_ENERGY): _(_OF_GPUS), _(_COST): _(_WHOLE_COST)}
     shown: list[Latency | None] = [getattr(result, name) for result in results for name in LATENCY_NAMES]
     notes = (*percentile_notes(shown), *(said[group.title] for group in filled if group.title in said))
-    return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, notes)
+    return Table("", (Column("", is_text=True), *(column for column, _result in columns)), filled, notes)
 
 
 def percentile_notes(latencies: Sequence[Latency | None]) -> tuple[str, ...]:
@@ -109,10 +110,14 @@ def percentile_notes(latencies: Sequence[Latency | None]) -> tuple[str, ...]:
     known = [latency for latency in latencies if latency is not None]
     few = [latency for latency in known if latency.too_few]
     counts = [str(number) for number in sorted({latency.count for latency in few if latency.count is not None})]
-    of = f"Of {counts[0]}" + (f" to {counts[-1]}" if counts[1:] else "") + " requests" if counts else "Of few requests"
+    of = N_("† Of few requests: may be lower than the true one.")
+    if len(counts) == 1:
+        of = N_("† Of {least} requests: may be lower than the true one.")
+    elif counts:
+        of = N_("† Of {least} to {most} requests: may be lower than the true one.")
     return (
-        *((_BUCKETS,) if any(latency.bounds for latency in known) else ()),
-        *((f"\N{DAGGER} {of}: may be lower than the true one.",) if few else ()),
+        *((_(_BUCKETS),) if any(latency.bounds for latency in known) else ()),
+        *((_(of, least=counts[0], most=counts[-1]) if counts else _(of),) if few else ()),
     )
 
 
@@ -172,12 +177,13 @@ def _latency_group(name: LatencyName, results: list[Result]) -> Group:
     latencies: list[Latency | None] = [getattr(result, name) for result in results]
     scale, unit = in_unit(latencies)
     rows: list[Cells] = []
+    extra = {*map(_, _EXTRA)}
     for label, show in _statistics(latencies):
         cells = tuple(MISSING if each is None else show(each, scale) for each in latencies)
-        if set(cells) - {MISSING} or label not in _EXTRA:
+        if set(cells) - {MISSING} or label not in extra:
             rows.append((label, *cells))
     known = {row[0] for row in rows if set(row[1:]) - {MISSING}}
-    return Group(f"{LATENCY_NAMES[name]}, {unit}", tuple(rows) if known - _EXTRA else ())
+    return Group(_("{name}, {unit}", name=_(LATENCY_NAMES[name]), unit=unit), tuple(rows) if known - extra else ())
 
 
 def in_unit(latencies: Sequence[Latency | None]) -> tuple[float, str]:
@@ -188,20 +194,20 @@ def in_unit(latencies: Sequence[Latency | None]) -> tuple[float, str]:
     return (0.001, "s") if is_long else (1.0, "ms")
 
 
-_EXTRA = frozenset({"Standard deviation", "Values"})
+_EXTRA = frozenset({N_("Standard deviation"), N_("Values")})
 _Show = Callable[[Latency, float], str]
 
 
 def _statistics(latencies: Sequence[Latency | None]) -> Iterator[tuple[str, _Show]]:
     others = {name for latency in latencies if latency is not None for name in latency.percentiles}
     quantiles: list[str] = sorted({*QUANTILES, *others}, key=lambda name: float(name[1:]))
-    yield "Mean", lambda latency, scale: _measured(latency, latency.mean, scale)
+    yield _("Mean"), lambda latency, scale: _measured(latency, latency.mean, scale)
     for name in quantiles:
         known = next((each for each in QUANTILES if each == name), None)
         show = partial(_other, name) if known is None else partial(percentile, known)
-        yield "Median" if name == "p50" else name.upper(), show
-    yield "Standard deviation", lambda latency, scale: _measured(latency, latency.std, scale)
-    yield "Values", lambda latency, _scale: count(latency.count)
+        yield _("Median") if name == "p50" else name.upper(), show
+    yield _("Standard deviation"), lambda latency, scale: _measured(latency, latency.std, scale)
+    yield _("Values"), lambda latency, _scale: count(latency.count)
 
 
 def _measured(latency: Latency, value: float | None, scale: float) -> str:
@@ -232,7 +238,7 @@ def _goodput_group(run: Run, results: list[Result]) -> Group:
         _row(titled("goodput.ratio"), results, lambda result: _ratio(result.goodput)),
         _row(titled("goodput.request_goodput"), results, lambda result: _goodput_rate(result.goodput)),
     )
-    return Group(f"Objective {objective_text(objective)}", rows)
+    return Group(_("Objective {objective}", objective=objective_text(objective)), rows)
 
 
 def _ratio(goodput: Goodput | None) -> str:

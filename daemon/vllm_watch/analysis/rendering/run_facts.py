@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from vllm_watch.analysis.loadtest.client_texts import BENCHMARK_KINDS, load_text
@@ -14,6 +14,7 @@ from vllm_watch.analysis.loadtest.offered_load import is_saturated, served_share
 from vllm_watch.analysis.loadtest.planning import run_objective
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN
 from vllm_watch.analysis.rendering.document import Cells, Column, Statement, Table, plain_table
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.metric_titles import LATENCY_LABELS
 from vllm_watch.daemon.catalog.number_texts import (
     MISSING,
@@ -32,31 +33,38 @@ _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
 
 def what_ran(run: Run) -> Table:
     """Return what is known of a run besides its flags; a dash where something important is not known."""
-    rows: list[Cells] = [("vLLM", run.version or MISSING), ("Model", run.model or MISSING)]
-    rows += [(f"Hardware: {name}", value) for name, value in run.hardware.items()] or [("Hardware", MISSING)]
-    rows.append(("Time", period(run)))
-    rows += [] if run.cost_per_hour is None else [("Cost per hour", limit(run.cost_per_hour))]
+    rows: list[Cells] = [("vLLM", run.version or MISSING), (_("Model"), run.model or MISSING)]
+    rows += [(_("Hardware: {name}", name=name), value) for name, value in run.hardware.items()] or [
+        (_("Hardware"), MISSING)
+    ]
+    rows.append((_("Time"), period(run)))
+    rows += [] if run.cost_per_hour is None else [(_("Cost per hour"), limit(run.cost_per_hour))]
     rows += load_rows(run.load)
     objective = run_objective(run)
     if objective is not None:
-        rows.append(("Objective", objective_text(objective)))
-    rows += [("Source", source) for source in run.source]
+        rows.append((_("Objective"), objective_text(objective)))
+    rows += [(_("Source"), source) for source in run.source]
     return plain_table("", _FACT_COLUMNS, tuple(rows))
 
 
 def flags(run: Run) -> Table:
     """Return every flag that is known, by name."""
-    columns = (Column("Flag", is_text=True), Column("Value", is_text=True))
+    columns = (Column(_("Flag"), is_text=True), Column(_("Value"), is_text=True))
     return plain_table("", columns, tuple(sorted(run.config.items())))
 
 
 def period(run: Run) -> str:
     """Return when a run was, and how long."""
     if run.start is None:
-        return MISSING if run.end is None else f"until {moment(run.end)} UTC"
+        return MISSING if run.end is None else _("until {end} UTC", end=moment(run.end))
     if run.end is None:
-        return f"from {moment(run.start)} UTC"
-    return f"{moment(run.start)} to {moment(run.end)} UTC ({duration(run.end - run.start)})"
+        return _("from {start} UTC", start=moment(run.start))
+    return _(
+        "{start} to {end} UTC ({time})",
+        start=moment(run.start),
+        end=moment(run.end),
+        time=duration(run.end - run.start),
+    )
 
 
 def run_start(run: Run) -> float:
@@ -69,27 +77,49 @@ def run_start(run: Run) -> float:
 def load_rows(load: Load) -> list[Cells]:
     """Return the load, row by row: the most important are always there."""
     known = {
-        "Benchmark": None if load.endpoint is None else BENCHMARK_KINDS[load.endpoint],
-        "Backend": load.backend,
-        "Burstiness": None if load.burstiness is None else significant(load.burstiness),
-        "Duration": None if load.duration_s is None else duration(load.duration_s),
-        "Requests arrived (1/s)": None if load.offered_request_rate is None else significant(load.offered_request_rate),
+        _("Benchmark"): None if load.endpoint is None else _(BENCHMARK_KINDS[load.endpoint]),
+        _("Backend"): load.backend,
+        _("Burstiness"): None if load.burstiness is None else significant(load.burstiness),
+        _("Duration"): None if load.duration_s is None else duration(load.duration_s),
+        _("Requests arrived (1/s)"): None
+        if load.offered_request_rate is None
+        else significant(load.offered_request_rate),
         **load.metadata,
     }
     return [
-        ("Load", load_text(load) or MISSING),
-        ("Requests", count(load.num_prompts)),
-        ("Input tokens each", significant(load.mean_input_tokens)),
-        ("Output tokens each", significant(load.mean_output_tokens)),
-        ("Temperature", significant(load.temperature)),
+        (_("Load"), load_text(load) or MISSING),
+        (_("Requests"), count(load.num_prompts)),
+        (_("Input tokens each"), significant(load.mean_input_tokens)),
+        (_("Output tokens each"), significant(load.mean_output_tokens)),
+        (_("Temperature"), significant(load.temperature)),
         *((name, value) for name, value in known.items() if value is not None),
     ]
 
 
 def objective_text(objective: Objective) -> str:
     """Return an objective in words: ``chat: TTFT within 500 ms, TPOT within 50 ms``."""
-    limits = [f"{LATENCY_LABELS[name]} within {milliseconds(most)}" for name, most in objective.limits.items()]
-    return f"{objective.name}: {', '.join(limits)}"
+    limits = [
+        _("{name} within {most}", name=_(LATENCY_LABELS[name]), most=milliseconds(most))
+        for name, most in objective.limits.items()
+    ]
+    return _("{name}: {text}", name=objective.name, text=listed(limits))
+
+
+_PHASES: Mapping[str, str] = {
+    "starting": N_("starting"),
+    "idle": N_("idle"),
+    "ramp": N_("ramp"),
+    "steady": N_("steady"),
+    "saturated": N_("saturated"),
+    "stalled": N_("stalled"),
+    "down": N_("down"),
+    "unknown": N_("unknown"),
+}
+
+
+def phase_text(phase: str) -> str:
+    """Return what a phase is called."""
+    return _(_PHASES[phase])
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -104,14 +134,14 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _alike(parts: Sequence[Sequence[str]]) -> int:
-    return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*parts, strict=False)))
+    return sum(1 for _same in takewhile(lambda each: len(set(each)) == 1, zip(*parts, strict=False)))
 
 
 def validity(run: Run) -> tuple[Statement, ...]:
     """Return the sentences, the most important first, the run's own warnings and notes last."""
     warnings = (Statement("warning", text) for text in run.warnings)
     # Why the maximum is not known is said beside it.
-    notes = (Statement("note", text) for text in run.notes if not text.startswith(UNKNOWN))
+    notes = (Statement("note", text) for text in run.notes if not text.startswith(_(UNKNOWN)))
     return (*_requests(run), *_steadiness(run), *_phases(run), *_energy(run), *warnings, *notes)
 
 
@@ -132,27 +162,38 @@ def _requests(run: Run) -> Iterator[Statement]:
     successful = None if run.result is None else run.result.successful
     failed = None if run.result is None else run.result.failed
     if successful is None:
-        yield Statement("unknown", "How many requests succeeded is not known.")
+        yield Statement("unknown", _("How many requests succeeded is not known."))
     elif failed is None:
-        yield Statement("unknown", f"{count(successful)} requests succeeded. How many failed is not known.")
+        yield Statement(
+            "unknown", _("{count} requests succeeded. How many failed is not known.", count=count(successful))
+        )
     elif not failed and not successful:
-        yield Statement("warning", "No request was counted.")
+        yield Statement("warning", _("No request was counted."))
 
 
 def _steadiness(run: Run) -> Iterator[Statement]:
     steady = run.steady
     if steady is None:
-        yield Statement("unknown", "No steady window is known: the numbers include the start and the end of the load.")
+        yield Statement(
+            "unknown",
+            _(
+                "No steady window is known: the numbers include the start and the end of the load.",
+            ),
+        )
     elif steady.problem is not None:
-        yield Statement("warning", f"The steady window says little ({steady.problem.rstrip('.')}).")
+        yield Statement("warning", _("The steady window says little ({problem}).", problem=_clause(steady.problem)))
     else:
-        found = f"The load was steady for {duration(steady.end - steady.start)} (found by {steady.method.rstrip('.')})."
+        found = _(
+            "The load was steady for {time} (found by {method}).",
+            time=duration(steady.end - steady.start),
+            method=_clause(steady.method),
+        )
         yield Statement("good", found)
 
 
 def _energy(run: Run) -> Iterator[Statement]:
     if run.energy_problem is not None:
-        yield Statement("unknown", f"The energy of the GPUs is not known: {run.energy_problem}.")
+        yield Statement("unknown", _("The energy of the GPUs is not known: {problem}.", problem=run.energy_problem))
 
 
 def _phases(run: Run) -> Iterator[Statement]:
@@ -161,14 +202,23 @@ def _phases(run: Run) -> Iterator[Statement]:
         return
     saturated, load = seconds_of_load(run, "saturated"), load_seconds(run)
     if saturated:
-        part = "" if load is None else f", {percent(saturated / load)} % of the load"
-        yield Statement("warning", f"The server was saturated for {duration(saturated)}{part}.")
+        text = _("The server was saturated for {time}.", time=duration(saturated))
+        if load is not None:
+            of_load = N_("The server was saturated for {time}, {share} % of the load.")
+            text = _(of_load, time=duration(saturated), share=percent(saturated / load))
+        yield Statement("warning", text)
+
+
+def _clause(text: str) -> str:
+    return text.rstrip(".\N{IDEOGRAPHIC FULL STOP}")
 
 
 def _by_rate(run: Run) -> Statement:
     is_full, served = is_saturated(run, run.result), served_share(run, run.result)
     if is_full is None or served is None:
-        return Statement("unknown", "Whether the server was saturated is not known.")
+        return Statement("unknown", _("Whether the server was saturated is not known."))
     if is_full:
-        return Statement("warning", f"The server was saturated: it served {percent(served)} % of the rate.")
-    return Statement("good", f"The server kept up with the rate: it served {percent(served)} % of it.")
+        return Statement(
+            "warning", _("The server was saturated: it served {served} % of the rate.", served=percent(served))
+        )
+    return Statement("good", _("The server kept up with the rate: it served {served} % of it.", served=percent(served)))

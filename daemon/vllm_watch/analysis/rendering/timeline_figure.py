@@ -8,30 +8,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vllm_watch.analysis.loadtest.load_test import Phase, Run, Timeline
 from vllm_watch.analysis.rendering import svg
 from vllm_watch.analysis.rendering.document import Column, Entry, Figure, Table, plain_table
-from vllm_watch.analysis.rendering.run_facts import run_start
+from vllm_watch.analysis.rendering.run_facts import phase_text, run_start
+from vllm_watch.daemon.catalog.language import N_, _, listed
 from vllm_watch.daemon.catalog.number_texts import duration, moment, significant
 
 
 PANELS: Mapping[str, tuple[str, ...]] = {
-    "Output, tokens/s": ("generation_tokens_per_second",),
-    "Prompts, tokens/s": ("prompt_tokens_per_second",),
-    "Requests": ("requests_running", "requests_waiting"),
-    "KV cache, %": ("kv_cache_usage_ratio",),
-    "Acceptance length, tokens": ("spec_decode_mean_acceptance_length",),
-    "Accepted drafts, %": ("spec_decode_acceptance_ratio",),
-    "Prefix cache hits, %": ("prefix_cache_hit_ratio",),
+    N_("Output, tokens/s"): ("generation_tokens_per_second",),
+    N_("Prompts, tokens/s"): ("prompt_tokens_per_second",),
+    N_("Requests"): ("requests_running", "requests_waiting"),
+    N_("KV cache, %"): ("kv_cache_usage_ratio",),
+    N_("Acceptance length, tokens"): ("spec_decode_mean_acceptance_length",),
+    N_("Accepted drafts, %"): ("spec_decode_acceptance_ratio",),
+    N_("Prefix cache hits, %"): ("prefix_cache_hit_ratio",),
 }
 """The panels from top to bottom by their titles, each with its series; those of which nothing is known are left out."""
 
 _LABELS = {
     **{name: title for title, names in PANELS.items() for name in names},
-    "requests_running": "Requests running",
-    "requests_waiting": "Requests waiting",
+    "requests_running": N_("Requests running"),
+    "requests_waiting": N_("Requests waiting"),
 }
 _Line = tuple[Sequence[float], Sequence[float | None]]
 """The places of a series along the axis of time, and its value at each, or `None`."""
 
-_EVENTS_NOTE = "The numbered lines are the events in the table of events."
+_EVENTS_NOTE = N_("The numbered lines are the events in the table of events.")
 _PANEL_HEIGHT = 84
 _PANEL_PITCH = 118
 _STRIP_TOP = 16
@@ -55,17 +56,22 @@ def timeline_figure(run: Run, key: str) -> Figure | None:
     bottom = _panels_bottom(len(panels))
     parts = [_phases(run.phases, start, x, bottom)]
     for at, (title, names) in enumerate(panels.items()):
-        parts += _panel(title, [(xs, _scaled(run.timeline, name)) for name in names], x, at)
+        parts += _panel(_(title), [(xs, _scaled(run.timeline, name)) for name in names], x, at)
     parts += [_events(run, start, x, bottom), _time_axis(x, bottom)]
     shown = [name for names in panels.values() for name in names]
-    labels = "; ".join(_LABELS[name] for name in shown)
-    description = f"{labels} over {duration(x.high - x.low)}. {_phases_in_words(run.phases, start)}"
-    picture = svg.drawing(key, "The run over time", description, bottom + svg.AXIS_HEIGHT, *parts)
+    labels = _("; ").join(_(_LABELS[name]) for name in shown)
+    description = _(
+        "{labels} over {time}. {phases}",
+        labels=labels,
+        time=duration(x.high - x.low),
+        phases=_phases_in_words(run.phases, start),
+    )
+    picture = svg.drawing(key, _("The run over time"), description, bottom + svg.AXIS_HEIGHT, *parts)
     several = [names for names in panels.values() if len(names) > 1]
-    legend = tuple(Entry(at, _LABELS[name]) for names in several for at, name in enumerate(names))
-    notes = (f"The load starts at {moment(start)} UTC.", *((_EVENTS_NOTE,) if run.events else ()))
+    legend = tuple(Entry(at, _(_LABELS[name])) for names in several for at, name in enumerate(names))
+    notes = (_("The load starts at {start} UTC.", start=moment(start)), *((_(_EVENTS_NOTE),) if run.events else ()))
     bands = tuple(dict.fromkeys(each.phase for each in run.phases))
-    return Figure(key, "The run over time", picture, legend, _table(run.timeline, shown, start), notes, bands)
+    return Figure(key, _("The run over time"), picture, legend, _table(run.timeline, shown, start), notes, bands)
 
 
 def _known(names: Iterable[str], timelines: Sequence[Timeline]) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ def _scaled(timeline: Timeline, name: str) -> list[float | None]:
 
 
 def _panel(title: str, lines: Sequence[_Line], x: svg.Scale, number: int) -> Iterator[str]:
-    y = svg.linear((value for _, ys in lines for value in ys if value is not None), ticks=3)
+    y = svg.linear((value for _xs, ys in lines for value in ys if value is not None), ticks=3)
     plot = svg.Plot(x, y, _TOP + number * _PANEL_PITCH, _PANEL_HEIGHT)
     yield svg.label(title, 0, plot.top - 8, "panel-title", "start")
     yield svg.upright_axis(plot)
@@ -92,7 +98,7 @@ def _panels_bottom(panels: int) -> float:
 
 def _time_axis(x: svg.Scale, bottom: float) -> str:
     return svg.level_axis(
-        svg.Plot(x, x, bottom, 0), "Time since the start of the load", svg.since_start, has_grid=False
+        svg.Plot(x, x, bottom, 0), _("Time since the start of the load"), svg.since_start, has_grid=False
     )
 
 
@@ -105,7 +111,7 @@ def _phases(phases: Sequence[Phase], start: float, x: svg.Scale, bottom: float) 
             parts.append(svg.band(left, right, _STRIP_TOP, _STRIP_HEIGHT, f"strip {each.phase}"))
         if right - left >= _NAMED_SHARE:
             style = "phase-name" if right - left >= _WIDE_SHARE else "phase-name minor"
-            parts.append(svg.label(each.phase, (left + right) / 2, _STRIP_TOP + 12, style))
+            parts.append(svg.label(phase_text(each.phase), (left + right) / 2, _STRIP_TOP + 12, style))
     return "".join(parts)
 
 
@@ -125,20 +131,27 @@ def _events(run: Run, start: float, x: svg.Scale, bottom: float) -> str:
 
 
 def _phases_in_words(phases: Sequence[Phase], start: float) -> str:
-    times = [(each.phase, svg.since_start(each.start - start), duration(each.end - start)) for each in phases[:20]]
-    shown = [f"{phase} from {since} to {until}" for phase, since, until in times]
-    return f"Phases: {', '.join(shown)}." if shown else ""
+    times = [
+        (phase_text(each.phase), svg.since_start(each.start - start), duration(each.end - start))
+        for each in phases[:20]
+    ]
+    shown = [
+        _("{phase} from {since} to {until}", phase=phase, since=since, until=until) for phase, since, until in times
+    ]
+    return _("Phases: {shown}.", shown=listed(shown)) if shown else ""
 
 
 def _table(timeline: Timeline, names: Sequence[str], start: float) -> Table:
-    columns = (Column("After"), *(Column(_LABELS[name]) for name in names))
+    columns = (Column(_("After")), *(Column(_(_LABELS[name])) for name in names))
     size = max(1, -(-len(timeline.times) // svg.TABLE_ROWS))
     values = [_scaled(timeline, name) for name in names]
     rows = tuple(
         (duration(timeline.times[at] - start), *(significant(_mean(each[at : at + size])) for each in values))
         for at in range(0, len(timeline.times), size)
     )
-    return plain_table("Means of equal parts of the time" if size > 1 else "The values in order of time", columns, rows)
+    return plain_table(
+        _("Means of equal parts of the time") if size > 1 else _("The values in order of time"), columns, rows
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

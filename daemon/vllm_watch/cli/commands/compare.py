@@ -47,7 +47,14 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     say,
 )
-from vllm_watch.cli.commands.output_formats import comparison_format, explain_option, rendered, text_width, write_answer
+from vllm_watch.cli.commands.output_formats import (
+    comparison_format,
+    explain_option,
+    language_option,
+    rendered,
+    text_width,
+    write_answer,
+)
 from vllm_watch.cli.commands.source_options import cost_of, given_source, objective_option
 from vllm_watch.daemon.support.errors import FileError, PrometheusError, UsageError
 
@@ -56,6 +63,7 @@ from vllm_watch.daemon.support.errors import FileError, PrometheusError, UsageEr
 @click.argument("sides", nargs=-1, metavar="A B [C...]", type=click.Path(readable=False))
 @click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
 @output_option
+@language_option
 @click.option(
     "--format",
     "form",

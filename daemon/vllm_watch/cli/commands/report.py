@@ -25,7 +25,7 @@ from vllm_watch.cli.commands.options import (
     progress_bar,
     report_format_option,
 )
-from vllm_watch.cli.commands.output_formats import report_format, text_width, write_answer
+from vllm_watch.cli.commands.output_formats import language_option, report_format, text_width, write_answer
 from vllm_watch.cli.commands.source_options import (
     cost_option,
     given_sources,
@@ -55,6 +55,7 @@ def _demand_of(option: str, text: str) -> Demand:
 @sources_argument
 @output_option
 @report_format_option
+@language_option
 @file_option(
     "--save-capacity",
     "capacity_file",

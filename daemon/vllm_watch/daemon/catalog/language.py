@@ -67,3 +67,8 @@ def listed(parts: Iterable[str]) -> str:
 def sentences(parts: Iterable[str]) -> str:
     """Return sentences one after the other, in a line."""
     return ("" if _chosen.get() == "zh" else " ").join(parts)
+
+
+def full_stop(text: str) -> str:
+    """Return a clause, or several, as a sentence: with the full stop of the language."""
+    return _("{text}.", text=text)
