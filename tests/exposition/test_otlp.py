@@ -15,7 +15,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.exposition import exported
@@ -106,20 +105,6 @@ def test_page_and_push_are_equal(name, second):
 
     assert len(on_page) > 500
     assert found == on_page
-
-
-def test_each_name_is_there_once():
-    """A receiver takes the series of a name from one metric: no two bear the same. Counts only grow, cumulatively."""
-    metrics = metrics_of(pushed(shown("dp1", 90)))
-    names = [metric.name for metric in metrics]
-
-    assert len(names) == len(set(names))
-    assert not any(name.endswith("_total") for name in names)
-    for metric in metrics:
-        kind = metric.WhichOneof("data")
-        if kind != "gauge":
-            assert getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
-        assert kind != "sum" or metric.sum.is_monotonic
 
 
 def test_units_add_nothing_to_names():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 
@@ -14,26 +13,16 @@ from tests.support.recordings import bodies_of, log_of
 from tests.support.server_stories import Server
 
 from vllm_watch.daemon.exposition.samples import server_samples
-from vllm_watch.daemon.reading.log_reader import LogReader, LogStatus, TailCounts
-from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.log_tailer import LogTailer
-from vllm_watch.daemon.state.scrape_source import ScrapeResult
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.window import MAX_READINGS
 from vllm_watch.daemon.support.clock import SystemClock
-from vllm_watch_parsers.scrape import read_metrics
 
 
 DAY = 86_400.0
 NOW = 1_795_000_000.0
 BY_OUR_CLOCK = {"last_token_timestamp_seconds", "source_last_reading_timestamp_seconds"}
 STATS = record(STATS_MESSAGE)
-PAGE = (
-    b'vllm:num_requests_running{engine="0",model_name="m"} 2\n'
-    b'vllm:num_requests_waiting{engine="0",model_name="m"} 0\n'
-    b'vllm:generation_tokens_total{engine="0",model_name="m"} %d\n'
-)
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 365 * DAY, -NOW])
@@ -46,21 +35,6 @@ def test_the_steady_time_does_not_follow_the_wall_clock(monkeypatch, jump):
 
     assert 0 <= clock.now() - before < 60
     assert abs(clock.wall(clock.now()) - (before + jump)) < 60
-
-
-def test_a_clock_that_stands_expires_nothing_and_keeps_little():
-    """T30: however many lines and pages come at one moment, they are shown, and no rate is made of them."""
-    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
-    state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
-    reader = LogReader()
-    for number in range(MAX_READINGS + 10):
-        state.apply_log(reader.read([STATS], ArrivalTimes(NOW)))
-        state.apply_scrape(ScrapeResult(NOW, 0.0, read_metrics(PAGE % number), "ok"))
-    (engine,) = state.snapshot(NOW).engines
-
-    assert ("serving", 2.0) == (engine.state, engine.gauges["requests_running"].value)
-    assert all(math.isfinite(reading.value) and reading.value >= 0 for reading in engine.gauges.values())
-    assert engine.gauges["generation_tokens_per_second"].source == "log"
 
 
 @pytest.mark.parametrize("ahead", [DAY, 365 * DAY])

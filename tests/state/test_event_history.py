@@ -9,7 +9,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.state.event_history import EVENT_SECONDS, MAX_EVENTS, EventHistory
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
-from vllm_watch.daemon.state.snapshot import ServerEvent, StallCount
+from vllm_watch.daemon.state.snapshot import StallCount
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -116,14 +116,3 @@ def test_a_stall_that_is_unknown_for_a_while_is_one():
         history.note_states(float(at), {EngineKey("m", "0"): state})
 
     assert history.stalls("0") == StallCount(2, 2.0)
-
-
-def test_many_events_of_one_kind_hide_no_other():
-    """GPUs that report errors for an hour do not push out the failure that ended the server."""
-    history = EventHistory()
-    history.add(ServerEvent(1.0, "failure", "engine_dead"))
-    for number in range(2 * MAX_EVENTS):
-        history.add(ServerEvent(2.0, "xid", "a" if number % 2 else "b"))
-    kinds = [event.kind for event in history.until(3.0, None, 0.0)]
-
-    assert (1, MAX_EVENTS) == (kinds.count("failure"), kinds.count("xid"))

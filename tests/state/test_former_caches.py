@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.state.test_configuration import arguments, engine, record, version
-from tests.support.server_stories import METRICS, READY, Server, line, page
+from tests.support.server_stories import READY, Server, line, page
 
 from vllm_watch.daemon.exposition.samples import server_samples
 from vllm_watch.daemon.state.kept_facts import KeptFacts
@@ -62,21 +62,6 @@ def test_a_start_that_both_sources_report_is_one():
     start(server, 80_000, 2000.0, has_scrape=True)
 
     assert (80_000, 100_000) == tuple(server.engine().facts.get(name) for name in (PRESENT, FORMER))
-
-
-def cached(tokens, start, model="m"):
-    """Return a page with a KV cache."""
-    labels = f'block_size="16",cache_dtype="auto",engine="0",kv_cache_size_tokens="{tokens}"'
-    return page(start=start, extra=f"vllm:cache_config_info{{{labels}}} 1.0\n").replace(b'"m"', f'"{model}"'.encode())
-
-
-@pytest.mark.parametrize(("model", "expected"), [("m", 100_000), ("n", None)])
-def test_metrics_alone(model, expected):
-    """Without a log the labels of /metrics are the flags, and another model is another start."""
-    server = Server(**METRICS).scrape(cached(100_000, 1000.0)).scrape(cached(100_000, 1000.0), after=5)
-    server.scrape(after=5).scrape(cached(80_000, 2000.0, model), after=5).scrape(cached(80_000, 2000.0, model), after=5)
-
-    assert (80_000, expected) == tuple(server.engine().facts.get(name) for name in (PRESENT, FORMER))
 
 
 @pytest.mark.parametrize("is_logged", [True, False])

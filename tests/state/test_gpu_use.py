@@ -81,17 +81,6 @@ def test_memory_is_split_by_whose_process_has_it():
         assert (used.memory, used.other_memory, used.is_shared) == (10 * GIB, 10 * GIB, True)
 
 
-def test_memory_may_be_that_of_a_server_whose_processes_are_unknown():
-    """While a server of this machine has unknown processes, no process is certain to be another's."""
-    assignments = GpuAssignments()
-    reading = report(1.0, gpu(0, 1, 9))
-    (used,) = uses(reading, user("a", 1), unknown("b"), assignments=assignments)["a"].gpus
-    (later,) = uses(reading, user("a", 1), unknown("b", is_here=False), assignments=assignments)["a"].gpus
-
-    assert (used.memory, used.other_memory) == (70 * GIB, None)
-    assert later.other_memory == 70 * GIB
-
-
 @pytest.mark.parametrize("reason", ["no_driver", "no_library"])
 def test_a_driver_that_is_gone_is_missed_where_it_was_read_or_is_needed(reason):
     """Also by another run of the daemon; GPUs that the configuration names for another exporter need no driver."""

@@ -175,13 +175,3 @@ class TestOtherThanBefore:
         assert {"requests_running", "engine_state", "generation_tokens_total"} <= of(last, engine="1")
         assert not of(first, engine="1")
         assert not of(last, engine="0")
-
-    def test_a_model_is_renamed(self):
-        """S8: after a rename the old name is on no series, and each series is there once."""
-        server = Server(has_log=False).scrape(page(running=3))
-        before = shown(server)
-        after = shown(server.scrape(page(running=3).replace(b'model_name="m"', b'model_name="n"'), after=5))
-
-        assert of(before, model_name="m") == of(after, model_name="n")
-        assert not of(after, model_name="m")
-        assert len(before) == len(after)

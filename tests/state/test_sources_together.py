@@ -130,14 +130,6 @@ def test_what_a_server_is(sources, story):
     Server(**sources).tell(*story)
 
 
-@pytest.mark.parametrize("reason", [None, "http_error", "timeout", "unreachable", "unauthorized"])
-def test_a_silent_start_is_unknown_where_nobody_says_that_nothing_listens(reason):
-    """Killed while it loads, a server does not start for ever: after ten minutes its log is no word of a start."""
-    server = Server(has_metrics=reason is not None).tell(STARTING, *([] if reason is None else [reason]))
-
-    server.tell("= starting", 600, "= starting", 1, "= unknown", 86_400, "= unknown", "log = silent")
-
-
 @pytest.mark.parametrize("reason", ["unreachable", "http_error", "name_not_resolved", "tls_error", "timeout"])
 def test_an_idle_log_of_a_server_that_answers_no_more_says_nothing(reason):
     """Where pages were read and no server has answered for three intervals, a silent log is no word of idleness."""
@@ -256,15 +248,6 @@ class TestNames:
         server.scrape(named, after=5).scrape(reason="timeout", after=60)
 
         assert ("/data/m", "My Model") == (before, self.name(server))
-
-    def test_it_is_known_at_the_next_start(self):
-        """The same model that starts again has the same name from its first words on, and another has its own."""
-        named = page().replace(b'model_name="m"', b'model_name="My Model"')
-        server = Server().log(STARTING, self.ARGUMENTS, READY).scrape(named, after=5).scrape(after=5)
-        same = self.name(server.log(STARTING, self.ARGUMENTS, after=60))
-        other = self.name(server.log(STARTING, self.ARGUMENTS.replace(b"/data/m", b"/data/n"), after=60))
-
-        assert ("My Model", "/data/n") == (same, other)
 
 
 class TestCounting:
