@@ -19,7 +19,7 @@ from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_n
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
 from vllm_watch.analysis.comparison.verdicts import graded_rows
 from vllm_watch.analysis.loadtest.load_test import Objective
-from vllm_watch.daemon.catalog.language import N_, _, listed, sentences
+from vllm_watch.daemon.catalog.language import N_, _, clauses, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title
 from vllm_watch.daemon.catalog.number_texts import significant
 
@@ -188,7 +188,7 @@ def _values(row: Row) -> str:
     ).strip()
     if row.percent is None:
         return values
-    return f"{values}, {row.percent:+.{0 if abs(row.percent) >= _WHOLE_PERCENT else 1}f} %"
+    return clauses([values, f"{row.percent:+.{0 if abs(row.percent) >= _WHOLE_PERCENT else 1}f} %"])
 
 
 def _more_runs(row: Row) -> str | None:

@@ -109,7 +109,7 @@ def _result(run: Run) -> list[str]:
         (result.successful, N_("{value:d} requests ok")),
         (result.failed, N_("{value:d} failed")),
         (result.request_throughput, N_("{value:.4g} requests/s")),
-        (result.output_throughput, "{value:.4g} tokens/s"),
+        (result.output_throughput, N_("{value:.4g} tokens/s")),
         (ttft and ttft.mean, N_("TTFT mean {value:.4g} ms")),
         (tpot and tpot.mean, N_("TPOT mean {value:.4g} ms")),
     )

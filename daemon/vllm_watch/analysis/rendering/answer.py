@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from vllm_watch.analysis.loadtest.load_test import Report, Result, Run
 from vllm_watch.analysis.rendering.results import best_figure, latency_text
 from vllm_watch.analysis.rendering.run_facts import load_seconds, seconds_of_load
-from vllm_watch.daemon.catalog.language import N_, _, full_stop, listed
+from vllm_watch.daemon.catalog.language import N_, _, clauses, full_stop
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, duration, percent, significant
 
 
@@ -19,7 +19,8 @@ _FULL = 0.95
 def answer(run: Run) -> str:
     """Return one sentence; what is not known is not said, and a run of which nothing is known has none."""
     result = run.result
-    went = [] if result is None else [listed(_went(run, result)), *_failed(result)]
+    done = [] if result is None else [*_went(run, result)]
+    went = [*([clauses(done)] if done else []), *([] if result is None else _failed(result))]
     parts = [part for part in (*went, *_troubles(run), *_carries(run), *_preempted(run)) if part]
     return full_stop(_("; ").join(parts)) if parts else ""
 

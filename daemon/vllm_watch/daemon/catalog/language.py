@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -62,6 +62,11 @@ def catalogue(language: Language) -> Mapping[str, str]:
 def listed(parts: Iterable[str]) -> str:
     """Return some things one after the other: ``a, b, c``."""
     return _(", ").join(parts)
+
+
+def clauses(parts: Iterable[str]) -> str:
+    """Return clauses one after the other, as a part of a sentence."""
+    return reduce(lambda first, rest: _("{first}, {rest}", first=first, rest=rest), parts)
 
 
 def sentences(parts: Iterable[str]) -> str:
