@@ -223,12 +223,13 @@ def test_a_run_as_long_as_its_slowest_request_is_a_burst():
 
 
 def test_a_drift_is_never_more_than_likely():
-    """If all runs of one side came first, no difference is shown, however large."""
+    """If all runs of one side came first, no difference is shown, however large: runs in turns would show it."""
     found = compare_pair(side("a", start=100.0), side("b", speed=1.3, start=200.0))
 
     assert called_different(found) == []
     assert row(found, "output_throughput").grade == "likely"
     assert row(found, "output_throughput").reason == "All runs of one side came first, so a drift may look like this."
+    assert "runs of each, in turns, would show it" in found.sentence
 
 
 class TestBuckets:

@@ -196,7 +196,7 @@ def _more_runs(row: Row) -> str | None:
         return None
     more = row.needed_runs - row.runs[0]
     if row.runs[0] != row.runs[1] or more < 1:
-        return _("{runs} runs of each would show it", runs=_number(row.needed_runs))
+        return _("{runs} runs of each, in turns, would show it", runs=_number(row.needed_runs))
     if more == 1:
         return _("one more run of each would show it")
     return _("{runs} more runs of each would show it", runs=_number(more))

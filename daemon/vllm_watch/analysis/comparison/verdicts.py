@@ -109,7 +109,7 @@ def _by_interval(row: Row, interval: Interval, test: _Test) -> Row:
         note = _smaller(test.metric, row, _("It is below {limit} %, which hardly matters."))
         return replace(row, grade="shown", note=_joined(row.note, note))
     needed = None
-    if test.doubt is None:
+    if test.doubt in {None, _(_ORDER)}:  # Runs in turns leave no such doubt.
         cv = interval.error / math.sqrt(sum(1 / number for number in row.runs))
         needed = needed_runs(cv, _size(row), test.confidence)
     if _leaves_out_zero(row) or interval.p < 1 - LIKELY:

@@ -181,7 +181,8 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
 
 def _may_be_shorter(span: LoadSpan) -> bool:
     """Return whether a load is too short for its first and last interval to show when its work began and ended."""
-    return span.end - span.start < _SURE_STEPS * typical_step(span.points)
+    step = typical_step(span.points)
+    return step == 0 or span.end - span.start < _SURE_STEPS * step
 
 
 def _lost_requests(span: LoadSpan) -> float:

@@ -49,7 +49,7 @@ _PARTS = re.compile(f"(?:[（《“]{_FILLER})*(?:.{_FILLER}|(?:.(?!{_FILLER}))+
 
 
 _HELD = "\N{NO-BREAK SPACE}"
-_IN_QUANTITY = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|%)\b)", re.ASCII)
+_IN_QUANTITY = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h|d)\b)", re.ASCII)
 """The blank between a number and its unit, where no line ends."""
 
 
