@@ -15,6 +15,7 @@ from tests.support.translation import headings, is_english, untranslated
 from tests.test_readmes import TITLES, text_of
 
 from boards.kit.texts import FOLDER, english_texts, read_file
+from vllm_watch.daemon.catalog.language import catalogue
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "en").iterdir()))
@@ -31,3 +32,8 @@ def test_the_chinese_readme_is_chinese():
 
     assert [] == list(untranslated(text_of("README.zh-CN.md")))
     assert [] == [title for title in titles if title not in TITLES]
+
+
+def test_no_text_of_an_answer_lacks_its_translation():
+    """Each English text of report, compare and advise has one that is Chinese, but for the name of the KV cache."""
+    assert ["KV cache"] == [text for text, said in catalogue("zh").items() if said == text]

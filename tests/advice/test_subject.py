@@ -83,13 +83,3 @@ def test_a_precision_that_was_not_set_is_the_model_s():
 
     assert "kv-cache-dtype" not in subjects([server(part)])[0].flags
     assert subjects([server(part, are_all_flags_known=True)])[0].flags["kv-cache-dtype"] == "auto"
-
-
-def test_a_copy_of_a_recording_counts_once():
-    """The same time under another name is no more evidence; another server with the same flags is."""
-    one, copy = (server(Part(300, load(4.0)), name=name) for name in ("one", "copy"))
-    other = server(Part(300, load(5.0)), name="other")
-
-    (subject,) = subjects([one, copy, other])
-
-    assert subject.work.seconds == 600

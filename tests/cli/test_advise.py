@@ -69,7 +69,7 @@ def test_the_text_says_all():
     ):
         assert said in plain.stdout
     assert "Why there is no other advice" not in plain.stdout
-    assert "there is advice for the same cause, draft tokens" in " ".join(verbose.stdout.split())
+    assert "there is advice for the same cause: draft-tokens-down" in " ".join(verbose.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_rules_that_lack_something_are_not_said_to_see_nothing(recorded):
     """Where the limit of the batch is not known, the answer says so, and not that nothing is wrong."""
     text = " ".join(advise(recorded[1]).stdout.split())
 
-    assert "rules could not judge, since " in text
+    assert "rules could not judge for want of: " in text
     assert "max-num-seqs" in text
     assert "Nothing that was observed" not in text

@@ -90,10 +90,10 @@ def test_rules_that_cannot_judge_are_counted():
     text = " ".join(render_text(advice_document(replace(advised(), silent=silent))).split())
 
     assert (
-        "3 of 4 rules could not judge, since max-num-seqs, the engine's generation, the objective are not known: the "
-        "log from the server's start has what it was started with; record and the daemon also read the command line of "
-        "a server on their machine; --objective says within which latencies requests have to be answered. The others "
-        "see no clear reason to change a flag. With --verbose each rule says why."
+        "3 of 4 rules could not judge for want of: max-num-seqs, the engine's generation, the objective (the log from "
+        "the server's start has what it was started with; record and the daemon also read the command line of a server "
+        "on their machine; --objective says within which latencies requests have to be answered). The others see no "
+        "clear reason to change a flag. With --verbose each rule says why."
     ) in text
     assert "Nothing that was observed" not in text
 

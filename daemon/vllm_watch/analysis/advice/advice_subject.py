@@ -231,22 +231,13 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         facts=first.facts,
         hardware=first.hardware,
         era=_era(first),
-        work=joined(_work(each) for each in _once(histories)),
+        work=joined(_work(each) for each in histories),
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
         is_given=first.are_all_flags_known,
         has_run_out_of_memory=any(_OUT_OF_MEMORY & each.failures for each in histories),
         ran_out_at=max((event.at for each in histories for event in each.events if event.text in lacks), default=None),
     )
-
-
-def _once(histories: Sequence[ServerHistory]) -> list[ServerHistory]:
-    """Return the histories without copies of one under another name: what was seen twice is no more evidence."""
-    found: list[ServerHistory] = []
-    for history in histories:
-        if not any(history.points == other.points for other in found):
-            found.append(history)
-    return found
 
 
 def _flags(history: ServerHistory) -> Mapping[str, str]:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from vllm_watch.analysis.advice.advice_model import Advice, Advised, Evidence, Observed, Silence
 from vllm_watch.analysis.advice.advice_subject import Subject, subjects
-from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge
-from vllm_watch.analysis.advice.notes import notes
+from vllm_watch.analysis.advice.judge import MOST, RULES, Judged, expectations, judge, notes
 from vllm_watch.analysis.advice.rule import DRAFT_TOKENS, OFF
 from vllm_watch.analysis.comparison.compare_sides import compare_pair
 from vllm_watch.analysis.comparison.comparison_model import Row, Side

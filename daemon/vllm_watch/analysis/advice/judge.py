@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rules, and how they are applied to a server with one configuration."""
+"""All rules, how they are applied to a server with one configuration, and what is worth knowing besides."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from vllm_watch.analysis.advice.advice_model import (
     Direction,
     Evidence,
     Expectation,
+    Note,
     Silence,
 )
 from vllm_watch.analysis.advice.advice_subject import Subject, Window
@@ -29,8 +30,8 @@ from vllm_watch.analysis.advice.rule import (
     Rule,
     Seen,
 )
-from vllm_watch.daemon.catalog.language import N_, _, listed
-from vllm_watch.daemon.catalog.number_texts import duration, moment, percent
+from vllm_watch.daemon.catalog.language import _, listed
+from vllm_watch.daemon.catalog.number_texts import duration, moment, percent, significant
 from vllm_watch.daemon.catalog.series import PREFIX
 
 
@@ -45,15 +46,6 @@ EXPLAINS: Mapping[Cause, frozenset[Cause]] = {
     "batch_full": _JUDGED_AT_A_BATCH,
 }
 """Causes that are nearer to what is seen than others: while one is there, the others are not judged."""
-
-SHOWN: Mapping[Cause, str] = {
-    "kv_cache_full": N_("the KV cache is full"),
-    "batch_full": N_("the batch is full"),
-    "prompts_in_steps": N_("prompts and steps do not fit each other"),
-    "drafts": N_("draft tokens"),
-    "eager_steps": N_("eager mode"),
-}
-"""The causes in words."""
 
 MOST = 3
 """No server gets more advice at once: one flag is changed after the other."""
@@ -101,8 +93,7 @@ def _check_others(rule: Rule, found: Sequence[Advice]) -> None:
     """Raise why a rule does not count beside the advice that was found, if it does not."""
     for each in found:
         if each.cause == rule.cause:
-            cause = _(SHOWN[rule.cause])
-            raise NoAdviceError("there is advice for the same cause, {cause}: {rule}", cause=cause, rule=each.rule)
+            raise NoAdviceError("there is advice for the same cause: {rule}", rule=each.rule)
         if rule.cause in EXPLAINS.get(each.cause, frozenset()):
             raise NoAdviceError(
                 "first {flag}, which changes how many requests run at once; then look again", flag=each.flag
@@ -175,11 +166,10 @@ def _judge_halves(rule: Rule, subject: Subject, window: Window) -> None:
     """Raise why a rule is silent of a time, or of one of its halves, if it is."""
     _check_time(rule, subject, window)
     rule.judge(subject, window)
-    first, second = (_silence(partial(rule.judge, subject, half)) for half in window.split())
-    if first is not None:
-        raise NoAdviceError("the two halves of the time do not agree; in the first one: {reason}", reason=first)
-    if second is not None:
-        raise NoAdviceError("the two halves of the time do not agree; in the second one: {reason}", reason=second)
+    for half in window.split():
+        silent = _silence(partial(rule.judge, subject, half))
+        if silent is not None:
+            raise NoAdviceError("the two halves of the time do not agree; in one of them: {reason}", reason=silent)
 
 
 def _check_subject(rule: Rule, subject: Subject) -> None:
@@ -227,13 +217,44 @@ def _unknown(rule: Rule, subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _evidence(seen: Seen, window: Window) -> Evidence:
-    return Evidence(
-        series=PREFIX + seen.series,
-        statistic=seen.statistic,
-        value=seen.value,
-        text=seen.text,
-        limit=seen.limit,
-        start=window.start,
-        end=window.end,
-        seconds=window.seconds,
+    seen = seen._replace(series=PREFIX + seen.series)
+    return Evidence(**seen._asdict(), start=window.start, end=window.end, seconds=window.seconds)
+
+
+def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
+    """Yield what is worth knowing, with some advice or where there is none, and is no flag to change."""
+    if subject.has_run_out_of_memory:
+        yield Note(text=_crash(subject.ran_out_at), server=subject.name)
+    if any(each.cause == "kv_cache_full" for each in advice):
+        text = _lengths(subject)
+        yield from () if text is None else (Note(text=text, server=subject.name),)
+
+
+def _crash(at: float | None) -> str:
+    if at is None:
+        return _(
+            "Its log tells of a lack of memory: nothing that takes more memory is advised. The runbook "
+            "VllmEngineCrashed says which flags free some."
+        )
+    return _(
+        "Its log tells of a lack of memory, last at {time} UTC: nothing that takes more memory is advised. The runbook "
+        "VllmEngineCrashed says which flags free some.",
+        time=moment(at),
+    )
+
+
+def _lengths(subject: Subject) -> str | None:
+    window, limit = batch_rules.CACHE_IS_SHORT.window(subject), subject.number("max-model-len")
+    running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
+    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
+    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
+        return None
+    each = ratio * kv_cache_tokens / running
+    if each > limit:
+        return None
+    return _(
+        "A lower max-model-len (now {limit:,.0f}) would not make room: the KV cache is filled by the requests that "
+        "run, which hold {tokens} tokens each on average.",
+        limit=limit,
+        tokens=significant(each),
     )

@@ -76,12 +76,8 @@ def _limits(subject: Subject) -> tuple[float, float]:
     return limits["ttft_ms"], limits["tpot_ms"]
 
 
-def _latency(window: Window, series: str) -> Latency | None:
-    return latency(window.histogram(series))
-
-
 def _mean(window: Window, series: str) -> float | None:
-    found = _latency(window, series)
+    found = latency(window.histogram(series))
     return None if found is None else found.mean
 
 
@@ -94,7 +90,7 @@ def _computed_of_a_prompt(window: Window, ttft: Latency | None) -> float | None:
 def _judge_small_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """Prompts need many steps, while users wait for the first token and not between tokens."""
     (most_ttft, most_gap), budget = _limits(subject), subject.number(_BUDGET) or 0.0
-    ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
+    ttft, gaps = (latency(window.histogram(HISTOGRAMS[name])) for name in ("ttft_ms", "itl_ms"))
     queue, prefill, computed = _mean(window, _QUEUE), _mean(window, _PREFILL), _computed_of_a_prompt(window, ttft)
     if ttft is None or ttft.mean is None or gaps is None or queue is None or prefill is None or computed is None:
         raise NoAdviceError("the latencies, or how many tokens of the prompts are computed, are not known")
@@ -164,7 +160,7 @@ def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
     """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
     most_ttft, most_gap = _limits(subject)
     long_prompts, cached = _long_prompts(subject, window), _cached_share(window)
-    ttft, gaps = (_latency(window, HISTOGRAMS[name]) for name in ("ttft_ms", "itl_ms"))
+    ttft, gaps = (latency(window.histogram(HISTOGRAMS[name])) for name in ("ttft_ms", "itl_ms"))
     if ttft is None or gaps is None or long_prompts is None or cached is None:
         raise NoAdviceError("the latencies, or how many tokens the steps have, are not known")
     typical, long, p99 = _uneven(gaps, most_gap)

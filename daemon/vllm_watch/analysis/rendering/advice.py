@@ -55,9 +55,6 @@ def _outcome(advised: Advised) -> str:
     unable = {each.rule for each in advised.silent if each.unknown}
     if not unable:
         return _("nothing to change found")
-    if len(advised.servers) > 1:
-        everywhere = N_("nothing to change found; {count} of {rules} rules could not judge everywhere")
-        return _(everywhere, count=len(unable), rules=len(rules))
     return _("nothing to change found; {count} of {rules} rules could not judge", count=len(unable), rules=len(rules))
 
 
@@ -92,11 +89,13 @@ def _unable(unable: Sequence[Silence], count: int) -> list[str]:
     unknown = sorted(names, key=OBJECTIVE.__eq__)
     ways = [_(_BY_SOURCES)] if set(unknown) - {OBJECTIVE} else []
     ways += [_("--objective says within which latencies requests have to be answered")] * (OBJECTIVE in unknown)
-    known = {"unable": len(unable), "count": count, "names": listed(map(_, unknown)), "ways": _("; ").join(ways)}
-    if len(unknown) == 1:
-        first = _("{unable} of {count} rules could not judge, since {names} is not known: {ways}.", **known)
-    else:
-        first = _("{unable} of {count} rules could not judge, since {names} are not known: {ways}.", **known)
+    first = _(
+        "{unable} of {count} rules could not judge for want of: {names} ({ways}).",
+        unable=len(unable),
+        count=count,
+        names=listed(map(_, unknown)),
+        ways=_("; ").join(ways),
+    )
     return [first] if count == len(unable) else [first, _("The others see no clear reason to change a flag.")]
 
 
