@@ -115,9 +115,10 @@ StallReason = Literal[
 STALL_REASONS: tuple[StallReason, ...] = get_args(StallReason)
 
 STALLED: Mapping[StallReason, str] = {
-    "batch_stands_still": "Requests are running, and no token, engine step, KV cache block or request has moved.",
+    "batch_stands_still": "Requests are running, and there is no token, no engine step, no finished request and no "
+    "filled KV block.",
     "queue_stands_still": "Nothing is running, and requests that wait for capacity are not scheduled.",
-    "nothing_computed": "Requests arrive and finish, and for minutes nothing has been computed for any of them.",
+    "nothing_computed": "Requests come and go, and nothing is computed for any of them.",
     "no_first_token": "No request has received a token since the server started, for longer than compilation "
     "should take.",
     "log_fell_silent": "The log's last statistics line had requests and no tokens, and nothing followed it.",
