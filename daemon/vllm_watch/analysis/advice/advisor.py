@@ -228,15 +228,7 @@ def _argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
 
 
 def _check_commands(started: str, guarded: str, tests: Sequence[str] = (), time: str | None = None) -> tuple[str, ...]:
-    """
-    Return the commands that compare a server as it is with one that has a change; comments begin with ``#``.
-
-    Args:
-        started: What the changed server is started with, as `_argument` writes it.
-        guarded: What must not become worse: a metric of `compare` with its limit.
-        tests: The files of load tests of the server as it is, if it was tested.
-        time: The time of a Prometheus that it was read from, as a source.
-    """
+    """Return the commands that measure a change: from load tests that are there, or from a time of a Prometheus."""
     guard = f"--fail-if {shlex.quote(guarded)}"
     if time is not None and not tests:
         return (
@@ -260,7 +252,6 @@ def _check_commands(started: str, guarded: str, tests: Sequence[str] = (), time:
 
 
 def _compare_command(now: Sequence[str], changed: Sequence[str], guard: str = "") -> str:
-    """Return the command that compares files of two sides."""
     sides = (f"now={','.join(now)}", f"changed={','.join(changed)}")
     return " ".join(["vllm-watch compare", *map(shlex.quote, sides), *([guard] if guard else [])])
 

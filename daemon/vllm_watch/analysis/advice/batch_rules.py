@@ -94,7 +94,6 @@ def _judge_full_cache_with_memory(subject: Subject, window: Window) -> tuple[See
 
 
 def _judge_full_cache(_subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """The KV cache is what requests wait for."""
     highest = window.highest("kv_cache_usage_ratio")
     if highest is None:
         raise NoAdviceError("how full the KV cache is is not known")
@@ -160,7 +159,6 @@ def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
 
 
 def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """The KV cache is full while the batch is at its limit: the limit lets in more than the cache can hold."""
     _check_seats(subject)
     seen = _judge_full_cache(subject, window)
     if not window.increase("preemptions_total"):
@@ -187,7 +185,6 @@ def _propose_fewer(subject: Subject, window: Window) -> str:
 
 
 def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
     _check_seats(subject)
     limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
     if limit is None:
@@ -237,7 +234,6 @@ def _tokens_per_second(window: Window) -> float | None:
 
 
 def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """The batch is full while requests wait, and the KV cache has room."""
     _check_seats(subject)
     full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
     if full < _AT_LIMIT_SHARE:

@@ -165,7 +165,6 @@ def _silence(judge: Callable[[], object]) -> str | None:
 
 
 def _judge_halves(rule: Rule, subject: Subject, window: Window) -> None:
-    """Raise why a rule is silent of a time, or of one of its halves, if it is."""
     _check_time(rule, subject, window)
     rule.judge(subject, window)
     for half in window.split():

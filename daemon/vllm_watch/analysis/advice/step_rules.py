@@ -88,7 +88,6 @@ def _computed_of_a_prompt(window: Window, ttft: Latency | None) -> float | None:
 
 
 def _judge_small_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Prompts need many steps, while users wait for the first token and not between tokens."""
     (most_ttft, most_gap), budget = _limits(subject), subject.number(_BUDGET) or 0.0
     ttft, gaps = (latency(window.histogram(HISTOGRAMS[name])) for name in ("ttft_ms", "itl_ms"))
     queue, prefill, computed = _mean(window, _QUEUE), _mean(window, _PREFILL), _computed_of_a_prompt(window, ttft)
@@ -157,7 +156,6 @@ def _uneven(gaps: Latency, most: float) -> tuple[float, float, str]:
 
 
 def _judge_large_budget(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
     most_ttft, most_gap = _limits(subject)
     long_prompts, cached = _long_prompts(subject, window), _cached_share(window)
     ttft, gaps = (latency(window.histogram(HISTOGRAMS[name])) for name in ("ttft_ms", "itl_ms"))
@@ -302,7 +300,6 @@ def _propose_more_drafts(subject: Subject, _window: Window) -> str:
 
 
 def _judge_eager(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    """Small batches in eager mode: each step starts every kernel anew, which takes longer than the kernels."""
     if subject.flags[_EAGER] != "True":
         raise NoAdviceError("it is off already")
     if subject.device == "cpu":

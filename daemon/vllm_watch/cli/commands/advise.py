@@ -102,7 +102,6 @@ def _read_sources(
 
 
 def _daemon_query(url: str | None, watched: float | None) -> DaemonQuery | None:
-    """Return which running vllm-watch is read."""
     if url is None:
         if watched is not None:
             raise UsageError("--for requires --url URL")
