@@ -358,6 +358,18 @@ def test_a_crash_is_told():
     assert note.text.startswith("Its log tells of a lack of memory, last at 1970-01-01 00:00:01 UTC: nothing")
 
 
+@pytest.mark.parametrize(
+    ("running", "config", "is_told"),
+    [(4.0, {"max-loras": "2"}, True), (16.0, {"max-loras": "2"}, False), (4.0, {}, False)],
+)
+def test_adapters_that_wait_although_seats_are_free_are_told(running, config, is_told):
+    """With a full batch they would wait anyway, and without LoRA they wait for something else."""
+    held = Part(700, {**load(running, waiting=3.0), "requests_deferred": 3.0}, TOKENS)
+    notes = [note.text for note in advise([server(held, config=config)], NOTHING).notes]
+
+    assert [note.startswith("For 11 min 40 s requests were deferred although") for note in notes] == [True] * is_told
+
+
 def test_notes():
     """A full cache tells how long the requests in it are."""
     facts = {"kv_cache_capacity_tokens": 100_000.0}

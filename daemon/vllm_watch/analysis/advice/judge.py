@@ -30,6 +30,7 @@ from vllm_watch.analysis.advice.rule import (
     Rule,
     Seen,
 )
+from vllm_watch.daemon.capacity.saturation import AT_LIMIT
 from vllm_watch.daemon.catalog.language import _, listed
 from vllm_watch.daemon.catalog.number_texts import duration, moment, percent, significant
 from vllm_watch.daemon.catalog.series import PREFIX
@@ -53,6 +54,7 @@ MOST = 3
 _SHARES = tuple(eighths / 8 for eighths in range(1, 8))
 """After which share of the time it is tried whether a rule speaks from then on."""
 
+_MAX_LORAS = "max-loras"
 _OFF_UNLESS_GIVEN = frozenset({"enforce-eager", "num-gpu-blocks-override", DRAFT_TOKENS})
 """Flags of rules that every release leaves off, so that one that was not given is not unknown."""
 
@@ -225,6 +227,9 @@ def notes(subject: Subject, advice: Sequence[Advice]) -> Iterator[Note]:
     """Yield what is worth knowing, with some advice or where there is none, and is no flag to change."""
     if subject.has_run_out_of_memory:
         yield Note(text=_crash(subject.ran_out_at), server=subject.name)
+    held = _held_by_adapters(subject)
+    if held is not None:
+        yield Note(text=held, server=subject.name)
     if any(each.cause == "kv_cache_full" for each in advice):
         text = _lengths(subject)
         yield from () if text is None else (Note(text=text, server=subject.name),)
@@ -240,6 +245,26 @@ def _crash(at: float | None) -> str:
         "Its log tells of a lack of memory, last at {time} UTC: nothing that takes more memory is advised. The runbook "
         "VllmEngineCrashed says which flags free some.",
         time=moment(at),
+    )
+
+
+def _held_by_adapters(subject: Subject) -> str | None:
+    """Return for how long requests may have waited for an adapter that others had to leave, while seats were free."""
+    most, seats = subject.flags.get(_MAX_LORAS), subject.seats or 0.0
+    free = subject.work.where(
+        lambda _old, new: (
+            new.gauges.get("requests_deferred", 0.0) > 0
+            and new.gauges.get("requests_running", seats) < AT_LIMIT * seats
+        )
+    )
+    if most is None or free.seconds < LEAST_SECONDS:
+        return None
+    return _(
+        "For {time} requests were deferred although the batch had free seats, and max-loras is {most}: if "
+        "vllm_watch_lora_active_adapters is above it, they wait for those with other adapters. More places take memory "
+        "from the KV cache.",
+        time=duration(free.seconds),
+        most=most,
     )
 
 
