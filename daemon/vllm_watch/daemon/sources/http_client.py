@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
@@ -106,6 +107,12 @@ class HttpClient:
         self._is_closed = False
         """Whether no connection is kept any more, also that of a request that begins later."""
         self._adapter = _Adapter(self._deadline, tls or TlsConfig())
+        self._session = _Session()
+        self._session.trust_env = False
+        self._session.headers.clear()
+        self._session.headers["User-Agent"] = f"vllm-watch/{__version__}"
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._adapter)
 
     @contextmanager
     def within_time(self) -> Iterator[None]:
@@ -139,10 +146,7 @@ class HttpClient:
         self, method: str, url: str, headers: Mapping[str, str | None], body: bytes | None = None
     ) -> requests.Response:
         """Return the answer's head; its body is still to be read, and the answer to be closed."""
-        given = {name: value for name, value in headers.items() if value is not None}
-        request = requests.Request(method, url, {"User-Agent": f"vllm-watch/{__version__}", **given}, data=body)
-        # Not by a session: it would look where a redirect leads, and read the answer's body for that, however long.
-        return self._adapter.send(request.prepare())
+        return self._session.request(method, url, headers=headers, data=body, stream=True, allow_redirects=False)
 
     def close(self) -> None:
         """End a request that is running, and close the connection."""
@@ -194,17 +198,25 @@ def body_pieces(response: requests.Response, size: int, limit: int) -> Iterator[
         raise RequestError("incomplete")
 
 
-class _Adapter:
+class _Session(requests.Session):
+    """A session that does not even look where a redirect leads: it would read the answer's body, however long."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """There is none."""
+
+
+class _Adapter(BaseAdapter):
     """Sends what `requests` has prepared over one connection, which is kept where the server keeps it."""
 
     def __init__(self, deadline: Deadline, tls: TlsConfig) -> None:
+        super().__init__()
         self._deadline = deadline
         self._tls = tls
         self._connection: _Connection | None = None
         self._place: tuple[str, str] | None = None
         """The scheme and address of the connection."""
 
-    def send(self, request: requests.PreparedRequest) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *_: object, **_options: object) -> requests.Response:
         """Return the answer to a request; its body is read from `raw`."""
         connection = self._connection_to(request.url or "")
         if connection.sock is not None:
