@@ -69,7 +69,7 @@ def test_what_no_point_shows_is_not_zero(tmp_path):
     (tmp_path / "vllm.log").write_bytes(log_of(bursts))
     burst = read_report([str(tmp_path / "vllm.log")]).runs[1]
 
-    pair = compare_pair(Side("a", (burst,)), Side("b", (burst,)))
+    pair = compare_pair(Side(name="a", runs=(burst,)), Side(name="b", runs=(burst,)))
 
     assert (burst.result.successful, burst.use.running, burst.use.max_running, burst.use.max_waiting) == (
         100,
