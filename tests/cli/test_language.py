@@ -84,10 +84,15 @@ def sentences(value):
         yield value
 
 
+@pytest.fixture(autouse=True)
+def short_paths(monkeypatch):
+    """Let recordings be named by short paths: a long one would be broken at the end of a line."""
+    monkeypatch.chdir(TESTS)
+
+
 @pytest.mark.parametrize(("command", "form"), CASES)
-def test_the_answer_is_chinese(command, form, monkeypatch):
+def test_the_answer_is_chinese(command, form):
     """Titles, columns, sentences and notes are; names, flags, units and JSON's keys stay."""
-    monkeypatch.chdir(TESTS)  # A long path would be broken at the end of a line.
     done = vllm_watch(*COMMANDS[command], "--language", "zh", "--format", form)
     text = html.unescape(done.stdout.replace("\\_", "_")) if form == "markdown" else done.stdout
     if form == "html":
