@@ -22,6 +22,7 @@ from vllm_watch.analysis.loadtest.server_history import (
     FINISHED,
     HTTP_REQUESTS,
     REJECTIONS,
+    Life,
     Point,
     ServerHistory,
     added,
@@ -82,10 +83,10 @@ _HIT_COUNTERS = (
 """Counters of a scrape that are no series, by the names of `metric_names`."""
 
 
-class _Life(NamedTuple):
+class _Since(NamedTuple):
     start: float
     revision: int
-    config: Mapping[str, str]
+    life: Life
 
 
 class HistoryBuilder:
@@ -99,7 +100,7 @@ class HistoryBuilder:
         self._failures: Mapping[str, int] | None = None
         self._kinds: set[str] = set()
         self._added = 0
-        self._lives: dict[int, _Life] = {}
+        self._lives: dict[int, _Since] = {}
 
     def add(self, point: Point) -> None:
         """Take in a point; one of the same second as the last one takes its place."""
@@ -145,16 +146,16 @@ class HistoryBuilder:
         life = self._lives.get(point.process)
         if life is None or life.revision != self.started_with.revision:
             start = point.at if life is None else life.start
-            self._lives[point.process] = _Life(start, self.started_with.revision, self.started_with.config)
+            self._lives[point.process] = _Since(start, self.started_with.revision, self.started_with.life)
 
     def _config_since(self) -> float:
         """Return the start of the first life from which on no flag has another value than at the end; 0 of all."""
         last = dict(self.started_with.config)
         since = 0.0
-        for _number, life in sorted(self._lives.items(), reverse=True):
-            if any(last.setdefault(flag, value) != value for flag, value in life.config.items()):
+        for _number, known in sorted(self._lives.items(), reverse=True):
+            if any(last.setdefault(flag, value) != value for flag, value in known.life.config.items()):
                 return since
-            since = life.start
+            since = known.start
         return 0.0
 
     def forget_counters(self, names: Iterable[str], before: float = math.inf) -> None:
@@ -190,6 +191,7 @@ class HistoryBuilder:
             failures=frozenset(self._kinds),
             config_since=self._config_since(),
             memory=facts.memory,
+            lives={process: known.life for process, known in self._lives.items()},
         )
 
 
@@ -207,7 +209,7 @@ class StartedWith:
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
         self.revision = 0
-        """Grows whenever `config` may have changed."""
+        """Grows whenever `life` may have changed."""
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -226,15 +228,20 @@ class StartedWith:
         self.are_all_flags_known = are_all_known(snapshot.configuration.labels) or any(
             flag.source == "command line" for flag in flags.values()
         )
-        self.version = snapshot.version or self.version
-        self.model = snapshot.model_name or self.model
-        self.engine_generation = snapshot.engine_generation or self.engine_generation
+        self.note_names(snapshot.version, snapshot.model_name, snapshot.engine_generation)
         for engine in snapshot.engines:
             if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
                 self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def note_names(self, version: str | None, model: str | None, engine_generation: str | None) -> None:
+        """Take in the names that are known now."""
+        before = self.version, self.model
+        self.version, self.model = version or self.version, model or self.model
+        self.engine_generation = engine_generation or self.engine_generation
+        self.revision += before != (self.version, self.model)
 
     def note_flags(self, flags: Mapping[str, str]) -> None:
         """Take in all flags that are known now."""
@@ -244,6 +251,7 @@ class StartedWith:
     def note_engines(self, name: str, values: Sequence[float]) -> None:
         """Take in a fact of each engine that has it."""
         if name in _OF_EACH_ENGINE and values:
+            self.revision += self._together.get(name) != sum(values)
             self._together[name] = sum(values)
 
     @property
@@ -262,6 +270,11 @@ class StartedWith:
         return dict(sorted(flags.items()))
 
     @property
+    def life(self) -> Life:
+        """All that is known now."""
+        return Life(self.model, self.version, self.config, self.facts_together, self.hardware, self.memory)
+
+    @property
     def hardware(self) -> Mapping[str, str]:
         """What is known of the machine."""
         devices = {_DEVICE: self._flags.get(_DEVICE), "gpu": self._gpu}
@@ -278,6 +291,7 @@ class StartedWith:
         return Memory(weights_gib=weights, kv_cache_gib=cache, kv_bytes_per_token=by_token, kv_cache_tokens=every)
 
     def _note_fact(self, fact: StartupFact) -> None:
+        self.revision += 1
         self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)

@@ -197,9 +197,7 @@ class PrometheusHistory:
         server = self._builder.started_with
         self._cost_per_hour = next((value for _, value in row[PRICE]), self._cost_per_hour)
         for labels, _value in row[INFO]:
-            server.version = labels.get("version") or server.version
-            server.model = labels.get("model_name") or server.model
-            server.engine_generation = labels.get("engine_generation") or server.engine_generation
+            server.note_names(labels.get("version"), labels.get("model_name"), labels.get("engine_generation"))
         for labels, _value in row[CONFIG]:
             server.note_flags(flags_of_labels(labels))
             server.are_all_flags_known = are_all_known(labels)

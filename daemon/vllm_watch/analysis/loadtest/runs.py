@@ -20,10 +20,11 @@ from vllm_watch.analysis.loadtest.load_test import (
 )
 from vllm_watch.analysis.loadtest.loads import MOST_STEP, LoadSpan, find_loads, load_between
 from vllm_watch.analysis.loadtest.phases import find_phases, find_steady, timeline
-from vllm_watch.analysis.loadtest.run_capacity import server_capacity, unless_exceeded
+from vllm_watch.analysis.loadtest.run_capacity import Estimate, server_capacity, unless_exceeded
 from vllm_watch.analysis.loadtest.server_history import (
     GENERATED,
     Growth,
+    Life,
     Point,
     ServerHistory,
     rounded,
@@ -48,6 +49,10 @@ WARM_UP_PAUSE = 60.0
 WARM_UP_SHARE = 0.25
 """Nor is one that ends less than a minute before one with four times its length and tokens: that one's warm-up."""
 
+_SEVERAL_CONFIGURATIONS = N_(
+    "The maximum is not known: the server was started with another configuration during the load, so neither is told."
+)
+
 _SURE_STEPS = 3
 """A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
 
@@ -62,7 +67,7 @@ def server_runs(
     numbered = [f"{history.name} ({number})" for number in range(1, len(with_load) + 1)]
     names = iter([history.name] if len(with_load) == 1 else numbered)
     runs = [None if span is None else _run(history, span, next(names), objective) for span in spans]
-    return _with_capacity(history, runs, loads)
+    return _with_capacity(history, runs, spans, loads)
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
@@ -95,7 +100,15 @@ def _around(history: ServerHistory, span: LoadSpan) -> tuple[float, float]:
     return max(span.start - step, history.points[0].at), min(span.end + step, history.points[-1].at)
 
 
+def _life(history: ServerHistory, span: LoadSpan) -> Life | None:
+    """Return the life of the server that a load is of, the last of several with one configuration; else `None`."""
+    first, *lives = (history.life(process) for process in dict.fromkeys(point.process for point in span.points[1:]))
+    last = lives[-1] if lives else first
+    return last if all(life.is_configured_as(last) for life in (first, *lives)) else None
+
+
 def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective | None) -> Run:
+    life = _life(history, span) or Life()
     part = _around(history, span)
     seconds = span.end - span.start
     result = server_result(span.points, seconds, objective)
@@ -111,19 +124,19 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         end=span.end,
         may_be_shorter=_may_be_shorter(span),
         server=history.server,
-        model=history.model,
-        version=history.version,
-        hardware=history.hardware,
+        model=life.model,
+        version=life.version,
+        hardware=life.hardware,
         cost_per_hour=history.cost_per_hour,
         energy_problem=energy_problem(span.points, steady),
-        config=history.config,
-        max_running_requests=rounded(history.facts.get("max_running_requests")),
+        config=life.config,
+        max_running_requests=rounded(life.facts.get("max_running_requests")),
         load=_load(result, steady, use),
         result=result,
         views=(result,),
         phases=find_phases(history.points, [span], steady, part),
         steady=steady,
-        memory=history.memory,
+        memory=life.memory,
         use=use,
         events=_events(history, part),
         timeline=timeline(around),
@@ -193,11 +206,34 @@ def _lost_requests(span: LoadSpan) -> float:
     return sum(point.gauges.get(name, 0.0) for point in seen for name in ("requests_running", "requests_waiting"))
 
 
-def _with_capacity(history: ServerHistory, runs: Sequence[Run | None], loads: Sequence[LoadSpan]) -> list[Run | None]:
-    phases = find_phases(history.points, loads, None)
-    estimate = server_capacity(history.points, phases, history.facts)
-    most = max((run.result.output_throughput or 0.0 for run in runs if run and run.result), default=0.0)
-    estimate = unless_exceeded(estimate, most)
-    if estimate.capacity is None:
-        return [run and msgspec.structs.replace(run, notes=(*run.notes, estimate.reason)) for run in runs]
-    return [run and msgspec.structs.replace(run, capacity=estimate.capacity) for run in runs]
+def _with_capacity(
+    history: ServerHistory, runs: Sequence[Run | None], spans: Sequence[LoadSpan | None], loads: Sequence[LoadSpan]
+) -> list[Run | None]:
+    """Return the runs with the capacity that the lives of their configuration show."""
+    lives = [None if span is None else _life(history, span) for span in spans]
+    estimates: list[tuple[Life, Estimate]] = []
+    for life in filter(None, lives):
+        if not any(life.is_configured_as(other) for other, _estimate in estimates):
+            most = [
+                run.result.output_throughput or 0.0
+                for run, other in zip(runs, lives, strict=True)
+                if run and run.result and other and life.is_configured_as(other)
+            ]
+            estimates.append((life, unless_exceeded(_estimate(history, life, loads), max(most, default=0.0))))
+
+    def told(run: Run | None, life: Life | None) -> Run | None:
+        if run is None:
+            return None
+        found = next((each for other, each in estimates if life and life.is_configured_as(other)), None)
+        estimate = found or Estimate(None, _(_SEVERAL_CONFIGURATIONS))
+        if estimate.capacity is None:
+            return msgspec.structs.replace(run, notes=(*run.notes, estimate.reason))
+        return msgspec.structs.replace(run, capacity=estimate.capacity)
+
+    return [told(run, life) for run, life in zip(runs, lives, strict=True)]
+
+
+def _estimate(history: ServerHistory, life: Life, loads: Sequence[LoadSpan]) -> Estimate:
+    points = [point for point in history.points if history.life(point.process).is_configured_as(life)]
+    alike = [load for load in loads if (other := _life(history, load)) and other.is_configured_as(life)]
+    return server_capacity(points, find_phases(points, alike, None), life.facts)

@@ -57,8 +57,27 @@ class Point(NamedTuple):
     energy: EnergyReading | None = None
 
 
+class Life(NamedTuple):
+    """What a server was from one start to the next; `config` and `facts` as in `ServerHistory`."""
+
+    model: str | None = None
+    version: str | None = None
+    config: Mapping[str, str] = {}
+    facts: Mapping[str, float] = {}
+    hardware: Mapping[str, str] = {}
+    memory: Memory | None = None
+
+    def is_configured_as(self, other: Life) -> bool:
+        """Return whether both lives have one model, version and configuration."""
+        return self[:3] == other[:3]
+
+
 class ServerHistory(NamedTuple):
-    """One server over time; `config` is by vLLM's flags without dashes, `facts` by series without their prefix."""
+    """
+    One server over time, as it was at the end.
+
+    `config` is by vLLM's flags without dashes, `facts` by series without their prefix.
+    """
 
     source: str
     name: str
@@ -86,6 +105,13 @@ class ServerHistory(NamedTuple):
     """The kinds of failures in its log, also of those from before the first reading, which are no events."""
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""
+    lives: Mapping[int, Life] = {}
+    """What is known of each of its lives, by the number that points have as `process`."""
+
+    def life(self, process: int) -> Life:
+        """Return what is known of a life: without `lives` there was only one."""
+        last = Life(self.model, self.version, self.config, self.facts, self.hardware, self.memory)
+        return self.lives.get(process, Life()) if self.lives else last
 
 
 def labelled(counter: str, value: str) -> str:
