@@ -87,7 +87,7 @@ def test_an_objective_limits_the_plan():
 @pytest.mark.parametrize(
     ("runs", "problem"),
     [
-        ([run()], "The maximum is not known: one result of a benchmark does not show it."),
+        ([run()], "The maximum is not known: the results of the benchmark do not show it."),
         ([measured(), replace(measured(), capacity=replace(CAPACITY, low=900.0))], "the runs show several maxima"),
         ([measured(e2el_ms=None)], "What a user takes is not known"),
     ],

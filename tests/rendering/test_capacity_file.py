@@ -52,7 +52,7 @@ def test_a_measured_capacity_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("capacities", "why"),
     [
-        ((None,), "one result of a benchmark does not show it"),
+        ((None,), "the results of the benchmark do not show it"),
         ((MEASURED, replace(MEASURED, low=1.0)), "the runs show several maxima"),
         ((replace(MEASURED, basis="curve"),), "only estimated by a curve"),
     ],

@@ -17,9 +17,10 @@ from vllm_watch.analysis.loadtest.client_texts import slow_client
 from vllm_watch.analysis.loadtest.load_test import Objective, Report, Result, Run, overlap, seconds
 from vllm_watch.analysis.loadtest.loads import EDGE_SECONDS, LoadSpan, find_loads, find_stretches, load_between
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, latency_turn, plateau_capacity
-from vllm_watch.analysis.loadtest.runs import server_runs
+from vllm_watch.analysis.loadtest.runs import MAX_RUNS, server_runs
 from vllm_watch.analysis.loadtest.server_history import GENERATED, Growth, ServerHistory
 from vllm_watch.daemon.catalog.language import N_, _, listed
+from vllm_watch.daemon.catalog.metric_titles import LATENCIES
 from vllm_watch.daemon.catalog.number_texts import duration, moment
 
 
@@ -29,8 +30,8 @@ UNCOVERED_SECONDS = 60.0
 _SLOW_CLIENT_MS = 20.0
 _SLOW_CLIENT_RATIO = 1.5
 _LENGTHS = 0.1
-_PRINTED_SECONDS = 0.011
-"""By how much a printed duration differs from the one in JSON."""
+_PRINTED = 0.011
+"""By how much a printed duration or latency differs from the one in JSON, in seconds or milliseconds."""
 
 ZONE_STEP = 900.0
 """Time zones differ by multiples of a quarter of an hour."""
@@ -67,7 +68,7 @@ class _Matched(NamedTuple):
 
 def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: Objective | None = None) -> Report:
     """Return the report of clients' runs and servers' histories."""
-    runs = _without_twins(clients)
+    runs = without_twins(clients)
     # /metrics knows more than a log: where there are both, the client's view goes with /metrics.
     ordered = sorted(histories, key=lambda history: not history.has_metrics)
     places = [_matched(run, ordered) for run in runs]
@@ -82,17 +83,19 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
 
 
 def _left_out(runs: Sequence[Run], histories: Sequence[ServerHistory], clients: Sequence[Run]) -> str | None:
-    found, missed = 0, list[LoadSpan]()
+    found, most, missed = 0, 0, list[LoadSpan]()
     for history in histories:
         shown = [run for run in runs if history.source in run.source]
         loads = find_loads(history.points)
-        found += len(loads)
+        found, most = found + len(loads), max(most, len(shown))
         missed += [load for load in loads if not any(_covers(run, load) for run in shown)]
     if not missed:
         return None
     why = _("few tokens beside the next or the largest")
     if clients:
         why = _("few tokens beside the next or the largest, or few seconds beside a client's")
+    if most >= MAX_RUNS:
+        why = _("{why}, or because no more than the {count} largest are shown", why=why, count=MAX_RUNS)
     times = [f"{moment(load.start)} ({duration(load.end - load.start)})" for load in missed]
     named = listed(times[:_NAMED])
     if len(times) > _NAMED:
@@ -191,7 +194,8 @@ def _without_server(run: Run, histories: Sequence[ServerHistory]) -> Run:
     return msgspec.structs.replace(run, warnings=(*run.warnings, warning))
 
 
-def _without_twins(clients: Sequence[Run]) -> list[Run]:
+def without_twins(clients: Sequence[Run]) -> list[Run]:
+    """Return the runs, those of one test that was written in two ways as one."""
     runs: list[Run] = []
     for run in sorted(clients, key=lambda client: client.start is None):
         twin = next((index for index, other in enumerate(runs) if _is_twin(other, run)), None)
@@ -213,7 +217,16 @@ def _is_twin(one: Run, other: Run) -> bool:
         for result in (one.result, other.result)
     )
     difference = (one.result.duration_s or 0.0) - (other.result.duration_s or 0.0)
-    return first == second and abs(difference) <= _PRINTED_SECONDS
+    return first == second and abs(difference) <= _PRINTED and _have_same_latencies(one.result, other.result)
+
+
+def _have_same_latencies(one: Result, other: Result) -> bool:
+    pairs = [
+        (getattr(getattr(one, name), kind, None), getattr(getattr(other, name), kind, None))
+        for name in LATENCIES
+        for kind in ("mean", "median", "p99")
+    ]
+    return all(left is None or right is None or abs(left - right) <= _PRINTED for left, right in pairs)
 
 
 def _filled(run: Run, twin: Run) -> Run:

@@ -56,7 +56,7 @@ def shared_capacity(runs: Sequence[Run]) -> Capacity:
     known = {run.capacity for run in runs if run.capacity is not None}
     if not known:
         raise NoCapacityError(
-            why_unknown(runs[0]).rstrip(".\N{IDEOGRAPHIC FULL STOP}") if runs else _("there is no run")
+            why_unknown(max(runs, key=_output)).rstrip(".\N{IDEOGRAPHIC FULL STOP}") if runs else _("there is no run")
         )
     if len(known) > 1:
         raise NoCapacityError(_("the runs show several maxima; give the sources of one server, with one configuration"))
@@ -68,7 +68,7 @@ def why_unknown(run: Run) -> str:
     reason = next((note for note in run.notes if note.startswith(_(UNKNOWN))), None)
     if reason is not None or run.phases:
         return reason or _("{unknown}.", unknown=_(UNKNOWN))
-    told = _("The maximum is not known: one result of a benchmark does not show it.")
+    told = _("The maximum is not known: the results of the benchmark do not show it.")
     if run.result is not None and run.result.output_throughput:
         least = significant(run.result.output_throughput)
         told = sentences([told, _("At least {least} output tokens/s were carried.", least=least)])

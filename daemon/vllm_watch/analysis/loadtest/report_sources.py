@@ -17,7 +17,7 @@ import msgspec
 
 from vllm_watch.analysis.loadtest.client_runs import read_client_runs
 from vllm_watch.analysis.loadtest.energy_and_cost import priced
-from vllm_watch.analysis.loadtest.joining import join
+from vllm_watch.analysis.loadtest.joining import join, without_twins
 from vllm_watch.analysis.loadtest.load_test import Demand, Goodput, Objective, Report, Result, Run
 from vllm_watch.analysis.loadtest.planning import make_plan, with_room
 from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
@@ -228,10 +228,13 @@ def _within(sources: Sources, times: TimeRange | None) -> Sources:
         return sources
     clients = [
         run
-        for run in sources.clients
+        for run in without_twins(sources.clients)
         if run.start is None or run.end is None or (run.start < times.end and times.start < run.end)
     ]
-    histories = [_during(history, times) for history in sources.histories]
+    # A client's result is of all its run: so is what the server did meanwhile.
+    start = min([times.start, *(run.start for run in clients if run.start is not None)])
+    end = max([times.end, *(run.end for run in clients if run.end is not None)])
+    histories = [_during(history, TimeRange(start, end)) for history in sources.histories]
     return sources._replace(clients=tuple(clients), histories=tuple(histories))
 
 

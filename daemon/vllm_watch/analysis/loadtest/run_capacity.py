@@ -286,7 +286,11 @@ _ABOUT_LIMIT = frozenset({"limit_unknown", "limits_differ"})
 
 
 def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
-    """Return the run with the most throughput for its latency, if it is neither the lightest nor the heaviest."""
+    """
+    Return the run with the most throughput for its latency, if it is neither the lightest nor the heaviest.
+
+    Runs whose rate is known only as at least so much are left out.
+    """
     points = sorted(
         (
             LatencyTurn(
@@ -297,6 +301,7 @@ def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
             )
             for run in runs
             if (result := run.result) is not None
+            and not (run.may_be_shorter and result.view == "server")
             and result.output_throughput
             and result.e2el_ms is not None
             and result.e2el_ms.mean
